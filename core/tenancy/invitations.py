@@ -101,7 +101,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
         )
         await tx.invitations.add(invitation)
         await tx.mails.queue(new_mail(MailKind.INVITATION, email, now, token=token, org_id=organization.id))
-        tx.record(events.invited(invitation))
+        tx.record(events.user_invited(invitation))
     summary = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
     return ListedInvitation(invitation, summary), token
 
@@ -327,10 +327,16 @@ async def add_invited_member(
         )
     )
     tx.record(events.invitation_accepted(invitation, account.id))
-    tx.record(events.joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
+    tx.record(events.user_joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
 
 
 # ------------------------------------------------------------------------------------------------------------- expiry
+
+
+async def next_expiry(ports: Ports) -> datetime | None:
+    """Return when the next invitation expires, or None if there is none."""
+    async with ports.storage.reading() as read:
+        return await read.invitations.next_expiry()
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:

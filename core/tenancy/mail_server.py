@@ -1,7 +1,8 @@
-"""The mail server of an organization (decisions, points 30 and 208): its own mails go through it, and nobody else's.
+"""The mail server of an organization, for the organization's own emails only (decisions 30, 208).
 
-Mails with a link that opens an account go through the platform's server all the same, or an organization could read the reset links of
-other people (security.md E-1). Its password is kept sealed, and told to nobody but the server (W-7).
+Emails with links that give access to an account always use the platform's server. Otherwise an organization could read
+the password reset links of other users (security E-1). The password is stored encrypted, and only sent to the mail
+server (security W-7).
 """
 
 from __future__ import annotations
@@ -10,30 +11,38 @@ from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
-from core.tenancy import events, organizations
+from core.tenancy import events, mail_server_rules, organizations
+from core.tenancy.mail_server_rules import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
     from core.kernel.principals import Member
     from ports import Ports
-from core.tenancy.mail_server_rules import MailServer, MailServerNotSet, SmtpSettings, MailServerCheck
 
 
-async def configure(ports: Ports, caller: Member, server: MailServer) -> None:
-    """Send the organization's mails through this server from now on, those that wait included. Raises what organizations.lock_organization_for raises."""
+async def configure(ports: Ports, caller: Member, server: MailServer) -> SmtpSettings:
+    """Replace the organization's mail server, and return its settings. Queued emails use it, too.
+
+    Raises: the errors of `mail_server_rules.validate` and `organizations.lock_organization_for`.
+    """
+    server = mail_server_rules.validate(server)
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         await tx.smtp.put(server, ports.clock.now())
         tx.record(events.smtp_configured(server))
+    return server
 
 
-async def current(ports: Ports, caller: Member) -> SmtpSettings:
-    """The organization's settings. Raises MailServerNotSet."""
+async def get_settings(ports: Ports, caller: Member) -> SmtpSettings:
+    """Return the organization's mail server settings. Raises: MailServerNotSet."""
     async with ports.storage.reading() as read:
         return await read.smtp.settings(caller.acts_in.id) or refuse(MailServerNotSet)
 
 
 async def remove(ports: Ports, caller: Member) -> None:
-    """Send the organization's mails through the platform's server again. Raises MailServerNotSet, and what organizations.lock_organization_for raises."""
+    """Remove the organization's mail server. Its emails use the platform's server again.
+
+    Raises: MailServerNotSet; the errors of `organizations.lock_organization_for`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)
@@ -41,7 +50,7 @@ async def remove(ports: Ports, caller: Member) -> None:
 
 
 async def try_out(ports: Ports, caller: Member) -> MailServerCheck:
-    """Connect to the organization's server and sign in, but send nothing. Raises MailServerNotSet."""
+    """Connect to the organization's mail server and sign in, without sending an email. Raises: MailServerNotSet."""
     async with ports.storage.reading() as read:
         server = await read.smtp.server(caller.acts_in.id) or refuse(MailServerNotSet)
     return await ports.mail.try_out(server)

@@ -1,10 +1,10 @@
-"""Entities, refusals and pure rules of `core.tenancy.mail_server`."""
+"""The mail server of an organization: entities, errors and validation."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 IMPLICIT_TLS: Final = 465
 DEFAULT_PORT: Final = 587
-# Below 1024, only those that mail servers listen at: the others are of other services.
+# Below 1024 only the ports of mail servers: the others belong to other services.
 _LOW_PORTS: Final = frozenset({25, IMPLICIT_TLS, DEFAULT_PORT})
 
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
 
 
 class MailServerNotSet(NotFound):
-    """The organization has no mail server of its own."""
+    """This organization has not set up a mail server."""
 
 
 class MailHostInvalid(Invalid):
@@ -33,21 +33,24 @@ class MailHostInvalid(Invalid):
 
 
 class MailPortInvalid(Invalid):
-    """The port must be 25, 465, 587 or one from 1024 to 65535."""
+    """The port must be 25, 465, 587, or between 1024 and 65535."""
 
 
 class MailCredentialsIncomplete(Invalid):
-    """Give both a user name and a password, or neither. A password that was given before is not kept."""
+    """Send both username and password, or neither. A password from an earlier request is not kept."""
 
 
 class MailCredentialsInvalid(Invalid):
-    """The user name and the password must be of printable ASCII characters: others cannot be sent to mail servers."""
+    """The username and the password may contain only printable ASCII characters. Mail servers accept no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmtpSettings:
-    """How an organization's mails leave. With `tls` nothing is sent that is not encrypted: from the first byte at port 465, by STARTTLS at
-    others; without it nothing is encrypted."""
+    """The mail server settings of an organization, without the password.
+
+    With `tls`, nothing is sent unencrypted: port 465 uses TLS from the first byte, other ports use STARTTLS. Without
+    `tls`, nothing is encrypted.
+    """
 
     org_id: UUID
     host: str
@@ -64,24 +67,41 @@ class SmtpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailServer(SmtpSettings):
-    """The same with the password, for whoever connects."""
+    """The mail server settings with the password, which a connection needs."""
 
     password: str | None = field(repr=False)
 
 
 class MailServerCheck(StrEnum):
-    """How trying a server out ended: all that is told about it, so nothing of what is behind an address (security.md W-7)."""
+    """The result of a connection test. It reveals nothing else about the host (security W-7)."""
 
     GOOD = "The mail server can be used."
     NO_ADDRESS = "The host has no public address."
     NOT_REACHED = "No mail server answers at this host and port."
-    NOT_ENCRYPTED = "The connection could not be encrypted: the server offers no TLS, or its certificate is not valid for the host."
-    NOT_SIGNED_IN = "The mail server does not take the user name and the password."
-    BUSY = "Another test of this mail server is still running. Wait for it to end."
+    NOT_ENCRYPTED = "The connection could not be encrypted: the server does not offer TLS, or its certificate is not valid for the host."
+    NOT_SIGNED_IN = "The mail server does not accept the username and password."
+    BUSY = "Another test of this mail server is still running. Wait until it ends."
+
+
+def validate(server: MailServer) -> MailServer:
+    """Return the server with its host in canonical form.
+
+    Raises: MailHostInvalid, MailPortInvalid, MailCredentialsIncomplete, MailCredentialsInvalid.
+    """
+    if server.port not in _LOW_PORTS and not 1024 <= server.port <= 65535:
+        raise MailPortInvalid
+    if (server.username is None) != (server.password is None):
+        raise MailCredentialsIncomplete
+    if not all(text is None or _PRINTABLE.fullmatch(text) for text in (server.username, server.password)):
+        raise MailCredentialsInvalid
+    return replace(server, host=parse_host(server.host))
 
 
 def parse_host(text: str) -> str:
-    """The host in the form that it is stored in; where it is, is judged whenever it is connected to. Raises MailHostInvalid."""
+    """Return the host in canonical form. Raises: MailHostInvalid.
+
+    Whether its address is allowed is checked at each connection.
+    """
     host = text.strip(" ").lower()
     try:
         address = ipaddress.ip_address(host)
@@ -89,36 +109,6 @@ def parse_host(text: str) -> str:
         if not is_host_name(host):
             raise MailHostInvalid from None
         return host
-    if "%" in host:  # which names an interface of this machine
+    if "%" in host:  # the zone of an IPv6 address, which names a network interface of this machine
         raise MailHostInvalid
     return str(address)
-
-
-def new_server(
-    org_id: UUID,
-    *,
-    host: str,
-    port: int,
-    username: str | None,
-    password: str | None,
-    from_email: Email,
-    from_name: str | None,
-    tls: bool,
-) -> MailServer:
-    """The server, if it can be one. Raises MailHostInvalid, MailPortInvalid, MailCredentialsIncomplete, MailCredentialsInvalid."""
-    if port not in _LOW_PORTS and not 1024 <= port <= 65535:
-        raise MailPortInvalid
-    if (username is None) != (password is None):
-        raise MailCredentialsIncomplete
-    if not all(text is None or _PRINTABLE.fullmatch(text) for text in (username, password)):
-        raise MailCredentialsInvalid
-    return MailServer(
-        org_id=org_id,
-        host=parse_host(host),
-        port=port,
-        username=username,
-        password=password,
-        from_email=from_email,
-        from_name=from_name,
-        tls=tls,
-    )

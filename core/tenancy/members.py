@@ -48,7 +48,7 @@ async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page)
 
 
 async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """Check that this user is a member of the caller's organization, or a member whom its directory suspended_membership.
+    """Check that this user is a member of the caller's organization, or a member whom its directory suspended.
 
     Raises: MemberNotFound.
     """
@@ -60,7 +60,7 @@ async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
 async def _lock_membership(tx: Transaction, org_id: UUID, user_id: UUID) -> Membership:
     """Lock a membership of a locked organization. Raises: MemberNotFound.
 
-    A membership that the directory suspended_membership is returned, too. The member gets it back with the role it has here.
+    A membership that the directory suspended is returned, too. The member gets it back with the role it has here.
     """
     return await tx.members.lock(org_id, user_id) or await tx.members.suspended_membership(org_id, user_id) or refuse(MemberNotFound)
 
@@ -83,7 +83,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         if new_role is not membership.role:
             await tx.members.set_role(organization.id, user_id, new_role)
-            tx.record(events.role_updated(organization.id, user_id, membership.role, new_role))
+            tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
             await revoke_invitations_from(tx, organization.id, user_id, new_role, now)
     return ListedMember(user_id, account.email, account.is_platform_owner, replace(membership, role=new_role))
 
@@ -104,12 +104,12 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
         # Lock order: the account before its sessions. Otherwise two transactions that each end several sessions of one user
         # could wait for each other.
         await tx.accounts.lock(user_id)
-        tx.record(events.removed(organization.id, user_id, membership.role))
+        tx.record(events.user_removed(organization.id, user_id, membership.role))
         await end_membership(tx, organization.id, user_id, now)
 
 
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End a membership, active or suspended_membership, and everything that the user had because of it.
+    """End a membership, active or suspended, and everything that the user had because of it.
 
     That is: the use of services that the user signed in to with SAML only, the sessions in the organization, and
     invitations. The directory loses the user and cannot restore them; they can only come back by an invitation.
@@ -122,7 +122,7 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
 
 async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """Delete a locked account permanently, with its active or suspended_membership membership in this organization.
+    """Delete a locked account permanently, with its active or suspended membership in this organization.
 
     The account has no other membership. The caller records the event before.
     """
@@ -160,7 +160,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
         # The old owner first: a unique index allows one owner, and is checked after each statement.
         for membership, role in ((old, Role.ADMIN), (new, Role.OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)
-            tx.record(events.role_updated(organization.id, membership.user_id, membership.role, role))
+            tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id))
         await revoke_invitations_from(tx, organization.id, caller.user_id, Role.ADMIN, now)
 

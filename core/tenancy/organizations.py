@@ -147,7 +147,7 @@ async def delete_locked(tx: Transaction, organization: Organization, now: dateti
     could ever open them (decision 132). If the organization has very many records, the housekeeper removes the rest
     later. No request can reach them any longer.
     """
-    await tx.scim_users.release(organization.id, now)
+    await tx.scim_users.reopen_accounts(organization.id, now)
     await tx.organizations.delete(organization.id, now)
     await tx.organizations.purge(organization.id, IMMEDIATE_PURGE_LIMIT)
     tx.record(events.organization_deleted(organization))

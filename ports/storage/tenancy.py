@@ -1,4 +1,4 @@
-"""Storage of the area tenancy."""
+"""The storage port of tenancy: organizations, tiers, members, invitations, domains, home realm routes, branding, mail servers."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -9,9 +9,8 @@ from core.accounts.one_time_tokens import Purpose
 from core.kernel.deferred import Deferred
 from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.providers import Provider
-from core.kernel.values import Domain, Email, PageResult, Page
-from core.tenancy.branding_rules import Branding as Chosen
-from core.tenancy.branding_rules import Design
+from core.kernel.values import Domain, Email, Page, PageResult
+from core.tenancy.branding_rules import BrandingSettings, Design
 from core.tenancy.domains_rules import DomainClaim
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
@@ -20,65 +19,71 @@ from core.tenancy.mail_server_rules import MailServer, SmtpSettings
 from core.tenancy.members_rules import ListedMember
 from core.tenancy.organizations_rules import Membership, Organization, Tier
 
-# organizations: What is asked of storage about organizations.
+# Organizations
 
 
 class OrganizationsRead(Protocol):
-    """Organizations, looked at."""
+    """Read access to organizations."""
 
     async def by_id(self, org_id: UUID) -> Organization | None: ...
-    async def status(self, slug: str) -> OrganizationStatus | None: ...
+    async def status_by_slug(self, slug: str) -> OrganizationStatus | None: ...
     async def id_by_slug(self, slug: str) -> UUID | None: ...
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
-        """Those that the person is a member of, whatever their status, by slug."""
+        """Return the organizations of this member, in any status, ordered by slug."""
         ...
 
-    async def governed(
+    async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
     ) -> PageResult[ListedOrganization]:
-        """Those with this status and tier, the newest first, with their owners."""
+        """Return organizations with this status and tier, newest first, with their owners. None means any."""
         ...
 
 
 class Organizations(OrganizationsRead, Protocol):
-    """Organizations, changed."""
+    """Write access to organizations."""
 
     async def lock(self, org_id: UUID) -> Organization | None:
-        """The organization, locked until the transaction ends: the first lock of every transaction that changes something of it."""
+        """Lock and return the organization. This is the first lock of every transaction that changes its data."""
         ...
 
     def lock_deferred(self, org_id: UUID) -> Deferred[Organization]:
-        """The same, before the next statement."""
+        """Lock the organization as `lock` does, with the next statement."""
         ...
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
-        """The organization that a token invites to, locked; whether the invitation is still good is another question."""
+        """Lock and return the organization of the invitation with this token, in any state."""
         ...
 
     async def add(self, organization: Organization) -> None:
-        """Raises SlugTaken."""
+        """Add an organization. Raises: SlugTaken."""
         ...
 
     async def save(self, organization: Organization) -> None:
-        """Write all that can change of a locked organization; `member_count` is not among it."""
+        """Write all changeable fields of a locked organization. `member_count` is not one of them."""
         ...
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
-        """Remove a locked organization and what hangs on it; a tombstone tells Sweep.DELETED_ORGANIZATIONS to remove the records of it."""
+        """Delete a locked organization and the rows that reference it.
+
+        A row in `deleted_organizations` makes the housekeeper purge the organization's records
+        (Sweep.DELETED_ORGANIZATIONS).
+        """
         ...
 
     async def purge(self, org_id: UUID, limit: int) -> None:
-        """Remove at most `limit` records (who used its services, audit entries, events, logins, totals) of a deleted organization."""
+        """Remove at most `limit` records of a deleted organization: service users, audit entries, events, logins, totals."""
         ...
 
 
-# tiers: What is asked of storage about tiers.
+# Tiers
 
 
 class TiersRead(Protocol):
+    """Read access to tiers."""
+
     async def all(self) -> list[Tier]:
-        """Every tier, the smallest first."""
+        """Return all tiers, the smallest first."""
         ...
 
     async def by_id(self, tier_id: UUID) -> Tier | None: ...
@@ -86,218 +91,253 @@ class TiersRead(Protocol):
 
 
 class Tiers(TiersRead, Protocol):
+    """Write access to tiers."""
+
     async def put(self, tier: Tier) -> None:
-        """Add the tier, or give the one of this name these limits and this price; its id stays."""
+        """Add the tier, or update the tier with this name, which keeps its id."""
         ...
 
 
-# members: What is asked of storage about memberships.
+# Members
 
 
 class MembersRead(Protocol):
-    """Memberships, looked at."""
+    """Read access to memberships."""
 
     async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
-        """Those of the organization with this role, the oldest first."""
+        """Return the organization's members with this role, oldest first. None means any role."""
         ...
 
     async def count(self, org_id: UUID, role: Role) -> int:
-        """How many have this role. How many there are altogether is Organization.member_count."""
+        """Return the number of members with this role. For all members, read `Organization.member_count`."""
         ...
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        """Whether this person is a member of the organization, or one whose membership its directory has put away."""
+        """Return whether this user has a membership in the organization, active or suspended by its directory."""
         ...
 
 
 class Members(MembersRead, Protocol):
-    """Memberships, changed. The organization is locked before any of these, but for `lock` where only sessions follow."""
+    """Write access to memberships.
+
+    Lock order: the organization before any of these. Only `lock` may come without it, if the transaction then changes
+    nothing but sessions.
+    """
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        """The membership, locked until the transaction ends."""
+        """Lock and return the membership."""
         ...
 
     async def suspended_membership(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        """The membership that the organization's directory has put away, and would give back. Nobody changes it but who holds the
-        organization."""
+        """Return the membership that the organization's directory suspended and can restore.
+
+        It has no lock: only transactions that lock the organization change it.
+        """
         ...
 
     async def add(self, membership: Membership) -> None:
-        """Also counts it; the directory forgets whoever left with this person's address, unless it has deactivated them. Raises
-        AlreadyMember."""
+        """Add a membership and increment the member count.
+
+        The directory forgets a former member with the same email address, unless it deactivated them.
+
+        Raises: AlreadyMember.
+        """
         ...
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
-        """Of the membership, or of the one that is put away."""
+        """Change the role of the membership, active or suspended."""
         ...
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Also counts it out. Nothing gives one back that was put away, and the directory knows the person no more, unless it has
-        deactivated them: then it can say that it has not, and nothing else."""
+        """Remove the membership, active or suspended. If it was active, decrement the member count.
+
+        A suspended membership cannot be restored after this. The directory forgets the user, unless it deactivated
+        them: then it can only reactivate them.
+        """
         ...
 
 
 class Confirmations(Protocol):
+    """The confirmation of memberships."""
+
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """The member took part in the organization; the first time counts (the terms of security.md)."""
+        """Record that the member used the organization. Only the first time counts (docs/specification/security.md, Terms)."""
         ...
 
 
-# invitations: What is asked of storage about invitations.
+# Invitations
 
 
 class InvitationsRead(Protocol):
-    """Invitations, looked at. In the first three, one that is pending past its time is shown as expired."""
+    """Read access to invitations.
+
+    `page`, `received_by` and `received_by_token` return a pending invitation that has passed its expiry as expired. The
+    other methods return the stored status.
+    """
 
     async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> PageResult[ListedInvitation]:
-        """Those of the organization with this status, the newest first."""
+        """Return the organization's invitations with this status, newest first. None means any status."""
         ...
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
-        """Pending, unexpired invitations for this address, the newest first."""
+        """Return the pending invitations for this address, newest first."""
         ...
 
     async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
-        """The invitation that this token belongs to, whatever its status."""
+        """Return the invitation with this token, in any state."""
         ...
 
-    async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
-        """With the status that is stored, as in the next two."""
-        ...
+    async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
 
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
-        """The one of the organization that has this token, whatever its status."""
+        """Return the organization's invitation with this token, in any state."""
         ...
 
     async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
-        """The pending one for this address, of which there is one at most; it may be past its time."""
+        """Return the pending invitation for this address. There is at most one, and it may have passed its expiry."""
+        ...
+
+    async def next_expiry(self) -> datetime | None:
+        """Return when the next pending invitation of any organization expires."""
         ...
 
 
 class Invitations(InvitationsRead, Protocol):
-    """Invitations, changed. The organization is locked before any of these but `expire`."""
+    """Write access to invitations. Lock order: the organization before any of these except `expire`."""
 
     async def add(self, invitation: Invitation) -> None:
-        """Raises InvitationAlreadySent."""
+        """Add an invitation. Raises: InvitationAlreadySent."""
         ...
 
     async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
-        """Give a pending invitation a final status; false where it has one. Exactly one caller wins."""
+        """Give a pending invitation a final status, and return whether it was pending.
+
+        Of several concurrent calls, exactly one returns true.
+        """
         ...
 
     async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
-        """Cancel what this person has invited to these roles and could still be accepted (R-4); returns what it were."""
+        """Cancel and return the pending invitations from this user to these roles (security R-4)."""
         ...
 
     async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
-        """Cancel what these people are invited to, by the addresses that they have, and could still accept; returns what it were."""
+        """Cancel and return the pending invitations to the current addresses of these users."""
         ...
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
-        """When the n-th newest invitation was made, 1 being the newest; None if there are fewer."""
+        """Return when the n-th newest invitation was created, counted from 1, or None if there are fewer."""
         ...
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
-        """Mark at most `limit` pending invitations, of whatever organization, that are past their time; those in use are left for later."""
+        """Mark at most `limit` pending invitations of all organizations that passed their expiry, and return them.
+
+        Rows that another transaction has locked are skipped.
+        """
         ...
 
 
-# domains: What is asked of storage about domains.
+# Domains
 
 
 class DomainsRead(Protocol):
-    """The domains of organizations, looked at."""
+    """Read access to the domains of organizations."""
 
-    async def of(self, org_id: UUID) -> DomainClaim | None: ...
+    async def by_org(self, org_id: UUID) -> DomainClaim | None: ...
 
 
 class Domains(DomainsRead, Protocol):
-    """The same, changed. The organization is locked before any of these."""
+    """Write access to the domains of organizations. Lock order: the organization before any of these."""
 
     async def put(self, claim: DomainClaim) -> None:
-        """In the place of what the organization has claimed before."""
+        """Add the claim, or replace the organization's earlier one."""
         ...
 
-    async def prove(self, org_id: UUID, now: datetime) -> DomainClaim:
-        """The claim, proved. Raises DomainTaken where another organization has proved the same."""
+    async def mark_verified(self, org_id: UUID, now: datetime) -> DomainClaim:
+        """Mark the organization's domain as verified, and return it. Raises: DomainTaken."""
         ...
 
     async def remove(self, org_id: UUID) -> None: ...
 
 
-# home_realm: What is asked of storage about where the people of a domain sign in.
+# Home realm routes
 
 
 class HomeRealmRead(Protocol):
-    """Where the people of domains sign in, looked at."""
+    """Read access to home realm routes."""
 
     async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
-        """By domain. One is verified if it is the organization that `of` would ask for its domain."""
+        """Return the organization's routes, ordered by domain. A route is verified if `match` would use it."""
         ...
 
-    async def of(self, domain: Domain) -> HomeRealmMatch | None:
-        """By the route that an active organization has for it, if what it has proved is this domain, or the nearest one above it that
-        anybody has proved."""
+    async def match(self, domain: Domain) -> HomeRealmMatch | None:
+        """Return the route for this domain, or None.
+
+        It is the route of the active organization that has verified the domain, or else the closest parent domain that
+        any organization has verified.
+        """
         ...
 
 
 class HomeRealm(HomeRealmRead, Protocol):
-    """The same, changed. The organization is locked before this."""
+    """Write access to home realm routes. Lock order: the organization first."""
 
     async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
-        """Have these and no others."""
+        """Replace all routes of the organization."""
         ...
 
 
-# branding: What is asked of storage about designs of organizations.
+# Branding
 
 
 class BrandingRead(Protocol):
-    """What organizations have chosen for their mails and pages, looked at."""
+    """Read access to branding settings, and to designs, which only active organizations have."""
 
-    async def of(self, org_id: UUID) -> Chosen | None: ...
+    async def settings(self, org_id: UUID) -> BrandingSettings | None: ...
 
     async def design(self, org_id: UUID) -> Design | None:
-        """Of this organization, if it is active."""
+        """Return the organization's design if it is active."""
         ...
 
     async def design_of_link(self, token_hash: bytes, purpose: Purpose) -> Design | None:
-        """Of the organization that the mail with this token speaks for, if it is active; whether the token is good is another question."""
+        """Return the design of the organization for which this token was emailed. The token may be used or expired."""
         ...
 
 
 class Branding(BrandingRead, Protocol):
-    """The same, changed. The organization is locked before `put`."""
+    """Write access to branding settings. Lock order: the organization before `put`."""
 
-    async def active(self, slug: str) -> UUID | None:
-        """The organization that a mail may name: the active one of this slug."""
+    async def active_org_id(self, slug: str) -> UUID | None:
+        """Return the active organization with this slug. Only such an organization's design may be used in an email."""
         ...
 
-    async def put(self, org_id: UUID, chosen: Chosen, now: datetime) -> None: ...
+    async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None: ...
 
 
-# smtp: What is asked of storage about mail servers of organizations.
+# Mail servers
 
 
 class SmtpRead(Protocol):
-    """The mail servers of organizations, looked at."""
+    """Read access to the mail servers of organizations."""
 
     async def settings(self, org_id: UUID) -> SmtpSettings | None: ...
 
     async def server(self, org_id: UUID) -> MailServer | None:
-        """With its password. Raises SealBroken."""
+        """Return the mail server with its password. Raises: SealBroken."""
         ...
 
 
 class Smtp(SmtpRead, Protocol):
-    """The mail servers of organizations, changed; their passwords are sealed. The organization is locked before any of these."""
+    """Write access to the mail servers of organizations. Passwords are stored encrypted.
+
+    Lock order: the organization before any of these.
+    """
 
     async def put(self, server: MailServer, now: datetime) -> None:
-        """In place of the one that was there, if one was."""
+        """Add the mail server, or replace the organization's earlier one."""
         ...
 
     async def remove(self, org_id: UUID) -> SmtpSettings | None:
-        """What was there."""
+        """Remove the mail server, and return its settings, or None if there was none."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Name, logo and colour of organizations."""
+"""Branding settings and designs of organizations."""
 
 from datetime import datetime
 from typing import Final
@@ -6,29 +6,28 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.one_time_tokens import Purpose
-from core.tenancy.branding_rules import Branding as Chosen
-from core.tenancy.branding_rules import Design
+from core.tenancy.branding_rules import BrandingSettings, Design
 
 COLUMNS: Final = "b.logo_url, b.primary_color, b.product_name"
-# Whoever is not active has no design.
+# Only active organizations have a design.
 OF_ACTIVE: Final = "left join branding b on b.org_id = o.id where o.status = 'active'"
 
 
-def to_chosen(row: Row) -> Chosen:
-    return Chosen(*row)
+def to_settings(row: Row) -> BrandingSettings:
+    return BrandingSettings(*row)
 
 
 def to_design(row: Row) -> Design:
-    return Design(row[0], to_chosen(row[1:]))
+    return Design(row[0], to_settings(row[1:]))
 
 
 class Branding(Repository):
     """ports.storage.Branding."""
 
-    async def of(self, org_id: UUID) -> Chosen | None:
-        return await self._one(to_chosen, f"select {COLUMNS} from branding b where b.org_id = %(org_id)s", org_id=org_id)
+    async def settings(self, org_id: UUID) -> BrandingSettings | None:
+        return await self._one(to_settings, f"select {COLUMNS} from branding b where b.org_id = %(org_id)s", org_id=org_id)
 
-    async def active(self, slug: str) -> UUID | None:
+    async def active_org_id(self, slug: str) -> UUID | None:
         return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s and status = 'active'", slug=slug)
 
     async def design(self, org_id: UUID) -> Design | None:
@@ -44,7 +43,7 @@ class Branding(Repository):
             token_hash=token_hash,
         )
 
-    async def put(self, org_id: UUID, chosen: Chosen, now: datetime) -> None:
+    async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None:
         await self._run(
             """
             insert into branding (org_id, logo_url, primary_color, product_name, updated_at)
@@ -52,8 +51,8 @@ class Branding(Repository):
             on conflict (org_id) do update set logo_url = excluded.logo_url, primary_color = excluded.primary_color,
                                                product_name = excluded.product_name, updated_at = excluded.updated_at""",
             org_id=org_id,
-            logo_url=chosen.logo_url,
-            primary_color=chosen.primary_color,
-            product_name=chosen.product_name,
+            logo_url=settings.logo_url,
+            primary_color=settings.primary_color,
+            product_name=settings.product_name,
             now=now,
         )

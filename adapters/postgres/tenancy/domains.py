@@ -8,12 +8,12 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.values import Domain
 from core.tenancy.domains_rules import DomainClaim, DomainTaken
 
-# In the order in which `to_claim` reads them.
+# In the order that `to_claim` expects.
 COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"
 
 
 def verified_owner(host: LiteralString) -> LiteralString:
-    """Who has proved this domain, or else the nearest one above it that anybody has proved; null if nobody has."""
+    """Return SQL for the id of the organization that has verified this domain or its closest verified parent, or null."""
     labels = f"string_to_array({host}, '.')"
     return f"""
         (select d.org_id from generate_series(1, cardinality({labels})) number
@@ -30,7 +30,7 @@ class Domains(Repository):
 
     constraints: ClassVar = {"domains_one_organization": DomainTaken}
 
-    async def of(self, org_id: UUID) -> DomainClaim | None:
+    async def by_org(self, org_id: UUID) -> DomainClaim | None:
         return await self._one(to_claim, f"select {COLUMNS} from domains where org_id = %(org_id)s", org_id=org_id)
 
     async def put(self, claim: DomainClaim) -> None:
@@ -48,12 +48,12 @@ class Domains(Repository):
             created_at=claim.created_at,
         )
 
-    async def prove(self, org_id: UUID, now: datetime) -> DomainClaim:
-        proved = await self._one(
+    async def mark_verified(self, org_id: UUID, now: datetime) -> DomainClaim:
+        verified = await self._one(
             to_claim, f"update domains set verified_at = %(now)s where org_id = %(org_id)s returning {COLUMNS}", org_id=org_id, now=now
         )
-        assert proved is not None, "its organization is locked, and it was there"
-        return proved
+        assert verified is not None, "the caller has locked the organization and read the claim"
+        return verified
 
     async def remove(self, org_id: UUID) -> None:
         await self._run("delete from domains where org_id = %(org_id)s", org_id=org_id)

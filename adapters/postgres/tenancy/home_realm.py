@@ -1,4 +1,4 @@
-"""Which provider signs in the people of a domain."""
+"""Home realm routes."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -26,8 +26,8 @@ class HomeRealm(Repository):
             org_id=org_id,
         )
 
-    async def of(self, domain: Domain) -> HomeRealmMatch | None:
-        # Whoever proved the nearest domain decides, even by having no route, or by not being active.
+    async def match(self, domain: Domain) -> HomeRealmMatch | None:
+        # The organization that verified the closest domain decides, even if it has no route or is not active.
         return await self._one(
             lambda row: HomeRealmMatch(row[0], Provider(row[1])),
             f"""
@@ -39,7 +39,7 @@ class HomeRealm(Repository):
     async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
         await self._run(
             """
-            with gone as (delete from home_realm_routes where org_id = %(org_id)s and domain <> all(%(domains)s::text[]))
+            with removed as (delete from home_realm_routes where org_id = %(org_id)s and domain <> all(%(domains)s::text[]))
             insert into home_realm_routes (org_id, domain, provider)
             select %(org_id)s, * from unnest(%(domains)s::text[], %(providers)s::text[])
             on conflict (org_id, domain) do update set provider = excluded.provider""",

@@ -8,22 +8,22 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.accounts_rules import GONE, AccountSummary
 from core.kernel.principals import Role
-from core.kernel.values import Email, PageResult, Page
+from core.kernel.values import Email, Page, PageResult
 from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 
-# In the order in which `to_invitation` reads them.
+# In the order that `to_invitation` expects.
 COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.expires_at, i.created_at"
-# The same; one that is pending past its time reads as expired, whether or not the sweeper has come by.
+# COLUMNS, but a pending invitation that has passed its expiry reads as expired, even before the sweeper marks it.
 COLUMNS_NOW: Final = COLUMNS.replace(
     "i.status", "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end as status"
 )
 WIDTH: Final = 9
 SELECT: Final = f"select {COLUMNS} from invitations i "
-OFFER: Final = f"""
+RECEIVED: Final = f"""
     select {COLUMNS_NOW}, o.slug, o.name, u.email
     from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
 NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
-# What is stored of those that are shown with a status, one condition for each part that an index has in the order of the page.
+# The stored rows that a status stands for. One condition for each part that an index returns in the order of the page.
 STORED: Final[Mapping[InvitationStatus | None, Sequence[LiteralString]]] = {
     None: ("true",),
     InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
@@ -70,13 +70,13 @@ class Invitations(Repository):
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
         return await self._all(
             to_received,
-            OFFER + "where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s order by i.created_at desc, i.id desc",
+            f"{RECEIVED} where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s {NEWEST_FIRST}",
             email=email,
             now=now,
         )
 
     async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
-        return await self._one(to_received, OFFER + "where i.token_hash = %(token_hash)s", token_hash=token_hash, now=now)
+        return await self._one(to_received, RECEIVED + "where i.token_hash = %(token_hash)s", token_hash=token_hash, now=now)
 
     async def add(self, invitation: Invitation) -> None:
         await self._run(
@@ -93,6 +93,7 @@ class Invitations(Repository):
             expires_at=invitation.expires_at,
             created_at=invitation.created_at,
         )
+        self._signals.invitation_due(invitation.expires_at)
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
         return await self._one(
@@ -168,7 +169,7 @@ class Invitations(Repository):
         )
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
-        # Without the common table expression the planner may update more rows than were asked for.
+        # Keep the common table expression: with a plain subquery the planner may update more rows than the limit.
         return await self._all(
             to_invitation,
             f"""
@@ -181,11 +182,14 @@ class Invitations(Repository):
             limit=limit,
         )
 
+    async def next_expiry(self) -> datetime | None:
+        return await self._one(lambda row: row[0], "select min(expires_at) from invitations where status = 'pending'")
+
 
 def _page(parts: Sequence[LiteralString]) -> LiteralString:
-    """The page of the invitations that any of these conditions holds for, with how many they are on each row of it.
+    """Return SQL for one page of the invitations that match any of these conditions. Each row starts with their total number.
 
-    The outer join gives one row where the page is empty.
+    The outer join returns one row even if the page is empty.
     """
     totals = " + ".join([f"(select count(*) from invitations i where i.org_id = %(org_id)s and {part})" for part in parts])
     newest = " union all ".join(
@@ -196,8 +200,8 @@ def _page(parts: Sequence[LiteralString]) -> LiteralString:
         ]
     )
     return f"""
-    with found as ({newest}),
-    page as (select * from found i {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
+    with matching as ({newest}),
+    page as (select * from matching i {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
     select counted.total, {COLUMNS_NOW}, u.id, u.email, u.is_platform_owner, u.created_at
     from (select {totals} as total) counted
     left join (page i left join users u on u.id = i.invited_by) on true

@@ -1,4 +1,4 @@
-"""The mail servers of organizations; their passwords are sealed."""
+"""The mail servers of organizations. Their passwords are stored encrypted."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -9,7 +9,7 @@ from core.kernel.values import Email
 from core.tenancy.mail_server_rules import MailServer, SmtpSettings
 from ports.crypto import Place
 
-# In the order in which `_fields` reads them.
+# In the order that `_fields` expects.
 COLUMNS: Final = "org_id, host, port, username, from_email, from_name, tls"
 
 

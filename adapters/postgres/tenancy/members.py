@@ -10,7 +10,7 @@ from core.kernel.values import Email, Page
 from core.tenancy.members_rules import AlreadyMember, ListedMember
 from core.tenancy.organizations_rules import Membership
 
-# In the order in which `to_membership` reads them.
+# In the order that `to_membership` expects.
 COLUMNS: Final = "m.id, m.org_id, m.user_id, m.role, m.created_at, m.confirmed_at"
 
 
@@ -28,8 +28,8 @@ class Members(Repository):
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
     async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
-        # Two statements in one would be planned as one, and then neither has an index that gives its order. The page comes before the
-        # join, so that only its own members are looked up, however many pages there are before it.
+        # A single statement for both cases (role or any role) would get one plan, in which no index gives the order. The page
+        # comes before the join, so that only its members are joined, and not those of all earlier pages.
         of_role = "and m.role = %(role)s" if role is not None else ""
         return await self._all(
             to_listed,
@@ -85,7 +85,7 @@ class Members(Repository):
         )
 
     async def add(self, membership: Membership) -> None:
-        # Whoever left with the address of this one is known to the directory no more: its users have one name each.
+        # The directory forgets a former member with the same address, because the user names in a directory are unique.
         await self._run(
             """
             with added as (
@@ -96,7 +96,7 @@ class Members(Repository):
                 delete from scim_users s using users u
                 where u.id = %(user_id)s and s.org_id = %(org_id)s and s.email = u.email and s.user_id <> u.id
                       and s.deactivated_at is null),
-            back as (
+            restored as (
                 update scim_users set
                     membership_id = null, joined_at = null, role = null, confirmed_at = null, email = null, deactivated_at = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)
@@ -113,7 +113,7 @@ class Members(Repository):
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role) -> None:
         await self._run(
             """
-            with away as (
+            with suspended as (
                 update scim_users set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s and role is not null)
             update memberships set role = %(role)s where org_id = %(org_id)s and user_id = %(user_id)s""",
             org_id=org_id,
@@ -122,22 +122,22 @@ class Members(Repository):
         )
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # The directory knows the person no more, and does not take them back; but whom it has kept out, it keeps out. Whom it has put away,
-        # nobody counts, and the group had all the same.
+        # The directory forgets the user and cannot restore them. If it deactivated the user, the row stays, so that they remain
+        # blocked. A suspended member is not in member_count but is in the SCIM group, so members_changed_at changes for them, too.
         await self._run(
             """
             with removed as (
                 delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
             forgotten as (
                 delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is null),
-            suspended_membership as (
+            was_suspended as (
                 select org_id from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and role is not null),
-            away as (
+            blocked as (
                 update scim_users set role = null, confirmed_at = null, provisioned = false
                 where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null)
             update organizations o set
                 member_count = member_count - (select count(*) from removed)::int, members_changed_at = %(now)s
-            where o.id in (select org_id from removed union all select org_id from suspended_membership)""",
+            where o.id in (select org_id from removed union all select org_id from was_suspended)""",
             org_id=org_id,
             user_id=user_id,
             now=now,

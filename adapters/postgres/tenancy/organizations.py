@@ -16,7 +16,7 @@ from core.kernel.values import PageResult, Slug
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Membership, Organization, SlugTaken
 
-# In the order in which `to_organization` reads them; the tier comes last.
+# In the order that `to_organization` expects. The tier comes last.
 COLUMNS: Final = (
     "o.id, o.slug, o.name, o.status, o.max_services, o.max_users, o.device_trust_days, o.member_count, o.created_at, o.updated_at, "
     f"o.approved_at, o.rejected_reason, o.suspended_reason, o.members_changed_at, {TIER_COLUMNS}"
@@ -24,8 +24,8 @@ COLUMNS: Final = (
 WIDTH: Final = 20
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
 SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
-# The lock comes first, and the tier is looked up for the row that it gave: where a statement waits for a lock, it reads that row again and
-# no other, and so would join what the organization is now with the tier that it had before.
+# Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only the locked row again. A plain
+# join would combine the new organization row with its old tier.
 LOCKED: Final = """
     with o as materialized (
         select id, slug, name, status, tier_id, max_services, max_users, device_trust_days, member_count, created_at, updated_at,
@@ -34,9 +34,9 @@ LOCKED: Final = """
 LOCK: Final = f"""
         for no key update)
     select {COLUMNS} from o {OF_TIER}"""
-# How many match, on each row of the page; the outer join gives one row where the page is empty. The owner is looked up for each row of
-# the page: as a plain join, every membership there is would be read to find the owners of these few.
-GOVERNED: Final = f"""
+# Each row of the page starts with the total number of matches. The outer join returns one row even if the page is empty. Keep the
+# lateral join for the owners: with a plain join the planner reads all memberships to find the owners of one page.
+PAGE_WITH_OWNERS: Final = f"""
     with matching as not materialized (
         select * from organizations
         where (%(status)s::text is null or status = %(status)s) and (%(tier_id)s::uuid is null or tier_id = %(tier_id)s)),
@@ -84,7 +84,7 @@ class Organizations(Repository):
     async def by_id(self, org_id: UUID) -> Organization | None:
         return await self._one(to_organization, SELECT + "where o.id = %(org_id)s", org_id=org_id)
 
-    async def status(self, slug: str) -> OrganizationStatus | None:
+    async def status_by_slug(self, slug: str) -> OrganizationStatus | None:
         return await self._one(lambda row: OrganizationStatus(row[0]), "select status from organizations where slug = %(slug)s", slug=slug)
 
     async def id_by_slug(self, slug: str) -> UUID | None:
@@ -100,13 +100,13 @@ class Organizations(Repository):
             user_id=user_id,
         )
 
-    async def governed(
+    async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
     ) -> PageResult[ListedOrganization]:
-        rows = await self._all(lambda row: row, GOVERNED, status=status, tier_id=tier_id, limit=limit, offset=offset)
+        rows = await self._all(lambda row: row, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, limit=limit, offset=offset)
         return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
-    # "for no key update": writers of the organization wait, while rows that merely point to it still come in.
+    # "for no key update" makes other writers of the organization wait, but still allows inserts of rows that reference it.
     async def lock(self, org_id: UUID) -> Organization | None:
         return await self._one(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
@@ -131,9 +131,11 @@ class Organizations(Repository):
             created_at=organization.created_at,
             **_changeable(organization),
         )
+        self._signals.figures_changed()
 
     async def save(self, organization: Organization) -> None:
-        # What waited for it to be active may be due. Whoever saves has it locked, so `before` is what it is until now.
+        # When an organization becomes active, its waiting deliveries may be due. The caller has locked the row, so `before` is its
+        # current state.
         await self._run(
             """
             with saved as (
@@ -143,20 +145,24 @@ class Organizations(Repository):
                     approved_at = %(approved_at)s, rejected_reason = %(rejected_reason)s, suspended_reason = %(suspended_reason)s
                 from organizations before
                 where o.id = %(id)s and before.id = %(id)s
-                returning o.status = 'active' and before.status <> 'active' as goes_on)
-            select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where goes_on""",
+                returning o.status = 'active' and before.status <> 'active' as became_active)
+            select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where became_active""",
             **_changeable(organization),
         )
+        if organization.status is OrganizationStatus.ACTIVE:
+            self._signals.deliveries_due()
+            self._signals.siem_entries_due()
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
         await self._run(
             """
-            with gone as (delete from organizations where id = %(org_id)s returning id),
-            with_it as (insert into deleted_webhooks (id, deleted_at) select id, %(now)s from webhooks where org_id = %(org_id)s)
-            insert into deleted_organizations (id, deleted_at) select id, %(now)s from gone""",
+            with deleted as (delete from organizations where id = %(org_id)s returning id),
+            webhooks_too as (insert into deleted_webhooks (id, deleted_at) select id, %(now)s from webhooks where org_id = %(org_id)s)
+            insert into deleted_organizations (id, deleted_at) select id, %(now)s from deleted""",
             org_id=org_id,
             now=now,
         )
+        self._signals.figures_changed()
 
     async def purge(self, org_id: UUID, limit: int) -> None:
         await self._run(f"{removing_records('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
