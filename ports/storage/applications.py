@@ -1,253 +1,247 @@
-"""Storage of the area applications."""
+"""Storage of services and plans, API keys, service users, end users and login analytics."""
 
 from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, ServiceLogins, RecentLogin, ServiceUsage
+from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
-from core.applications.end_users_rules import EndUser, LinkedIdentity, EndUserSummary, UsedService
-from core.applications.service_users_rules import ServiceUser
+from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.applications.plans_rules import Plan
+from core.applications.service_users_rules import ServiceUser
 from core.applications.services_rules import Service, ServiceSummary, ServiceType
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext
-from core.kernel.values import PageResult, Page
-
-# services: What is asked of storage about services.
+from core.kernel.values import Page, PageResult
 
 
 class ServicesRead(Protocol):
-    """Services, looked at."""
+    """Read access to services. A `ServiceContext` includes the organization and its status, which may be inactive."""
 
     async def by_slug(self, org_id: UUID, slug: str) -> Service | None: ...
     async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None: ...
-
-    async def context_of(self, service_id: UUID) -> ServiceContext | None: ...
-
-    async def context(self, org_slug: str, slug: str) -> ServiceContext | None:
-        """The service with its organization, whatever the status of that."""
-        ...
+    async def context_by_id(self, service_id: UUID) -> ServiceContext | None: ...
+    async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None: ...
 
     async def context_and_entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement] | None:
-        """The service with its organization, whatever the status of that, and what the person has of it."""
+        """Return the service and the plan that this user has there."""
         ...
 
-    async def named(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
-        """The same with all that the service is."""
-        ...
+    async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None: ...
+    async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None: ...
 
-    async def of_client(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
-        """The same for the service that applications know by this client id."""
-        ...
-
-    async def listed(
+    async def list_after(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
     ) -> list[ServiceSummary]:
-        """Those of this type that come after this one, the oldest first."""
+        """Return the services of this type that come after `after`, oldest first. None stands for all types, or for the start."""
         ...
 
     async def count(self, org_id: UUID) -> int: ...
 
 
 class Services(ServicesRead, Protocol):
-    """Services, changed. The organization is locked before any of these."""
+    """Write access to services. Callers lock the organization before calling any method."""
 
     async def add(self, service: Service) -> None:
-        """Raises ServiceSlugTaken."""
+        """Raises: ServiceSlugTaken."""
         ...
 
     async def save(self, service: Service) -> None:
-        """Write all that can change of it; the counters are not among it."""
+        """Save all fields of a service that can change, except the counters."""
         ...
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
-        """Remove the service and what hangs on it, when nobody is signing in to it any more; nobody can after that.
+        """Delete the service and the rows that cascade from it.
 
-        A tombstone tells Sweep.DELETED_SERVICES to remove its logins.
+        This waits for sign-ins to the service that are in progress. Later ones do not find it. Its
+        logins are queued for Sweep.DELETED_SERVICES, which deletes them.
         """
         ...
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
-        """Lock the next who used this service, which is gone, in the order of their ids; the last of them, or None if there are no more.
+        """Lock the next users of a deleted service, in the order of their ids. Return the last id, or None if no users are left.
 
-        And who of them used no other service of the organization as end users, so that they do not begin to.
+        This also locks their end user rows, unless they use other services of the organization, so
+        that they cannot start to.
         """
         ...
 
     async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
-        """Remove those that were locked last; how many of them are end users of the organization no more."""
+        """Remove the users that `lock_users` locked. Return the number of them that are no longer end users of the organization."""
         ...
 
-    async def remove_totals(self, org_id: UUID, service_id: UUID, forgotten: int) -> None:
-        """Remove the totals of its logins, and count out so many end users."""
+    async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
+        """Remove the login totals of a deleted service, and subtract `end_users` from the organization's number of end users."""
         ...
 
     async def purge(self, service_id: UUID, limit: int) -> None:
-        """Remove at most `limit` logins to a deleted service."""
+        """Delete at most `limit` logins to a deleted service."""
         ...
-
-
-# plans: What is asked of storage about plans.
 
 
 class PlansRead(Protocol):
-    """Plans, looked at; those that were removed are not there any more."""
+    """Read access to plans, without deleted plans."""
 
     async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None: ...
 
-    async def service_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
-        """Which service of the organization has this plan."""
+    async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
+        """Return the id of the service that has this plan, or None if the organization has no such plan."""
         ...
 
-    async def listed(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
-        """Those of the service that come after this one, the oldest first."""
+    async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
+        """Return the service's plans that come after `after`, oldest first. None stands for the start."""
         ...
 
 
 class Plans(PlansRead, Protocol):
-    """Plans, changed. The organization is locked before any of these."""
+    """Write access to plans. Callers lock the organization before calling any method."""
 
     async def add(self, plan: Plan) -> None: ...
 
     async def save(self, plan: Plan) -> None:
-        """Write all that can change of it."""
+        """Save all fields of a plan that can change."""
         ...
 
     async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
-        """The plan is gone for everybody but those whose subscription to it has ended."""
+        """Mark a plan as deleted. Only subscriptions that have ended still refer to it."""
         ...
-
-
-# api_keys: What is asked of storage about API keys.
 
 
 class ApiKeysRead(Protocol):
-    """API keys, looked at; they are kept as SHA-256."""
+    """Read access to API keys, which are stored as SHA-256."""
 
-    async def standing(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
-        """Everything a request with this key is judged by, or None unless there is such a key and it has not expired."""
+    async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
+        """Return everything needed to authenticate a request with this key, or None if it is unknown or expired."""
         ...
 
     async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:
-        """Whether the service has this key and it has not expired."""
+        """Return whether the service has this key and it has not expired."""
         ...
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
-        """Those of the service, expired ones too, the oldest first."""
+        """Return a page of the service's keys, oldest first, including expired keys."""
         ...
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None: ...
 
 
 class ApiKeys(ApiKeysRead, Protocol):
-    """API keys, changed. The organization is locked before any of these."""
+    """Write access to API keys. Callers lock the organization before calling any method."""
 
     async def add(self, key: ApiKey, key_hash: bytes) -> None: ...
     async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None: ...
 
 
 class ApiKeyUse(Protocol):
-    async def used(self, key_id: UUID, now: datetime, before: datetime) -> None:
-        """The key was used now, unless it is known to have been used since `before`."""
+    """The time of the last use of API keys."""
+
+    async def record_use(self, key_id: UUID, now: datetime, before: datetime) -> None:
+        """Store that the key was used now, unless a use after `before` is stored already."""
         ...
 
 
-# service_users: What is asked of storage about the users of a service.
-
-
 class ServiceUsersRead(Protocol):
-    """Who uses a service, as its API keys see them, looked at."""
+    """Read access to the users of a service, as its API keys see them."""
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
-        """Those who use the service, for the longest time first."""
+        """Return a page of the service's users. The earliest users come first."""
         ...
 
     async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None: ...
 
 
 class ServiceUsers(ServiceUsersRead, Protocol):
-    """The same, changed. The account is locked before any of these."""
+    """Write access to the users of services. Callers lock the account before calling any method. All methods maintain the counters."""
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        """The person does not use the service any more: also removes what they have of it, identities and subscriptions. Also counts."""
+        """Remove a user from a service, with their identities and subscriptions there."""
         ...
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        """These, who have left the organization, do not use those of its services any more that they have used by being members, and by
-        nothing else; unless they have a subscription there, which is kept with whom it is for. Also counts."""
+        """Remove former members of the organization from services that they used only as members.
+
+        Users with a subscription to the service stay, because the subscription belongs to them.
+        """
         ...
 
     async def remove_everywhere(self, user_id: UUID) -> None:
-        """The same for every service, also those of organizations that are gone."""
+        """Remove a user from all services, including those of deleted organizations."""
         ...
 
 
-# end_users: What is asked of storage about who uses the services of an organization.
-
-
 class EndUsersRead(Protocol):
-    """Who uses the services of an organization, looked at. Of a person, this is what belongs to that organization (security.md T-3)."""
+    """Read access to the end users of an organization. It covers only data of this organization (security T-3)."""
 
-    async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> PageResult[EndUserSummary]:
-        """Those whose account is not deactivated, nor they by the organization's directory; who use this service, if one is given; whose
-        address has `search` in it, which is in lower case. The newest relation, to the service or else to the organization, comes first."""
+    async def page(
+        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None
+    ) -> PageResult[EndUserSummary]:
+        """Return a page of end users, latest first, optionally of one service only.
+
+        `search` is a part of an email address in lower case. Users whose account is deactivated,
+        and users whom the organization's directory deactivated, are left out. The order is that of
+        the start of using the service, or else the organization.
+        """
         ...
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
 
-    async def knows(self, org_id: UUID, user_id: UUID) -> bool:
-        """Whether the person uses a service of the organization, or is its member."""
+    async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
+        """Return whether the user is an end user or a member of the organization."""
         ...
 
 
 class EndUsers(EndUsersRead, Protocol):
-    """Who uses the services of an organization, changed. The account is locked before any of these."""
+    """Write access to the end users of an organization. Callers lock the account before calling any method.
 
-    async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
-        """The person uses the service from now on, in their own right, and has signed in to it just now, if so.
+    All methods maintain the counters. They return False or None if the service does not exist, is
+    being deleted, or if the organization's directory has deactivated the user. Otherwise the
+    service stays until the transaction ends.
+    """
 
-        Whether the service is there; it then stays until the transaction ends. Also counts.
-        """
+    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
+        """Make the user an end user of the service in their own right. `signed_in` says whether they are signing in to it now."""
         ...
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
-        """The same for a sign-in, before the next statement; None where the service is not there."""
+        """Enroll a user who is signing in; the result is available after the next statement."""
         ...
 
     def enroll_member_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
-        """The same for the service of this slug, but whoever did not use it before does so by being a member, and no longer than that."""
+        """Enroll a member who is signing in to the service with this slug; the result is available after the next statement.
+
+        A user who is new to the service uses it as a member, and only as long as they are one.
+        """
         ...
-
-
-# analytics: What is asked of storage about how often people sign in.
 
 
 class AnalyticsRead(Protocol):
-    """Successful logins to the services that an organization has, counted by day in UTC; of one of them, where `service_id` is given."""
+    """Successful logins to the existing services of an organization, by day in UTC.
+
+    Where a method takes a `service_id`, None stands for all services.
+    """
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
-        """Of each day that had any, the earliest first."""
+        """Return the number of logins per day, earliest first, without days that had none."""
         ...
 
     async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
-        """To each service that had any, most first."""
+        """Return the number of logins per service, highest first, without services that had none."""
         ...
 
     async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
-        """Through each external identity provider that had any, most first."""
+        """Return the number of logins per identity provider, highest first, without providers that had none."""
         ...
 
     async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
-        """The latest, or those right before that one, the newest first."""
+        """Return the latest logins, or those just before `before`, newest first."""
         ...
 
-    async def use(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
-        """Users and logins of a service; new and active are the users who began to use it, or signed in to it, since then."""
+    async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
+        """Return the figures of a service. Users are new or active if they joined or signed in since `since`."""
         ...
 
 

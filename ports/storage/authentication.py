@@ -9,9 +9,17 @@ from core.accounts.attempt_limits_rules import Allowance
 from core.accounts.devices_rules import Device, Place
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
-from core.authentication.login_rules import PendingSignIn, MfaAttempt
+from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.authentication.oauth_credentials_rules import Credentials
-from core.authentication.sessions_rules import UNNAMED_PRESENTER, LiveSession, LiveSessions, RefreshTokenState, Presenter, RotatedSession, Session
+from core.authentication.sessions_rules import (
+    UNNAMED_PRESENTER,
+    LiveSession,
+    LiveSessions,
+    Presenter,
+    RefreshTokenState,
+    RotatedSession,
+    Session,
+)
 from core.authentication.signing_keys_rules import SigningKey
 from core.kernel.principals import BrowserSession, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens

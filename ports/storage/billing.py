@@ -1,4 +1,4 @@
-"""Storage of the area billing."""
+"""Storage of subscriptions, and of facts about customers, checkouts and subscriptions at the payment provider."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,229 +6,295 @@ from typing import Protocol
 from uuid import UUID
 
 from core.applications.cancellations_rules import Cancellation
-from core.billing.checkout_rules import Checkout, Customer
-from core.billing.payments import CheckoutMatch, SubscriptionFacts, CheckoutMetadata
+from core.billing.checkout_rules import Checkout, CheckoutMatch, Customer
+from core.billing.provider_facts import SubscriptionFacts
+from core.billing.provider_objects import CheckoutMetadata
 from core.billing.reconciliation_rules import OpenCheckouts
 from core.billing.subscriptions_rules import Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.values import Keep, PageResult
 
-# billing: What is asked of storage about what the payment provider has said.
-
 
 class Billing(Protocol):
-    """What is known of the payment provider's customers, checkouts and subscriptions."""
+    """Events of the payment provider, and the facts about its subscriptions.
 
-    async def is_first(self, event_id: str, now: datetime) -> bool:
-        """Whether this event was not processed before; it is, from now on. Waits for whoever is processing it at the moment."""
+    Lock order: the facts of a subscription come before everything else.
+    """
+
+    async def record_event(self, event_id: str, now: datetime) -> bool:
+        """Store that this event is processed, and return whether it is new.
+
+        This waits for other transactions that process the same event.
+        """
         ...
 
     async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
-        """What is known of the subscription of this name at the provider, locked, before anything else is. It need not be known yet."""
+        """Lock and return the facts about a subscription of the provider. An unknown subscription gets empty facts."""
         ...
 
-    async def facts(self, id_: str) -> SubscriptionFacts | None:
-        """What is known of it, without waiting for whoever is learning more; None where nothing is."""
+    async def find_facts(self, id_: str) -> SubscriptionFacts | None:
+        """Return the facts about a subscription of the provider without waiting for locks, or None if it is unknown."""
         ...
 
     async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
-        """Write what is locked; and when to ask the provider about it, None for not at all. One that waits for another is asked about as
-        soon as that has ended."""
+        """Save locked facts, and the time of the next check, None for no check.
+
+        If the facts wait for another subscription, a trigger makes them due as soon as that one has
+        ended.
+        """
         ...
 
-    async def end(self, id_: str, now: datetime) -> None:
-        """It is over. Locks it as `lock_facts` does."""
+    async def mark_ended(self, id_: str, now: datetime) -> None:
+        """Store that a subscription of the provider is over. This locks its facts, as `lock_facts` does."""
         ...
 
     async def claim_check(self, now: datetime, until: datetime) -> str | None:
-        """The one that the provider has been to be asked about for the longest, which falls due again then; None where none is."""
+        """Return the subscription whose check has been due longest, or None. The check is due again at `until`."""
         ...
 
-    async def put_back_check(self, id_: str, until: datetime, at: datetime) -> None:
-        """What was claimed until then is due at this time, unless it was said meanwhile when it is."""
+    async def next_check(self) -> datetime | None:
+        """Return when the next check of a subscription is due."""
         ...
 
-    async def check_those_of(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
-        """Have the provider asked about all that are of this customer and not over; of that organization only, if one is named."""
+    async def reschedule_check(self, id_: str, until: datetime, at: datetime) -> None:
+        """Move a check that was claimed until `until` to `at`. A check with another time stays as it is."""
+        ...
+
+    async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
+        """Make the checks of this customer's subscriptions due, except those that are over.
+
+        If `org_id` is given, only subscriptions of this organization are checked.
+        """
+        ...
+
+    async def is_checked_separately(self, id_: str, since: datetime) -> bool:
+        """Return whether this subscription has a check of its own, or its state has been received after `since`."""
         ...
 
     async def subscription(self, id_: str) -> Subscription | None:
-        """The subscription of ours to that one of the provider's, in the organization that is known to have it."""
+        """Return our subscription for this one of the provider, or None."""
         ...
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
-        """The plan of the service that has this price there: the preferred one if it does, one that was not removed, the oldest."""
+        """Return the service's plan with this price, or None.
+
+        If several plans have it, the preferred plan comes first, then plans that were not deleted,
+        then the oldest.
+        """
         ...
 
-    async def customer(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
-        """As whom the provider knows the organization; where nothing is known, `key` is from now on what it is made with."""
+
+class Customers(Protocol):
+    """The customer records that the payment provider has for organizations, and their payment methods."""
+
+    async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
+        """Return the organization's customer. If it is unknown, `key` becomes the idempotency key for creating it."""
         ...
 
-    async def renew_customer_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
-        """What the customer is made with from now on, if it was to be made with this key and is not known yet."""
+    async def renew_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
+        """Replace this idempotency key, unless it was already replaced or the customer is known."""
         ...
 
-    async def keep_customer(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
-        """Keep the customer that was made with this key, if none is; which one it is. None where the key is another one by now."""
+    async def save(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
+        """Save the customer created with this key, unless there is one, and return the current one.
+
+        Return None if the key was replaced.
+        """
         ...
 
-    async def is_customer(self, org_id: UUID, customer_id: str) -> bool:
-        """Whether nothing that is stored says that this is another's customer, or that the organization has another one."""
+    async def may_belong_to(self, org_id: UUID, customer_id: str) -> bool:
+        """Return whether the customer is not another organization's, and the organization has no other customer."""
         ...
 
-    async def link_customer(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
-        """What an event says about whose customer it is; whether that agrees with what is stored. One that was deleted is nobody's."""
+    async def link(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
+        """Store the customer of an organization as an event names it. Return False if this contradicts stored data.
+
+        A deleted customer cannot be linked. `key` is used if the organization has no record yet.
+        """
         ...
 
-    async def sync_customer(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
-        """Whom the customer is linked to, unless something newer is known; whether there is such a customer, of that organization if one is
-        named."""
+    async def save_user(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
+        """Store the user of a customer, unless a newer event has set it. Return whether the customer is known.
+
+        If `org_id` is given, the customer must be that organization's.
+        """
         ...
 
-    async def forget_customer(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
-        """It was deleted, and is nobody's from now on, whatever is heard of it; the organization's next one is made with `key`. Whether it
-        was somebody's, and that organization's if one is named."""
+    async def mark_deleted(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
+        """Unlink a deleted customer, and ignore it in later events. Return whether it was linked.
+
+        If `org_id` is given, the customer must be that organization's. `key` is for creating the
+        organization's next customer.
+        """
         ...
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
-        """The customer can pay with this, unless something newer is known of it; whether that customer is an organization of ours.
+        """Attach a payment method to a customer, unless a newer event is known. Return whether the customer is one of ours.
 
-        What an organization pays with is what was attached last of all that still is.
+        The current payment method of an organization is the one that was attached last and is still
+        attached.
         """
         ...
 
     async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
-        """Nobody can pay with this any more, unless something newer is known of it; whether an organization of ours could."""
+        """Detach a payment method, unless a newer event is known. Return whether it belonged to an organization of ours."""
         ...
 
-    async def add_checkout(self, checkout: Checkout, check_at: datetime) -> None: ...
-    async def checkout_begun(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None: ...
 
-    async def complete_checkout(self, checkout_id: UUID, session_id: str, id_: str, meant: CheckoutMetadata | None, customer_id: str | None) -> bool:
-        """What came of a checkout; false if there is no such checkout, or what is given does not agree with it."""
+class Checkouts(Protocol):
+    """Checkouts that members started."""
+
+    async def add(self, checkout: Checkout, check_at: datetime) -> None: ...
+
+    async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None:
+        """Save the provider's session of a checkout."""
         ...
 
-    async def checkout_of(self, id_: str, meant: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
-        """The checkout that this subscription came of, or might have, at that price if there is a choice; None where no checkout tells."""
+    async def complete(
+        self, checkout_id: UUID, session_id: str, id_: str, metadata: CheckoutMetadata | None, customer_id: str | None
+    ) -> bool:
+        """Save the subscription that a checkout led to. Return False if the checkout is unknown or contradicts the arguments."""
         ...
 
-    async def bought(self, id_: str) -> CheckoutMetadata | None:
-        """What the checkout was for that this subscription came of, if one is known."""
+    async def match(self, id_: str, metadata: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
+        """Compare a subscription with the checkout that led to it, or may have, preferably one with this price.
+
+        Return None if there is no such checkout.
+        """
         ...
 
-    async def checkout_done(self, org_id: UUID, id_: str) -> None:
-        """Nothing more has to be asked about the checkout that this subscription came of, where that is known. Something else may come of
-        every other one."""
+    async def metadata_of(self, id_: str) -> CheckoutMetadata | None:
+        """Return the metadata of the checkout that led to this subscription, or None if it is not known."""
         ...
 
-    async def is_asked_about(self, id_: str, since: datetime) -> bool:
-        """Whether the provider is to be asked about this subscription by itself, or has said since then how it is."""
+    async def stop_checks(self, org_id: UUID, id_: str) -> None:
+        """Stop checking the checkout that led to this subscription. Other checkouts may still lead to one."""
         ...
 
-    async def claim_checkouts(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
-        """Those of one customer to ask the provider about: if one is due, all that were begun by then. They fall due again at `until`,
-        unless they are older than `since`. None where none is due."""
+    async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
+        """Claim the open checkouts of one customer, or return None if none is due.
+
+        If one is due, all that started by `begun_by` are claimed. They are due again at `until`,
+        except those that started before `since`: these are not checked again.
+        """
         ...
 
-    async def put_back_checkouts(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
-        """What was claimed with that `since` is due at this time, unless nothing more has to be asked about it by now. Of those that are
-        older than that, this is not known: they are asked about once more."""
+    async def next_check(self) -> datetime | None:
+        """Return when the next check of a checkout is due."""
+        ...
+
+    async def reschedule(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
+        """Make claimed checkouts due at `at`, unless their checks were stopped. `since` is that of the claim.
+
+        Checkouts that started before `since` are always checked once more, because their claim has
+        already removed the next check.
+        """
         ...
 
 
 class Cancellations(Protocol):
-    """What is to be cancelled at the payment provider. What is removed comes here by itself."""
+    """Subscriptions to cancel at the payment provider. A trigger adds those that are removed from the database."""
 
-    async def ask_for(self, cancellation: Cancellation) -> None:
-        """One that stays here, or never came to be here."""
+    async def request(self, cancellation: Cancellation) -> None:
+        """Add the cancellation of a subscription that stays in the database, or that was never in it."""
         ...
 
     async def is_requested(self, org_id: UUID, id_: str) -> bool:
-        """Whether this subscription at the provider is to be cancelled there, and is not yet."""
+        """Return whether the cancellation of this subscription at the provider is pending."""
         ...
 
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
-        """The one that has been due for the longest, which falls due again then; none that has come to be live again here."""
+        """Return the cancellation that has been due longest, or None. It is due again at `until`.
+
+        Subscriptions that became live again are left out.
+        """
         ...
 
-    async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]: ...
-
-    async def done(self, cancellation: Cancellation) -> bool:
-        """Whether nobody else had said so before."""
+    async def next_due(self) -> datetime | None:
+        """Return when the next cancellation is due."""
         ...
 
+    async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
+        """Return the due cancellations of a service, at most `limit`. They are due again at `until`."""
+        ...
 
-# subscriptions: What is asked of storage about subscriptions.
+    async def complete(self, cancellation: Cancellation) -> bool:
+        """Remove a completed cancellation. Return False if another process has already removed it."""
+        ...
 
 
 class SubscriptionsRead(Protocol):
-    """Subscriptions, looked at. One that is active past its period and has no payment provider is shown as expired."""
+    """Read access to subscriptions. An active one without a payment provider is shown as expired after its period."""
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
-        """What this person has of this service."""
+        """Return the plan that this user has at this service."""
         ...
 
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
-        """Whether somebody is subscribed to this plan, active or past due, now."""
+        """Return whether the plan has live subscriptions."""
         ...
 
     async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
-        """The plan with this id, whatever service it is of, removed or not."""
+        """Return the plan with this id, regardless of its service, deleted or not."""
         ...
 
     async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
-        """What this one is to; None where it is not live any more."""
+        """Return the names of the subscription's plan and service, or None if the subscription is not live."""
         ...
 
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
     ) -> PageResult[Subscription]:
-        """Those to the service that have this status now, the oldest first."""
+        """Return a page of the service's subscriptions with this current status, oldest first. None stands for any status."""
         ...
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
-        """How many of those to the service have which status now."""
+        """Return the number of the service's subscriptions per current status."""
         ...
 
     async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
-        """The person's live one, or else the newest."""
+        """Return the user's live subscription, or else the newest, or None."""
+        ...
+
+    async def next_expiry(self) -> datetime | None:
+        """Return when the next subscription of any organization expires. The provider's subscriptions are left out."""
         ...
 
 
 class Subscriptions(SubscriptionsRead, Protocol):
-    """Subscriptions, changed. The organization is locked before any of these but `expire`."""
+    """Write access to subscriptions. Callers lock the organization before calling any method except `expire`."""
 
     async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
-        """What `of_user` finds, locked until the transaction ends."""
+        """Lock and return the subscription that `of_user` returns."""
         ...
 
     async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
-        """The one that the payment provider has under this name, locked."""
+        """Lock and return the organization's subscription with this id at the payment provider, with its stored status."""
         ...
 
     async def exists(self, org_id: UUID, subscription_id: UUID) -> bool: ...
 
     async def add(self, subscription: Subscription) -> None:
-        """Also counts it. The account is locked before. Raises AlreadySubscribed."""
+        """Add a subscription and increment the service's count. Callers lock the account first. Raises: AlreadySubscribed."""
         ...
 
     async def save(self, subscription: Subscription, now: datetime) -> None:
-        """Write plan, status and period of a locked one. Raises AlreadySubscribed."""
+        """Save the plan, status and period of a locked subscription. Raises: AlreadySubscribed."""
         ...
 
     async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
-        """No payment provider looks after it from now on."""
+        """Store that no payment provider manages the subscription any longer."""
         ...
 
     async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
-        """Also counts it out."""
+        """Delete a subscription and decrement the service's count."""
         ...
 
     async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
-        """Mark what has run out of this person's, of which there is one at most."""
+        """Mark the user's overdue subscription as expired, and return it. There is at most one."""
         ...
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
-        """Mark at most `limit` that have run out, of whatever organization; those in use are left for later."""
+        """Mark at most `limit` overdue subscriptions of all organizations as expired, and return them. Locked ones are skipped."""
         ...
 
 
@@ -249,5 +315,9 @@ class BillingTransaction(Protocol):
     def billing(self) -> Billing: ...
     @property
     def cancellations(self) -> Cancellations: ...
+    @property
+    def checkouts(self) -> Checkouts: ...
+    @property
+    def customers(self) -> Customers: ...
     @property
     def subscriptions(self) -> Subscriptions: ...

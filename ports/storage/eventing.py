@@ -1,4 +1,4 @@
-"""Storage of the area eventing."""
+"""Storage of audit logs, webhooks, their deliveries, and SIEM forwarding."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,158 +7,189 @@ from uuid import UUID
 
 from core.eventing.audit_rules import AuditEntry, AuditFilter
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
-from core.eventing.siem_rules import ClaimedSiemQueue, SiemConfiguration, QueuedEntry, SiemResult, SiemSink, SiemStatus
+from core.eventing.siem_rules import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
 from core.eventing.webhooks_rules import Webhook
 from core.kernel.deferred import Deferred
-from core.kernel.values import PageResult, Page
+from core.kernel.values import Page, PageResult
 
-# audit: What is asked of storage about audit logs.
+# Audit logs
 
 
 class AuditRead(Protocol):
-    async def page(self, org_id: UUID, wanted: AuditFilter, page: Page) -> PageResult[AuditEntry]:
-        """The organization's entries, the newest first. Two statements: how many there are, and those of the page."""
+    """Read access to the audit logs of organizations."""
+
+    async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
+        """Return a page of the matching entries, newest first, with the total number. Runs two statements."""
         ...
 
 
 class Audit(Protocol):
+    """Write access to the audit logs. `Transaction.record` adds the entries."""
+
     async def forget(self, user_id: UUID) -> None:
-        """Remove the entries, in whatever log, that tell of nothing but this person's own account. Also counts them out."""
+        """Remove the entries about the security of this user's account from all logs, and decrement the totals."""
         ...
 
 
-# webhooks: What is asked of storage about webhooks.
+# Webhooks
 
 
 class WebhooksRead(Protocol):
-    """The webhooks of organizations, looked at."""
+    """Read access to the webhooks of organizations."""
 
     async def of_org(self, org_id: UUID) -> list[Webhook]:
-        """The oldest first."""
+        """Return all webhooks of the organization, oldest first."""
         ...
 
     async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None: ...
 
 
 class Webhooks(WebhooksRead, Protocol):
-    """The same, changed; their secrets are sealed. The organization is locked before any of these."""
+    """Write access to webhooks. Callers lock the organization first. Secrets are stored encrypted."""
 
     async def add(self, webhook: Webhook, secret: str) -> None:
-        """Raises core.webhooks.WebhookNameTaken."""
+        """Add a webhook. Raises: WebhookNameTaken."""
         ...
 
     async def save(self, webhook: Webhook) -> None:
-        """Write what may change of it. Also wakes the dispatchers of all processes. Raises core.webhooks.WebhookNameTaken."""
+        """Store the changes of a webhook and wake the dispatchers of all processes. Raises: WebhookNameTaken."""
         ...
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
-        """Sign with this secret, and until then with the one that it had as well, beside those before it whose time has not come; of all
-        former ones the newest core.webhooks.FORMER_SECRETS_KEPT are kept."""
+        """Replace the signing secret.
+
+        The old secret signs beside the new one until `former_until`. Older secrets sign until their own time ends.
+        The newest FORMER_SECRETS_KEPT of them are kept.
+        """
         ...
 
     async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:
-        """Its deliveries are past their use from now on."""
+        """Delete a webhook. The housekeeper deletes its deliveries."""
         ...
 
 
-# deliveries: What is asked of storage about deliveries of webhooks.
+# Webhook deliveries
 
 
 class DeliveriesRead(Protocol):
-    """What webhooks were told, looked at."""
+    """Read access to the deliveries of webhooks."""
 
     async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> PageResult[Delivery]:
-        """The newest first. Two statements, one for the total."""
+        """Return a page of the deliveries, newest first, with the total number. Runs two statements."""
         ...
 
 
 class Deliveries(DeliveriesRead, Protocol):
-    """The queue of what webhooks are to be told. Events come into it by `Transaction.record`."""
+    """The queue of webhook deliveries. `Transaction.record` adds the deliveries of events."""
 
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
-        """Also wakes the dispatchers of all processes, when the transaction commits. The organization is locked before."""
+        """Queue a delivery. The commit wakes the dispatchers of all processes. Callers lock the organization first."""
         ...
 
-    async def repeat(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
-        """The same with the payload of a delivery that there was to this webhook."""
+    async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
+        """Queue a new delivery with the payload of `delivery_id`, or return None if that is not one of this webhook.
+
+        Otherwise as `add`.
+        """
         ...
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
-        """Remove at most `limit` deliveries to a webhook that was deleted."""
+        """Delete at most `limit` deliveries of a deleted webhook."""
         ...
 
     async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
-        """What became of attempts. A failure is without effect where the delivery has been claimed again since: it is another's now."""
+        """Store the outcomes of attempts.
+
+        A failure is ignored if the delivery was claimed again since, because the later attempt decides.
+        """
         ...
 
     async def wake(self, now: datetime, limit: int) -> None:
-        """Put at most `limit` of those that have come due among those that can be claimed; `claim` looks at no others."""
+        """Change at most `limit` waiting deliveries whose time has come to due. `claim` sees only due deliveries."""
         ...
 
     def next_due(self) -> Deferred[datetime]:
-        """When the next one falls due that waits; or fell, if there were more than could be woken at once."""
+        """Return the earliest time of a waiting delivery.
+
+        The time is in the past if more deliveries were due than `wake` could change.
+        """
         ...
 
-    async def claim(self, now: datetime, lease_until: datetime, room: DispatchCapacity) -> list[ClaimedDelivery]:
-        """Due deliveries to active webhooks of active organizations, as many as there is room for, that nobody else holds; they fall due
-        again at `lease_until`. The lowest share is one, and organizations and webhooks take turns."""
+    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
+        """Lease due deliveries to active webhooks of active organizations, as far as there is capacity.
+
+        A delivery becomes due again at `lease_until`. Organizations and webhooks take turns, so that each gets its
+        share, which is at least one.
+        """
         ...
 
 
-# siem: What is asked of storage about forwarding to SIEMs.
+# SIEM forwarding
 
 
 class SiemRead(Protocol):
-    """Where the audit logs of organizations are forwarded to, looked at."""
+    """Read access to the SIEM configurations of organizations and their queues."""
 
-    async def standing(self, org_id: UUID) -> SiemStatus | None:
-        """With what waits, of which core.siem.COUNTED are counted."""
+    async def status(self, org_id: UUID) -> SiemStatus | None:
+        """Return the configuration and the state of forwarding. Queued entries are counted up to PENDING_CAP."""
         ...
 
     async def sink(self, org_id: UUID) -> SiemSink | None:
-        """With its token. Raises SealBroken."""
+        """Return the configuration with its token. Raises: SealBroken."""
         ...
 
-    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[QueuedEntry]:
-        """The beginning of the queue, with the entries as they are now: at most `limit`, and no more of them after that many bytes."""
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
+        """Return the first positions of the queue with the entries as they are now.
+
+        The list has at most `limit` positions, and ends after the entry that reaches `max_bytes`.
+        """
         ...
 
 
 class Siem(SiemRead, Protocol):
-    """Where the audit logs of organizations are forwarded to, changed; tokens are sealed. Records look here, and wait for nobody.
+    """Write access to SIEM configurations and queues.
 
-    The organization is locked before `put` and `remove`.
+    Tokens are stored encrypted. Callers of `put` and `remove` lock the organization first. Recording an entry reads
+    the configuration without a lock.
     """
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
-        """In place of what was there, if anything was, which then keeps its id and its queue."""
+        """Add the configuration, or replace the present one, which keeps its id and its queue."""
         ...
 
     async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
-        """What was there. Nobody can reach the queue any more; the housekeeper removes it."""
+        """Remove and return the configuration. The housekeeper deletes the queue."""
         ...
 
     async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
-        """False while another test is running."""
+        """Reserve the test of the organization until this time. Return False if another test is running."""
         ...
 
     async def end_test(self, org_id: UUID, until: datetime) -> None:
-        """That of the one that began with this `until`."""
+        """End the reservation that `begin_test` made with the same `until`."""
         ...
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
-        """The one that has been due for the longest, of those that are enabled, whose organizations are active, and for which something
-        waits; of those that were slow or failed the last time only with `struggling`. Nobody else claims it before `leased_until`."""
+        """Lease the non-empty queue that has been due for the longest time, of an enabled configuration of an active organization.
+
+        With `struggling`, this may be a queue with a slow or failed last attempt. No other process can claim it
+        before `leased_until`.
+        """
         ...
 
-    async def taken(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
-        """Remove these from the queue, and have the rest be due now. What was posted went well; else nothing is known of that."""
+    async def record_success(
+        self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool
+    ) -> None:
+        """Remove these positions from the queue and make the rest due now.
+
+        `posted` is false if no request was necessary. Then the state of forwarding stays as it is.
+        """
         ...
 
-    async def failed(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
-        """Keep the queue until then. Nothing happens if the lease has ended and somebody else has it."""
+    async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
+        """Keep the queue until `due_at`. Does nothing if the lease expired and another process holds the queue."""
         ...
 
 

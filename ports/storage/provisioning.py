@@ -10,7 +10,7 @@ from core.kernel.deferred import Deferred
 from core.kernel.values import Email, PageResult
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
-from core.provisioning.tokens_rules import ScimTokenRecord, ScimToken
+from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
 from core.provisioning.users_rules import ScimProfile, ScimUser
 from core.tenancy.organizations_rules import Membership
 

@@ -1,4 +1,4 @@
-"""The repositories of applications."""
+"""Declarations of the repositories of applications."""
 
 from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys

@@ -64,6 +64,7 @@ class Connection(psycopg.AsyncConnection[Row]):
         self.prepared_max = PREPARED_MAX
         # Seconds for each statement: a server that is frozen, or cut off in silence, would be waited for for ever.
         self.answer_within = math.inf
+        self.server_process = pgconn.backend_pid  # still known after the connection was closed
         self._cursor = self.cursor()
         self._sink = self.cursor()  # for results that nobody asks for
         self._under_way = 1  # statements that the next answer is of

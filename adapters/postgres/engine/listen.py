@@ -1,6 +1,6 @@
-"""LISTEN: the names of channels as they are notified, over a connection of its own."""
+"""LISTEN on a connection of its own: the notifications of other processes."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
@@ -11,20 +11,32 @@ from adapters.postgres.engine.driver import Connection, connect
 from adapters.postgres.engine.pool import translated
 from core.kernel.errors import StorageDown
 
-CONNECT_TIMEOUT: Final = 5.0
-# A server or a network that went away without a word leaves a connection that is merely silent, as most are most of the time.
-CHECK_EVERY: Final = 30.0
-CHECK_PATIENCE: Final = 10.0
+CONNECT_TIMEOUT: Final = 5.0  # seconds
+# A connection that was lost without a word looks like a silent one, and this one is silent most of the time.
+CHECK_EVERY: Final = 30.0  # seconds
+CHECK_TIMEOUT: Final = 10.0  # seconds
+
+
+def _none_is_own(_: int) -> bool:
+    return False
 
 
 @asynccontextmanager
 async def listen(
-    conninfo: str, channels: Sequence[str], *, check_every: float = CHECK_EVERY, check_patience: float = CHECK_PATIENCE
-) -> AsyncIterator[AsyncIterator[str]]:
-    """Within the block every notification on the channels is heard, from its first moment on.
+    conninfo: str,
+    channels: Sequence[str],
+    *,
+    is_own: Callable[[int], bool] = _none_is_own,
+    check_every: float = CHECK_EVERY,
+    check_timeout: float = CHECK_TIMEOUT,
+) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
+    """Yield an iterator over the notifications on these channels, each as a pair of channel and payload.
 
-    The iterator never ends; it raises StorageDown when the connection is lost or no longer answers. LISTEN is a matter of one session,
-    so `conninfo` must lead to PostgreSQL itself, not to a pooler that shares sessions out by the transaction.
+    The block starts when all channels are listened to. The iterator never ends. It raises StorageDown when
+    the connection is lost or no longer answers. `is_own` says whether a server process serves one of this
+    process's own connections; their notifications are left out, since the actors got those signals directly.
+    LISTEN belongs to one session, so `conninfo` must lead to PostgreSQL itself, and not to a pooler that
+    assigns sessions per transaction.
     """
     with translated():
         connection = await connect(conninfo, timeout=CONNECT_TIMEOUT, application_name="gatehouse listen")
@@ -32,21 +44,24 @@ async def listen(
         for channel in channels:
             with translated():
                 await connection.execute(SQL("listen {}").format(Identifier(channel)))
-        async with aclosing(_notified(connection, check_every, check_patience)) as notified:
-            yield notified
+        async with aclosing(_notifications(connection, is_own, check_every, check_timeout)) as notifications:
+            yield notifications
     finally:
         connection.finish()
 
 
-async def _notified(connection: Connection, check_every: float, check_patience: float) -> AsyncGenerator[str, None]:
+async def _notifications(
+    connection: Connection, is_own: Callable[[int], bool], check_every: float, check_timeout: float
+) -> AsyncGenerator[tuple[str, str], None]:
     while True:
         with translated():
-            # Left to the garbage collector, psycopg's generator would keep the connection locked.
+            # Close psycopg's generator explicitly. The garbage collector would leave the connection locked.
             async with aclosing(connection.notifies(timeout=check_every)) as notifications:
                 async for notification in notifications:
-                    yield notification.channel
+                    if not is_own(notification.pid):
+                        yield notification.channel, notification.payload
             try:
-                with trio.fail_after(check_patience):
+                with trio.fail_after(check_timeout):
                     await connection.execute("select 1")
             except trio.TooSlowError:
                 raise StorageDown from None

@@ -1,6 +1,6 @@
-"""The connections of one process: a limit, a stack, and the translation of psycopg's errors into ours.
+"""The connection pool of one process, and the translation of psycopg's errors into those of the core.
 
-The stack hands out the connection that was used last, so that a quiet process keeps few of them warm.
+The pool hands out the connection that was used last, so that a quiet process keeps few of them warm.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from psycopg import errors
 from adapters.postgres.engine.driver import Connection, connect
 from core.kernel.errors import StorageDown
 
-SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server is taken to be gone
-IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # a task that hangs between two statements must not hold its locks for ever
+SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
+IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # seconds; a task that hangs between two statements must not hold its locks forever
 
 _NO_CONSTRAINTS: Final[Mapping[str, type[Exception]]] = MappingProxyType({})
 
 
 class translated:  # noqa: N801 (it is used as a function, like contextlib.suppress)
-    """Around calls of psycopg: what the database failed to do leaves as StorageDown, what it refused as the refusal it stands for.
+    """A block around calls of psycopg that raises StorageDown when the database fails, and refusals when it rejects a row.
 
-    `constraints` maps the names of constraints to exceptions. A violation of any other one is a defect of ours and is not
-    touched, and neither is any error in a statement.
+    `constraints` maps the names of constraints to refusals. A violation of any other constraint and an error in a
+    statement are defects in this program, so they are not translated.
     """
 
     __slots__ = ("_constraints",)
@@ -47,7 +47,7 @@ class translated:  # noqa: N801 (it is used as a function, like contextlib.suppr
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """Open connections, those of them not in use, and how many there may be."""
+    """The number of open connections, of idle ones among them, and the limit."""
 
     total: int
     idle: int
@@ -55,13 +55,13 @@ class PoolStats:
 
 
 class Pool:
-    """At most `size` connections, opened when they are needed.
+    """Up to `size` connections, opened when they are needed.
 
-    A connection that comes back with a transaction open, a statement under way or broken is closed and replaced; one that
-    the server ended while it was idle, as a restart does with all of them, is noticed before anybody gets it.
+    A connection that is returned broken, in a transaction or in the middle of a statement is closed. A connection that
+    the server closed while it was idle, as a restart does, is noticed before a task gets it.
 
-    A lock is waited for less long than a statement may take: whoever deletes something large holds some for seconds, and those who wait
-    must not have all connections meanwhile.
+    The lock timeout is shorter than the statement timeout. Deleting something large holds locks for seconds, and the
+    tasks that wait for them must not use up all connections during that time.
     """
 
     def __init__(
@@ -74,26 +74,31 @@ class Pool:
         self._lock_timeout = lock_timeout
         self._limiter = trio.CapacityLimiter(size)
         self._idle: list[Connection] = []
+        self._server_processes: set[int] = set()  # one for each open connection
         self._closed = False
 
     def connection(self) -> "Lease":
-        """`async with pool.connection() as connection`: in autocommit, this task's alone until the block ends.
+        """Lease a connection in autocommit mode for one task: `async with pool.connection() as connection`.
 
-        Raises StorageDown when none is free or can be opened in time, and RuntimeError when the task holds one already:
-        two connections for one task would deadlock as soon as every task held its first one.
+        Raises: StorageDown if none becomes free or can be opened in time; RuntimeError if the task holds one already.
+        With two connections per task, all tasks would wait forever as soon as each held its first one.
         """
         return Lease(self)
 
     @property
     def stats(self) -> PoolStats:
-        """How many connections there are now."""
+        """Return the present numbers of connections."""
         return PoolStats(total=self._limiter.borrowed_tokens + len(self._idle), idle=len(self._idle), maximum=self._size)
 
+    def owns(self, server_process: int) -> bool:
+        """Return whether this process of the server serves one of the open connections."""
+        return server_process in self._server_processes
+
     async def aclose(self) -> None:
-        """Close the idle connections now, and those in use when they come back."""
+        """Close the idle connections now, and each of the others when it is returned."""
         self._closed = True
         while self._idle:
-            self._idle.pop().finish()
+            self._discard(self._idle.pop())
         await trio.lowlevel.checkpoint()
 
     async def _acquire(self, task: trio.lowlevel.Task) -> Connection:
@@ -109,23 +114,23 @@ class Pool:
                 raise StorageDown from None
         except RuntimeError:
             raise RuntimeError(
-                "this task holds a database connection already: a transaction or reading was opened inside another; use the outer one"
+                "this task already holds a database connection: a transaction or reading was opened inside another; use the outer one"
             ) from None
         try:
-            return self._waiting_one() or await self._open(max(0.0, deadline - trio.current_time()))
+            return self._take_idle() or await self._open(max(0.0, deadline - trio.current_time()))
         except BaseException:
             self._limiter.release_on_behalf_of(task)
             raise
 
-    def _waiting_one(self) -> Connection | None:
+    def _take_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.has_ended:
                 return connection
-            connection.finish()
+            self._discard(connection)
         return None
 
-    async def _open(self, timeout: float) -> Connection:  # noqa: ASYNC109 (the driver shares it out among addresses)
+    async def _open(self, timeout: float) -> Connection:  # noqa: ASYNC109 (the driver divides it among the addresses)
         with translated():
             connection = await connect(
                 self._conninfo,
@@ -134,21 +139,26 @@ class Pool:
                 lock_timeout_ms=round(self._lock_timeout * 1000),
                 idle_in_transaction_session_timeout_ms=round(IDLE_IN_TRANSACTION_TIMEOUT * 1000),
             )
-        # The server ends a long statement itself, and says so; this is for a server that says nothing any more.
+        # The server itself ends a long statement with an error. This limit is for a server that has gone silent.
         connection.answer_within = self._statement_timeout + SILENCE
+        self._server_processes.add(connection.server_process)
         return connection
 
+    def _discard(self, connection: Connection) -> None:
+        self._server_processes.discard(connection.server_process)
+        connection.finish()
+
     def _release(self, task: trio.lowlevel.Task, connection: Connection, error: BaseException | None) -> None:
-        # A migration that ran beside us can invalidate prepared statements ("cached plan must not change result type").
+        # A migration by another process can invalidate prepared statements ("cached plan must not change result type").
         if self._closed or not connection.is_idle or isinstance(error, errors.FeatureNotSupported):
-            connection.finish()
+            self._discard(connection)
         else:
             self._idle.append(connection)
         self._limiter.release_on_behalf_of(task)
 
 
 class Lease:
-    """One task's use of one connection: what `Pool.connection` returns."""
+    """The use of one connection by one task, as returned by `Pool.connection`."""
 
     __slots__ = ("_connection", "_pool", "_task")
 
@@ -164,5 +174,5 @@ class Lease:
         return self._connection
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Without a checkpoint: giving back must work in a task that is cancelled.
+        # No checkpoint: a canceled task must be able to return its connection.
         self._pool._release(self._task, self._connection, error)

@@ -1,6 +1,7 @@
 """The base of all repositories: one method runs one statement, and a function turns each row into a value."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, ClassVar, Generic, LiteralString, TypeVar
 
 from adapters.postgres.engine.driver import Answer
@@ -50,6 +51,10 @@ class Repository:
             self._connection.ahead(sql, parameters)
         else:
             await self._run(sql, **parameters)
+
+    async def _notify(self, channel: str, at: datetime) -> None:
+        """Notify the actors of other processes that work falls due at this time, before they would look by themselves."""
+        await self._write("select pg_notify(%(channel)s, %(at)s)", channel=channel, at=at.isoformat())
 
     def _one_deferred(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> "DeferredRow[T]":
         """Return what `_one` would, available after the next statement of the transaction."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
@@ -29,6 +29,9 @@ from core.kernel.principals import Caller, Person
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signals
+
+if TYPE_CHECKING:
+    from core.kernel.deferred import Deferred
 
 T = TypeVar("T")
 

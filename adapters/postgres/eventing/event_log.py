@@ -1,4 +1,4 @@
-"""Events and the audit log, written in the transaction of what they tell of."""
+"""Writing events, audit entries, deliveries and SIEM queues in the transaction that causes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,15 +25,20 @@ class EventLog(Repository):
 
     def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> Deferred[QueuedWork]:
         """Write the events with the next statement of the transaction, and tell whether they queued work."""
-        # What is forwarded to a SIEM is queued in the order of the entries, and wakes the forwarders of all processes, without a lock: an
-        # entry that was committed before another one was written has the lower position (ops/decisions/0014). Whether it is forwarded is
-        # looked up for each entry by the index: as a join, all configurations might be read.
-        # Told to the event's organization, or to each in which the person has confirmed the membership (one that merely added somebody
-        # learns nothing about the account: security.md R-5), or, where there is none, to the platform's own log. Events of one
-        # transaction are a microsecond apart, so that the log has them in their order. The totals are counted in the order of their key,
-        # so no two transactions wait for each other. Webhooks are told what the log of their organization is, and what is not audited;
-        # who has none is looked up in an index, and that is all. A webhook that is deleted meanwhile leaves its deliveries to the
-        # housekeeper.
+        # logs: an event goes to the log of its organization; or to the logs of all organizations in which
+        # the person has a confirmed membership, because an organization that merely added a user must learn
+        # nothing about the account (security R-5); or else to the platform's log. Events of one transaction
+        # are a microsecond apart, so that the log keeps their order.
+        #
+        # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was committed
+        # before another one was written has the lower position (docs/adr/0014). Keep the lateral subquery:
+        # a plain join may read all configurations.
+        #
+        # counted: lock order: totals by their key, so that two transactions cannot wait for each other.
+        #
+        # delivered: webhooks receive the events in the log of their organization, and events that are not
+        # audited. Without webhooks this is one index lookup. If a webhook is deleted at the same time, the
+        # housekeeper deletes its deliveries.
         return self._one_deferred(
             lambda row: QueuedWork(row[0], row[1]),
             """
@@ -128,7 +133,7 @@ def _actor(event: Event, caller: Caller) -> dict[str, object]:
 
 
 def _credential(caller: Caller) -> tuple[str | None, str | None]:
-    """The id and the kind of the credential that acts by itself, if one does."""
+    """Return the id and the kind of the calling credential, or two None for other callers."""
     match caller:
         case ServiceKey():
             return str(caller.key_id), "api_key"
