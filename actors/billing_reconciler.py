@@ -1,23 +1,33 @@
-"""Asking the payment provider, with a line in the log for each subscription that was repaired, that somebody has to look after, or that it
-failed at."""
+"""Asks the payment provider about subscriptions in doubt, and logs each repair and each problem for an operator."""
 
 from collections.abc import Mapping
+from typing import Final, NoReturn
 from uuid import UUID
 
 import structlog
 
+from actors.mailbox import TimedMailbox
+from actors.sweeper import SweepJob, sweeper
 from core.billing import reconciliation
-from core.billing.provider_events_rules import TROUBLE, Effect
+from core.billing.provider_events_rules import NEEDS_ATTENTION, Effect
 from ports import Ports
 
 log = structlog.get_logger("billing")
 
 
 async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
-    """`core.reconciliation.reconcile`, with a line for each that it tells of."""
-    return await reconciliation.reconcile(ports, holder, _tell)
+    """Run one reconciliation and log every effect that an operator should know."""
+    return await reconciliation.reconcile(ports, holder, _log_effect)
 
 
-def _tell(subscription: str, org_id: UUID | None, effect: Effect) -> None:
-    told = log.warning if effect in TROUBLE else log.info
-    told("billing_learnt", subscription=subscription, org_id=org_id and str(org_id), effect=effect.value)
+JOB: Final = SweepJob("billing_reconciliation", reconcile, period=60.0, next_due=reconciliation.next_due)
+
+
+async def billing_reconciler(ports: Ports, inbox: TimedMailbox, holder: UUID, job: SweepJob = JOB) -> NoReturn:
+    """Reconcile forever. `inbox` gets the times at which the provider is to be asked."""
+    await sweeper(ports, job, inbox, holder)
+
+
+def _log_effect(subscription: str, org_id: UUID | None, effect: Effect) -> None:
+    write = log.warning if effect in NEEDS_ATTENTION else log.info
+    write("billing_learnt", subscription=subscription, org_id=org_id and str(org_id), effect=effect.value)

@@ -1,28 +1,29 @@
-"""One LISTEN connection per process: what another process committed wakes the actors of this one."""
+"""One LISTEN connection per process. Commits of other processes wake the actors of this one through it."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
-from actors.mailbox import Mailbox
+from actors.mailbox import Mailbox, TimedMailbox
 
-Listen = Callable[[Sequence[str]], AbstractAsyncContextManager[AsyncIterator[str]]]
+# Opens the connection for these channels. Each notification is a pair of its channel and its payload.
+Listen = Callable[[Sequence[str]], AbstractAsyncContextManager[AsyncIterator[tuple[str, str]]]]
 
 
 class ListeningEnded(Exception):
-    """The notifications ended, though the connection did not fail."""
+    """The notifications ended although the connection did not fail."""
 
 
-async def listener(listen: Listen, mailboxes: Mapping[str, Mailbox]) -> NoReturn:
+async def listener(listen: Listen, mailboxes: Mapping[str, Mailbox | TimedMailbox]) -> NoReturn:
     """Post to the mailbox of each channel that is notified.
 
-    `listen` gives the channels' names as they are notified, and raises StorageDown when the connection is lost, or silently dead;
-    the supervisor then starts this anew.
+    `listen` raises StorageDown when the connection is lost or no longer answers. The supervisor then
+    starts this actor again.
     """
     async with listen(tuple(mailboxes)) as notifications:
-        # What was notified before we listened is lost, so everybody looks once.
+        # Notifications from before the LISTEN are lost, so every actor looks once.
         for mailbox in mailboxes.values():
             mailbox.post()
-        async for channel in notifications:
-            mailboxes[channel].post()
+        async for channel, payload in notifications:
+            mailboxes[channel].notify(payload)
     raise ListeningEnded

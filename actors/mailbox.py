@@ -1,28 +1,76 @@
-"""How an actor is woken: a mailbox carries no work, it only says that there may be some. The work itself is in the database."""
+"""Mailboxes wake an actor. They carry no work: the work is in the database."""
 
 import random
 from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
 
 import trio
 
+from ports.observe import Clock
+
+NOW: Final = datetime.min.replace(tzinfo=UTC)  # a time that has come, whatever the clock says
+# Seconds beyond the given time, so that the work is due by then however coarse the two clocks are.
+CLOCK_GRAIN: Final = 0.05
+
 
 class Mailbox:
-    """A memory channel of size one: posting never blocks, and any number of posts fold into one wake-up."""
+    """A memory channel of size one. Posting never blocks, and several posts cause one wake-up."""
 
     def __init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[None](1)
 
     def post(self) -> None:
-        """Wake the owner, now or when it next waits. From any task of the same Trio run."""
+        """Wake the actor, now or when it next waits. Callable from any task of the same Trio run."""
         with suppress(trio.WouldBlock):
             self._sender.send_nowait(None)
 
-    async def wait(self, at_most: float) -> None:
-        """Return when something was posted since the last wait, and after `at_most` seconds in any case."""
+    def notify(self, payload: str) -> None:
+        """Wake the actor because another process notified its channel."""
+        self.post()
+
+    async def wait(self, at_most: float) -> bool:
+        """Return True once there was a post since the last wait, or False after `at_most` seconds."""
         with trio.move_on_after(max(at_most, 0)):
             await self._receiver.receive()
+            return True
+        return False
+
+
+class TimedMailbox:
+    """A mailbox whose messages are the times at which work falls due. Only the earliest one is kept.
+
+    Keeping one time is enough: after each round of work the actor reads the next time from the database.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Mailbox()
+        self._earliest: datetime | None = None
+
+    def post(self, at: datetime = NOW) -> None:
+        """Wake the actor at this time, by the clock that it waits with. Callable from any task of the same Trio run."""
+        if self._earliest is None or at < self._earliest:
+            self._earliest = at
+            self._changed.post()
+
+    def notify(self, payload: str) -> None:
+        """Wake the actor at the time in this payload, or now if it is empty."""
+        self.post(datetime.fromisoformat(payload) if payload else NOW)
+
+    async def wait(self, clock: Clock, at_most: float) -> None:
+        """Return when the earliest posted time has come, and after `at_most` seconds in any case. Forget the posts."""
+        deadline = trio.current_time() + at_most
+        while True:
+            seconds = deadline - trio.current_time()
+            if self._earliest is not None:
+                seconds = min(seconds, (self._earliest - clock.now()).total_seconds() + CLOCK_GRAIN)
+            if seconds <= 0 or self._earliest is NOW:
+                break
+            await self._changed.wait(at_most=seconds)
+        self._earliest = None
+        await trio.lowlevel.checkpoint()
 
 
 def jittered(seconds: float) -> float:
-    """A quarter more or less, so that processes that were started together do not go on asking the database together."""
+    """Return up to a quarter more or less, so that processes started together do not query the database together."""
     return seconds * random.uniform(0.75, 1.25)  # noqa: S311  (spreads load, guards nothing)

@@ -1,4 +1,4 @@
-"""Recording what became of something, however long the database stays away."""
+"""Storing an outcome, no matter how long the database is down."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -13,16 +13,16 @@ T = TypeVar("T")
 LONGEST_PAUSE: Final = 5.0  # seconds
 
 
-async def retry_until_stored(record: Callable[[], Awaitable[T]], tell: Callable[[Outage], object]) -> T:
-    """What `record` gives, once it can be done; `tell` hears each time that it could not.
+async def retry_until_stored(store: Callable[[], Awaitable[T]], report: Callable[[Outage], object]) -> T:
+    """Return the result of `store` once it succeeds, and call `report` for each outage before that.
 
-    For what nobody else knows, and without which the same would be done twice.
+    For outcomes that only this process knows. Without them the same work would be done twice.
     """
     pause = 0.1
     while True:
         try:
-            return await record()
+            return await store()
         except Outage as outage:
-            tell(outage)
+            report(outage)
         await trio.sleep(jittered(pause))
         pause = min(pause * 2, LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""Forwards audit logs to the SIEMs of their organizations: claims one that is due, sends from its queue, records what came of it."""
+"""Forwards audit logs to the organizations' SIEMs: claims a due queue, sends its entries, and stores the outcome."""
 
 import random
 from typing import Final, NoReturn
@@ -6,28 +6,29 @@ from typing import Final, NoReturn
 import structlog
 import trio
 
-from actors.grace import grace
 from actors.mailbox import Mailbox, jittered
 from actors.outages import retry_until_stored
-from actors.supervisor import said
+from actors.shutdown_grace import shutdown_grace
+from actors.supervisor import describe_error
 from core.eventing import siem
-from core.eventing.siem_rules import SiemAttempt, ClaimedSiemQueue, SiemResult
+from core.eventing.siem_rules import ClaimedSiemQueue, SiemAttempt, SiemResult
 from core.kernel.errors import Outage
 from ports import Ports
 
 log = structlog.get_logger("siem_forwarder")
 
-SLOTS: Final = 32  # organizations at once
-# Of these, how many for those that were slow or failed the last time: a SIEM may take as long as it likes, and the others need not wait.
+SLOTS: Final = 32  # organizations served at the same time
+# The part of SLOTS for SIEMs that were slow or failed the last time. Any SIEM may be slow; the others need not wait for it.
 STRUGGLING_SLOTS: Final = 24
 SLOW: Final = 1.0  # seconds
-# Also how soon after it is due something is tried again, or goes on where a process died: a look costs one short statement.
-POLL: Final = 5.0  # seconds
-GRACE: Final = 5.0  # seconds that an attempt which has begun is given to end when the process is stopped
+# Seconds. It also bounds how late a retry starts, and how late another process takes over after a crash. A
+# look costs one short statement.
+POLL: Final = 5.0
+GRACE: Final = 5.0  # seconds to finish an attempt that has begun when the process is stopped
 
 
 async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, struggling_slots: int = STRUGGLING_SLOTS) -> NoReturn:
-    """Forward for ever; `inbox` is posted to when something was queued."""
+    """Forward audit logs forever. A message in `inbox` says that entries were queued."""
     struggling: set[ClaimedSiemQueue] = set()
     async with trio.open_nursery() as attempts:
 
@@ -35,16 +36,16 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
             started = trio.current_time()
             try:
                 with structlog.contextvars.bound_contextvars(job="siem_forwarding", organization=str(claimed.org_id)):
-                    async with grace(GRACE):
+                    async with shutdown_grace(GRACE):
                         await _forward(ports, claimed)
             finally:
                 ports.metrics.job_done("siem_forwarding", trio.current_time() - started)
                 struggling.discard(claimed)
-                inbox.post()  # a slot is free, and more may wait
+                inbox.post()  # a slot is free, and more queues may be due
 
         while True:
             try:
-                # One at a time, and only when it can start now: each is leased from here on.
+                # Claim one at a time, and only when it can be sent now: its lease starts with the claim.
                 while len(attempts.child_tasks) < slots:
                     claimed = await siem.claim_queue(ports, struggling=len(struggling) < struggling_slots)
                     if claimed is None:
@@ -53,8 +54,8 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
                         struggling.add(claimed)
                     attempts.start_soon(attempt, claimed)
             except Outage as outage:
-                # Not for the supervisor, whose restart would cut off what is under way.
-                log.warning("siem_not_claimed", outage=said(outage))
+                # Do not let this reach the supervisor: its restart would cancel the attempts in flight.
+                log.warning("siem_not_claimed", outage=describe_error(outage))
             await inbox.wait(at_most=jittered(POLL))
 
 
@@ -63,7 +64,7 @@ async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
     try:
         done = await siem.attempt(ports, claimed)
     except Outage as outage:
-        log.warning("siem_not_read", outage=said(outage))  # the lease ends, and its turn comes again
+        log.warning("siem_not_read", outage=describe_error(outage))  # the lease expires, and the queue falls due again
         return
     except Exception:
         log.exception("siem_not_sent")
@@ -73,8 +74,8 @@ async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
         return
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     slow = trio.current_time() - started > SLOW
-    # Outside of the `try`: what fails from here on does not mean that nothing arrived.
-    due_at = await retry_until_stored(lambda: siem.settle(ports, claimed, done, slow=slow, spread=spread), _not_recorded)
+    # Outside of the `try`: an error from here on does not mean that the SIEM received nothing.
+    due_at = await retry_until_stored(lambda: siem.settle(ports, claimed, done, slow=slow, spread=spread), _log_not_stored)
     if due_at is not None:
         ports.metrics.siem_failed(done.result.name.lower())
         wait = round((due_at - ports.clock.now()).total_seconds())
@@ -85,5 +86,5 @@ async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
         log.debug("siem_forwarded", entries=done.sent)
 
 
-def _not_recorded(outage: Outage) -> None:
-    log.warning("siem_outcome_not_recorded", outage=said(outage))
+def _log_not_stored(outage: Outage) -> None:
+    log.warning("siem_outcome_not_recorded", outage=describe_error(outage))

@@ -1,4 +1,4 @@
-"""Keeping a long-running task alive: restarts, with patience that ends."""
+"""Restarts failing actors, and ends the process when restarting does not help."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,32 +14,34 @@ log = structlog.get_logger("supervisor")
 
 
 class ActorEnded(Exception):
-    """The actor returned, which none may."""
+    """The actor returned, which no actor may do."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How a failing actor is treated; times are seconds.
+    """When a failing actor is restarted. Times are in seconds.
 
-    Each wait before a restart is twice the one before, from `first_delay` to `longest_delay`. A run of `healthy_after` clears the
-    record. The failure that follows `restarts` of them is let through: with these figures after a minute of failing at once.
+    The delay before a restart doubles each time, from `first_delay` to `longest_delay`. A run of at least
+    `healthy_after` resets the count. After `restarts` restarts the next failure ends the process: with
+    these defaults, after a minute in which every run failed at once.
     """
 
     first_delay: float = 0.5
     longest_delay: float = 30.0
-    longest_outage_delay: float = 5.0  # shorter: the other side may be back at any moment, and looking costs nothing
+    longest_outage_delay: float = 5.0  # shorter: the other side may be back at any moment, and a look costs nothing
     healthy_after: float = 60.0
     restarts: int = 7
 
 
-PATIENCE: Final = RestartPolicy()
+DEFAULT_POLICY: Final = RestartPolicy()
 
 
-async def supervise(name: str, run: Callable[[], Awaitable[Any]], patience: RestartPolicy = PATIENCE) -> NoReturn:
-    """Run an actor for ever, starting it again when it fails.
+async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: RestartPolicy = DEFAULT_POLICY) -> NoReturn:
+    """Run an actor forever and restart it when it fails.
 
-    An Outage says nothing about the actor, so any number of them is survived. After too many other failures in too short a time
-    the last one is let through: it ends the process, which is then replaced. Half a service would live on unnoticed.
+    An Outage is not the actor's fault, so outages are never counted. After too many other failures in too
+    short a time the last one is raised. It ends the process, which is then replaced. Otherwise a process
+    that does half of its work would go unnoticed.
     """
     failures = outages = 0
     while True:
@@ -48,23 +50,24 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], patience: Rest
             await run()
             raise ActorEnded(name)
         except Exception as error:
-            if trio.current_time() - started >= patience.healthy_after:
+            if trio.current_time() - started >= policy.healthy_after:
                 failures = outages = 0
             if _is_outage(error):
                 outages += 1
-                delay = min(patience.first_delay * 2 ** min(outages - 1, 30), patience.longest_outage_delay)
-                log.warning("actor_met_outage", actor=name, outage=said(error), restart_in=delay)
-            elif failures >= patience.restarts:
+                delay = min(policy.first_delay * 2 ** min(outages - 1, 30), policy.longest_outage_delay)
+                log.warning("actor_met_outage", actor=name, outage=describe_error(error), restart_in=delay)
+            elif failures >= policy.restarts:
                 log.critical("actor_given_up", actor=name, failures=failures + 1)
                 raise
             else:
                 outages = 0
                 failures += 1
-                delay = min(patience.first_delay * 2 ** (failures - 1), patience.longest_delay)
+                delay = min(policy.first_delay * 2 ** (failures - 1), policy.longest_delay)
                 log.exception("actor_failed", actor=name, failures=failures, restart_in=delay)
         except BaseExceptionGroup as group:
-            # It was cancelled, and a part of it failed on the way out. The cancellation has to arrive where it came from. The failure is
-            # told here and goes no further: nobody is left to restart anything, and a process that was asked to stop should stop in peace.
+            # The actor was canceled, and a part of it failed on the way out. The cancellation has to arrive
+            # where it came from. The failure is only logged: there is nothing left to restart, and a process
+            # that was asked to stop should stop without an error.
             stopped, errors = group.split(_is_no_error)
             if errors is not None:
                 log.exception("actor_failed_while_stopping", actor=name, exc_info=errors)
@@ -73,7 +76,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], patience: Rest
 
 
 def _is_outage(error: Exception) -> bool:
-    """Also a group of outages alone: nurseries wrap what their tasks raise."""
+    """Return whether the error is an Outage or, as nurseries raise them, a group of outages only."""
     if isinstance(error, ExceptionGroup):
         return error.split(Outage)[1] is None
     return isinstance(error, Outage)
@@ -83,10 +86,10 @@ def _is_no_error(error: BaseException) -> bool:
     return not isinstance(error, Exception | BaseExceptionGroup)
 
 
-def said(error: BaseException) -> str:
-    """An error in one line, with what caused it; of a group, each error once."""
+def describe_error(error: BaseException) -> str:
+    """Return an error and its causes in one line. Each error of a group is named once."""
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(said(each) for each in error.exceptions))
+        return "; ".join(dict.fromkeys(describe_error(each) for each in error.exceptions))
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    cause = f" ({said(error.__cause__)})" if error.__cause__ is not None else ""
+    cause = f" ({describe_error(error.__cause__)})" if error.__cause__ is not None else ""
     return f"{text}{cause}".replace("\n", " ").strip()

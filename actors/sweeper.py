@@ -1,41 +1,63 @@
-"""Sweeps now and then: what is past its use, for one, and what is past its time. Of all processes one at a time does (security.md N-9)."""
+"""The loop of all actors that sweep: one process at a time looks for rows that are due (security N-9)."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final, NoReturn
 from uuid import UUID
 
 import structlog
 import trio
 
-from actors.mailbox import jittered
-from core.maintenance.housekeeping_rules import FAILED, BACKED_OFF
+from actors.mailbox import TimedMailbox, jittered
+from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods
+# Between two sweeps that no use case asked for, in case a due row stays due because it cannot be claimed.
+SHORTEST_PAUSE: Final = timedelta(seconds=1)
 
 log = structlog.get_logger("sweeper")
 
-# How many of what were swept; None while another holder, of another process, is at it.
+# The number of items processed by kind, or None if another process holds the lease.
 Sweep = Callable[[Ports, UUID], Awaitable[Mapping[str, int] | None]]
+# When the next item falls due, or None if there is none.
+NextDue = Callable[[Ports], Awaitable[datetime | None]]
 
 
-async def sweeper(ports: Ports, sweep: Sweep, holder: UUID, *, job: str, period: float) -> NoReturn:
-    """Sweep every `period` seconds, or so, for ever, saying how many of what it were. `job` is its name in metrics and logs.
+@dataclass(frozen=True, slots=True)
+class SweepJob:
+    """A kind of sweep. `name` is the job's name in metrics and logs."""
 
-    `holder` is of the leases that it takes, and outlives it: one that is started again after an outage goes on with them.
-    As long as others that it needs are away, each pause is twice the one before, and the longest is of sixteen periods.
+    name: str
+    sweep: Sweep
+    period: float  # seconds
+    next_due: NextDue | None = None  # None if nothing depends on the time of a sweep
+
+
+async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID) -> NoReturn:
+    """Sweep forever: when the next item is due, at the times in `inbox`, and about once per period.
+
+    `holder` identifies this process in its leases. It survives a restart of the actor, which then
+    continues with the same leases.
+    While an upstream service is down, messages are not waited for, and each pause is twice the one
+    before, up to LONGEST_PAUSE periods.
     """
-    pause = period
+    pause = job.period
     while True:
         started = trio.current_time()
-        swept = await sweep(ports, holder)
-        if swept is not None:
-            ports.metrics.job_done(job, trio.current_time() - started)
-        if swept:
-            log.info("swept", job=job, **swept)
-        if swept and swept.get(BACKED_OFF):
-            pause = min(pause * 2, period * LONGEST_PAUSE)
-            log.warning("sweep_held_up", job=job, failed=swept.get(FAILED, 0), goes_on_in=pause)
-        else:
-            pause = period
-        await trio.sleep(jittered(pause))
+        counts = await job.sweep(ports, holder)
+        if counts is not None:
+            ports.metrics.job_done(job.name, trio.current_time() - started)
+        if counts:
+            log.info("swept", job=job.name, **counts)
+        if counts and counts.get(BACKED_OFF):
+            pause = min(pause * 2, job.period * LONGEST_PAUSE)
+            log.warning("sweep_delayed", job=job.name, failed=counts.get(FAILED, 0), goes_on_in=pause)
+            await trio.sleep(jittered(pause))
+            continue
+        pause = job.period
+        # Without the lease this process cannot do what is due; the process that has it looks by itself.
+        if counts is not None and job.next_due is not None and (due := await job.next_due(ports)) is not None:
+            inbox.post(max(due, ports.clock.now() + SHORTEST_PAUSE))
+        await inbox.wait(ports.clock, at_most=jittered(pause))

@@ -1,4 +1,4 @@
-"""Delivers what webhooks are to be told: claims what is due, sends it, and records what became of each."""
+"""Delivers events to webhooks: claims due deliveries, sends them, and stores the outcomes."""
 
 import random
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from actors.grace import grace
-from actors.mailbox import Mailbox, jittered
-from actors.supervisor import said
+from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
+from actors.shutdown_grace import shutdown_grace
+from actors.supervisor import describe_error
 from core.eventing import deliveries, deliveries_rules
 from core.eventing.deliveries_rules import GONE, ClaimedDelivery, DeliveryFailure, DeliveryOutcome, DispatchCapacity
 from core.kernel.errors import Outage
@@ -19,121 +19,124 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("webhook_dispatcher")
 
-SLOTS: Final = 100  # deliveries under way at once
+SLOTS: Final = 100  # deliveries in flight
 POLL: Final = 30.0  # seconds
 OUTAGE_PAUSE: Final = 5.0  # seconds
-GATHERING: Final = 0.005  # seconds in which more may end, while something is under way, before the next turn
-GRACE: Final = 5.0  # seconds that attempts which have begun are given to end when the process is stopped
+GATHERING: Final = 0.005  # seconds in which more attempts may end before the next batch, while some are in flight
+GRACE: Final = 5.0  # seconds to finish attempts that have begun when the process is stopped
 
 
 async def webhook_dispatcher(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
-    """Deliver for ever; `inbox` is posted to when there may be something."""
-    desk = _Desk(ports, inbox)
+    """Deliver forever. A message in `inbox` says that deliveries may be due or attempts have ended."""
+    state = _DispatchState(ports, inbox)
     async with trio.open_nursery() as attempts:
         try:
             while True:
-                pause = await _turn(ports, desk, attempts, slots)
-                if desk.under_way:
+                pause = await _run_batch(ports, state, attempts, slots)
+                if state.in_flight:
                     await trio.sleep(GATHERING)
                 if pause:
                     await inbox.wait(at_most=pause)
         finally:
-            desk.is_closing = True
+            state.is_closing = True
             with trio.move_on_after(GRACE, shield=True):
-                await desk.record()
+                await state.store_outcomes()
 
 
-class _Desk:
-    """What this process has under way, and what has ended of it and is not recorded yet.
+class _DispatchState:
+    """The deliveries in flight, and the outcomes that are not stored yet.
 
-    What ends while a turn is taken is recorded by the next one, all of it in one statement: the busier the dispatcher is, the fewer round
-    trips a delivery costs.
+    Outcomes that arrive during one batch are stored by the next one, all in one statement. So the busier the
+    dispatcher is, the fewer round trips a delivery costs.
     """
 
     def __init__(self, ports: Ports, inbox: Mailbox) -> None:
         self._ports = ports
         self._inbox = inbox
-        self.under_way: dict[UUID, ClaimedDelivery] = {}
-        self.ended: list[DeliveryOutcome] = []
-        self.is_closing = False  # nobody takes turns any more
+        self.in_flight: dict[UUID, ClaimedDelivery] = {}
+        self.outcomes: list[DeliveryOutcome] = []
+        self.is_closing = False  # no more batches will run
 
     def end(self, outcome: DeliveryOutcome) -> None:
-        self.ended.append(outcome)
+        self.outcomes.append(outcome)
         self._inbox.post()
 
-    async def record(self) -> None:
-        """What has ended, without claiming anything. Where the database is away, the leases end, and it is sent once more."""
-        outcomes, self.ended = self.ended, []
+    async def store_outcomes(self) -> None:
+        """Store the outcomes without claiming more. In an outage the leases expire, and the deliveries are sent again."""
+        outcomes, self.outcomes = self.outcomes, []
         if outcomes:
             try:
                 await deliveries.record_outcomes(self._ports, outcomes)
             except Outage as outage:
-                log.warning("outcomes_not_recorded", count=len(outcomes), outage=said(outage))
+                log.warning("outcomes_not_recorded", count=len(outcomes), outage=describe_error(outage))
 
 
-async def _turn(ports: Ports, desk: _Desk, attempts: trio.Nursery, slots: int) -> float:
-    """Record what has ended, begin what there is room for; after how many seconds to look again, if nothing happens before."""
-    outcomes = list(desk.ended)
+async def _run_batch(ports: Ports, state: _DispatchState, attempts: trio.Nursery, slots: int) -> float:
+    """Store the outcomes and start as many deliveries as there is room for.
+
+    Return the seconds until the next look, unless a message comes first.
+    """
+    outcomes = list(state.outcomes)
     try:
-        turn = await deliveries.record_and_claim(ports, outcomes, DispatchCapacity.remaining(slots, tuple(desk.under_way.values())))
+        batch = await deliveries.record_and_claim(ports, outcomes, DispatchCapacity.remaining(slots, tuple(state.in_flight.values())))
     except Outage as outage:
-        # Not for the supervisor, whose restart would cut off what is under way. What has ended stays at the desk, however long it takes:
-        # nobody else knows of it, and without it everything would be sent twice.
-        log.warning("deliveries_not_claimed", outcomes=len(outcomes), outage=said(outage))
+        # Do not let this reach the supervisor: its restart would cancel the attempts in flight.
+        # Unsaved outcomes stay in the state until they are stored. No other process has them, and without
+        # them every delivery would be sent twice.
+        log.warning("deliveries_not_claimed", outcomes=len(outcomes), outage=describe_error(outage))
         return jittered(OUTAGE_PAUSE)
-    del desk.ended[: len(outcomes)]
-    for delivery in turn.claimed:
-        desk.under_way[delivery.id] = delivery
-        attempts.start_soon(_attempt, ports, desk, delivery)
-    if turn.claimed and len(desk.under_way) < slots:
-        return 0  # there may be more, of which it had enough locked for once, or that another process had locked
-    if turn.next_due is None:
+    del state.outcomes[: len(outcomes)]
+    for delivery in batch.claimed:
+        state.in_flight[delivery.id] = delivery
+        attempts.start_soon(_attempt, ports, state, delivery)
+    if batch.claimed and len(state.in_flight) < slots:
+        return 0  # more may be due: a batch is limited, and other processes lock rows only for a moment
+    if batch.next_due is None:
         return jittered(POLL)
-    # A moment later, so that it is due by then whatever the clocks' grain is.
-    return min(jittered(POLL), max((turn.next_due - ports.clock.now()).total_seconds(), 0) + 0.05)
+    return min(jittered(POLL), max((batch.next_due - ports.clock.now()).total_seconds(), 0) + CLOCK_GRAIN)
 
 
-async def _attempt(ports: Ports, desk: _Desk, delivery: ClaimedDelivery) -> None:
+async def _attempt(ports: Ports, state: _DispatchState, delivery: ClaimedDelivery) -> None:
     started = trio.current_time()
     try:
         with structlog.contextvars.bound_contextvars(
             job="webhook_delivery", job_id=str(delivery.id), webhook=str(delivery.webhook_id), organization=str(delivery.org_id)
         ):
-            async with grace(GRACE):
-                await _deliver(ports, desk, delivery)
-                if desk.is_closing:
-                    await desk.record()
+            async with shutdown_grace(GRACE):
+                await _deliver(ports, state, delivery)
+                if state.is_closing:
+                    await state.store_outcomes()
     finally:
-        desk.under_way.pop(delivery.id, None)
+        state.in_flight.pop(delivery.id, None)
         ports.metrics.job_done("webhook_delivery", trio.current_time() - started)
 
 
-async def _deliver(ports: Ports, desk: _Desk, delivery: ClaimedDelivery) -> None:
+async def _deliver(ports: Ports, state: _DispatchState, delivery: ClaimedDelivery) -> None:
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     try:
         outcome = await deliveries.attempt(ports, delivery, spread)
     except Exception:
         log.exception("delivery_not_made")
         outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_MADE, ports.clock.now(), spread)
-    _tell(ports, outcome)
+    _report(ports, outcome)
     if outcome.status == GONE:
-        await _turn_off(ports, delivery)
-    # Before it is at the desk, whose next turn must not count it among those under way.
-    desk.under_way.pop(delivery.id, None)
-    desk.end(outcome)
+        await _deactivate_webhook(ports, delivery)
+    # Before the outcome is added, because the next batch must not count this delivery as in flight.
+    state.in_flight.pop(delivery.id, None)
+    state.end(outcome)
 
 
-async def _turn_off(ports: Ports, delivery: ClaimedDelivery) -> None:
+async def _deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
     try:
         await deliveries.deactivate_webhook(ports, delivery)
     except Outage as outage:
-        log.warning("webhook_not_turned_off", outage=said(outage))  # the next attempt is answered in the same way
+        log.warning("webhook_not_turned_off", outage=describe_error(outage))  # the next attempt gets the same answer
     else:
         log.info("webhook_turned_off")
 
 
-def _tell(ports: Ports, outcome: DeliveryOutcome) -> None:
-    """What became of an attempt, in the log; never where it went, or what it held (security.md L-3)."""
+def _report(ports: Ports, outcome: DeliveryOutcome) -> None:
+    """Log and measure an outcome, but never the URL or the content (security L-3)."""
     attempt = outcome.delivery.attempts + 1
     if outcome.delivered:
         ports.metrics.webhook_delivered((outcome.at - outcome.delivery.created_at).total_seconds())

@@ -12,15 +12,17 @@ from typing import NoReturn
 import trio
 from pydantic import SecretStr
 
-from actors.billing_reconciler import reconcile
+from actors.billing_reconciler import billing_reconciler
+from actors.housekeeper import housekeeper
+from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
 from actors.listener import listener
-from actors.mailbox import Mailbox
+from actors.mailboxes import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.siem_forwarder import siem_forwarder
+from actors.subscription_sweeper import subscription_sweeper
 from actors.supervisor import supervise
-from actors.sweeper import sweeper
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
@@ -37,12 +39,9 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.user_agents import UserAgents
-from core.billing import subscriptions
 from core.kernel.outbound import Reply
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
-from core.maintenance import housekeeping
-from core.tenancy import invitations
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
 from entrypoints.http.edge.middleware import Exchange
@@ -61,6 +60,7 @@ class Wired:
     storage: Postgres
     pool: Pool
     metrics: PrometheusMetrics
+    mailboxes: Mailboxes
     conninfo: str
 
 
@@ -147,7 +147,8 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     concurrency = max(1, hashes_at_once() // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
     policy = settings.policy  # made, and a file read for it, each time that it is asked for
-    storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0])
+    mailboxes = Mailboxes()
+    storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     impatient(os.environ)
     guard = Guard(openings(settings))
     ports = Ports(
@@ -170,7 +171,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         policy=policy,
     )
     try:
-        yield Wired(ports, storage, pool, metrics, conninfo)
+        yield Wired(ports, storage, pool, metrics, mailboxes, conninfo)
     finally:
         passwords.close()  # else its threads would stay for a minute, also where this process goes on to other things
         with trio.CancelScope(shield=True):
@@ -318,24 +319,20 @@ def observe(metrics: PrometheusMetrics, exchange: Exchange) -> None:
 
 
 def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
-    """Start every actor under supervision; they run until the nursery is cancelled."""
-    ports = wired.ports
-    mails, keys = Mailbox(), Mailbox()
-    siem, webhooks = Mailbox(), Mailbox()
-    holder = new_id()
+    """Start every actor under supervision. They run until the nursery is canceled."""
+    ports, mailboxes, holder = wired.ports, wired.mailboxes, new_id()
+    listen_to_others = partial(listen, wired.conninfo, is_own=wired.pool.owns)
     actors: dict[str, Callable[[], Awaitable[NoReturn]]] = {
-        "listener": partial(
-            listener, partial(listen, wired.conninfo), {"mails": mails, "signing_keys": keys, "siem": siem, "webhooks": webhooks}
-        ),
-        "mailer": partial(mailer, ports, mails),
-        "key_reader": partial(key_reader, ports, keys),
-        "webhook_dispatcher": partial(webhook_dispatcher, ports, webhooks),
-        "siem_forwarder": partial(siem_forwarder, ports, siem),
-        "housekeeper": partial(sweeper, ports, housekeeping.sweep, holder, job="housekeeping", period=180.0),
-        "invitation_sweeper": partial(sweeper, ports, invitations.sweep, holder, job="invitation_expiry", period=60.0),
-        "subscription_sweeper": partial(sweeper, ports, subscriptions.sweep, holder, job="subscription_expiry", period=60.0),
-        "billing_reconciler": partial(sweeper, ports, reconcile, holder, job="billing_reconciliation", period=60.0),
-        "metrics_refresher": partial(metrics_refresher, ports, wired.pool),
+        "listener": partial(listener, listen_to_others, mailboxes.channels),
+        "mailer": partial(mailer, ports, mailboxes.mailer),
+        "key_reader": partial(key_reader, ports, mailboxes.key_reader),
+        "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
+        "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
+        "housekeeper": partial(housekeeper, ports, holder),
+        "invitation_sweeper": partial(invitation_sweeper, ports, mailboxes.invitation_sweeper, holder),
+        "subscription_sweeper": partial(subscription_sweeper, ports, mailboxes.subscription_sweeper, holder),
+        "billing_reconciler": partial(billing_reconciler, ports, mailboxes.billing_reconciler, holder),
+        "metrics_refresher": partial(metrics_refresher, ports, wired.pool, mailboxes.metrics_refresher),
     }
     for name, actor in actors.items():
         nursery.start_soon(supervise, name, actor, name=name)

@@ -348,6 +348,7 @@ class Privacy(Repository):
             placeholder=placeholder,
             now=now,
         )
+        self._signals.figures_changed()
 
     async def remove_ways_in(self, user_id: UUID) -> None:
         # A sign-out under way goes on, without the names by which services know the person: who was not asked by now counts as asked, and

@@ -103,10 +103,14 @@ class Accounts(Repository):
 
     async def add(self, account: Account) -> None:
         await self._run(INSERT, **columns(account))
+        self._signals.figures_changed()
 
     async def add_if_free(self, account: Account) -> bool:
         # Waits for whoever is about to take the address, and for the outcome of that.
-        return await self._run(INSERT + "on conflict (email) do nothing", **columns(account)) == 1
+        is_added = await self._run(INSERT + "on conflict (email) do nothing", **columns(account)) == 1
+        if is_added:
+            self._signals.figures_changed()
+        return is_added
 
     # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
     async def lock(self, user_id: UUID) -> Account | None:
@@ -181,6 +185,7 @@ class Accounts(Repository):
             enabled_at=enabled_at,
             now=now,
         )
+        self._signals.figures_changed()
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         # The address goes on to the two relations by their foreign keys, in whatever order these were made. Whoever deletes a service locks
@@ -211,6 +216,7 @@ class Accounts(Repository):
             user_id=user_id,
             now=now,
         )
+        self._signals.figures_changed()
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
         await self._run(
@@ -222,6 +228,7 @@ class Accounts(Repository):
             user_id=user_id,
             now=now,
         )
+        self._signals.figures_changed()
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
@@ -261,6 +268,7 @@ class Accounts(Repository):
 
     async def remove(self, user_id: UUID) -> None:
         await self._run("delete from users where id = %(user_id)s", user_id=user_id)
+        self._signals.figures_changed()
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
         return await self._exists(

@@ -85,6 +85,7 @@ class Mails(SealingRepository):
             org_id=mail.org_id,
             subscription_id=mail.subscription_id,
         )
+        self._signals.mails_due()
 
     async def is_waiting(self, kind: MailKind, address: Email, org_id: UUID) -> bool:
         return await self._exists(

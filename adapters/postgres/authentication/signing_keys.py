@@ -44,6 +44,7 @@ class SigningKeys(SealingRepository):
             private_key=self._vault.seal(key.private_key, place(key.kid)),
             created_at=key.created_at,
         )
+        self._signals.signing_keys_rotated()
 
     async def retire_all(self, retires_at: datetime) -> None:
         await self._run("update signing_keys set retires_at = %(retires_at)s where retires_at is null", retires_at=retires_at)

@@ -1,4 +1,4 @@
-"""Subscriptions."""
+"""Subscriptions of users to the plans of a service."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,28 +10,31 @@ from core.applications.plans_rules import FREE_PLAN_NAME
 from core.billing.subscriptions_rules import AlreadySubscribed, Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.values import PageResult
 
-# What counts is the time, not whether somebody has marked it already; a payment provider says itself when one is over.
+# Decided by the time, not by whether the sweeper has marked it. If a payment provider manages the
+# subscription, its events decide.
 RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
 STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
 PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null, p.billing_price_id"
 
 
 def _columns(status: LiteralString) -> LiteralString:
-    """Of `subscriptions s` and `plans p`, in the order in which `to_subscription` reads them."""
+    """Return the columns of `subscriptions s` and `plans p`, in the order in which `to_subscription` reads them."""
     return f"s.id, s.org_id, s.service_id, s.user_id, {status}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
 
 
-WIDTH: Final = 8  # of these, those before the plan's
+WIDTH: Final = 8  # number of columns before those of the plan
 COLUMNS: Final = _columns(STATUS)
-STORED_COLUMNS: Final = _columns("s.status")  # of those that a payment provider looks after, whatever the time is
-# The one of a person that counts comes first (decisions, point 113).
+STORED_COLUMNS: Final = _columns("s.status")  # for subscriptions that a payment provider manages: they do not expire by time
+# The current subscription of a user comes first (decision 113).
 FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""
     select {COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
     where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s {FIRST} limit 1"""
-# What is stored of those that have a status now, in parts that an index has in the order of the page; but what has run out, which the
-# sweeper keeps few, is found by its time: "offset 0" keeps the planner from reading all that are active in the order of the page instead.
+# Maps a current status to the stored rows that have it. Each part can be read from an index in the
+# order of the page, except overdue subscriptions. The sweeper keeps those few, and they are found
+# by their time: keep "offset 0", without which the planner may read all active subscriptions in the
+# order of the page instead.
 ROWS: Final = "select s.* from subscriptions s where s.org_id = %(org_id)s and s.service_id = %(service_id)s"
 STORED: Final[Mapping[SubscriptionStatus | None, Sequence[LiteralString]]] = {
     None: (ROWS,),
@@ -46,11 +49,12 @@ STORED: Final[Mapping[SubscriptionStatus | None, Sequence[LiteralString]]] = {
 
 
 def _count(stored: LiteralString, further: LiteralString = "true") -> LiteralString:
-    # Without the organization, which the index does not have: whoever counts looks the service up in it.
+    # No condition on the organization, because the index does not have it. OF_SERVICE checks that
+    # the service belongs to it.
     return f"(select count(*) from subscriptions s where s.service_id = %(service_id)s and s.status = '{stored}' and {further})"
 
 
-# How many of OF_SERVICE have a status now, as indexes alone can tell.
+# The number of subscriptions with a current status, from indexes alone.
 COUNTS: Final[Mapping[SubscriptionStatus, LiteralString]] = {
     SubscriptionStatus.ACTIVE: _count("active") + " - " + _count("active", RAN_OUT),
     SubscriptionStatus.CANCELLED: _count("cancelled"),
@@ -58,7 +62,8 @@ COUNTS: Final[Mapping[SubscriptionStatus, LiteralString]] = {
     SubscriptionStatus.PAST_DUE: _count("past_due"),
 }
 OF_SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
-# Marks those that `due` names. As an array of them, so that they are looked up by index, whatever limit the planner expects `due` to have.
+# Expires the rows of `due`. Keep the array: it makes the planner look them up by index, regardless
+# of the size that it expects `due` to have.
 EXPIRE: Final = f"""
     update subscriptions s set status = 'expired', updated_at = %(now)s
     from plans p where s.id = any(array(select id from due)) and s.status = 'active' and p.id = s.plan_id
@@ -66,7 +71,7 @@ EXPIRE: Final = f"""
 
 
 def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Name of the plan, status, features: the query for what this user has of this service; no row for nothing."""
+    """Return a query for the plan that this user has at this service: name, status, features. It has no row if there is none."""
     return f"""
         (select p.name, {STATUS} as status, p.features from subscriptions s join plans p on p.id = s.plan_id
          where s.service_id = {service_id} and s.user_id = {user_id} {FIRST} limit 1)
@@ -99,7 +104,7 @@ def to_entitlement(row: Row) -> Entitlement:
 
 
 class Subscriptions(Repository):
-    """ports.storage.Subscriptions."""
+    """Implements ports.storage.billing.Subscriptions."""
 
     constraints: ClassVar = {"subscriptions_one_live": AlreadySubscribed}
 
@@ -156,7 +161,8 @@ class Subscriptions(Repository):
         return await self._one(to_subscription, OF_USER, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
-        # It may wait for the sweeper, which changes neither which one comes first nor anything but what has run out.
+        # This may wait for the sweeper. The sweeper changes only overdue subscriptions, and not
+        # which subscription comes first.
         return await self._one(
             to_subscription, f"{OF_USER} for no key update of s", org_id=org_id, service_id=service_id, user_id=user_id, now=now
         )
@@ -198,6 +204,7 @@ class Subscriptions(Repository):
             provider_subscription_id=subscription.provider_subscription_id,
             created_at=subscription.created_at,
         )
+        self._signal_end(subscription)
 
     async def save(self, subscription: Subscription, now: datetime) -> None:
         await self._run(
@@ -212,6 +219,7 @@ class Subscriptions(Repository):
             current_period_end=subscription.current_period_end,
             now=now,
         )
+        self._signal_end(subscription)
 
     async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
         await self._run(
@@ -249,7 +257,7 @@ class Subscriptions(Repository):
         )
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
-        # Without the common table expression the planner may update more rows than were asked for.
+        # Keep the CTE: with a subquery the planner may update more rows than the limit.
         return await self._all(
             to_subscription,
             f"""
@@ -260,14 +268,24 @@ class Subscriptions(Repository):
             limit=limit,
         )
 
+    async def next_expiry(self) -> datetime | None:
+        return await self._one(
+            lambda row: row[0],
+            "select min(current_period_end) from subscriptions where status = 'active' and provider_subscription_id is null",
+        )
+
+    def _signal_end(self, subscription: Subscription) -> None:
+        if subscription.status is SubscriptionStatus.ACTIVE and subscription.provider_subscription_id is None:
+            self._signals.subscription_due(subscription.current_period_end)
+
 
 def _page(status: SubscriptionStatus | None) -> LiteralString:
-    """The page of those that have this status now, with how many they are on each row of it; no row if there is no such service.
+    """Return the query for a page of the subscriptions with this current status. Each row has the total; no row if the service is unknown.
 
-    How many there are in all is counted by whoever adds and removes. The page comes before the join, so that only its own plans are looked
-    up; the outer join gives one row where it is empty.
+    The total of all statuses is a counter of the service. The page is built before the join, so
+    that only its own plans are looked up. The outer join returns one row if the page is empty.
     """
-    # An offset may be as large as an integer can be, and then the sum is none.
+    # The cast to bigint prevents an overflow, because the offset can be the largest integer.
     oldest = " union all ".join([f"({part} {OLDEST_FIRST} limit %(offset)s::bigint + %(limit)s)" for part in STORED[status]])
     return f"""
     with found as ({oldest}),

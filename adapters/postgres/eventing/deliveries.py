@@ -1,4 +1,4 @@
-"""Deliveries of webhooks: the queue, and what became of them."""
+"""The queue and the history of webhook deliveries."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,24 +17,31 @@ from ports.crypto import SealBroken
 
 log = structlog.get_logger("storage")
 
-# In the order in which `to_delivery` reads them. What a webhook that is off was not told yet waits until somebody turns it on.
+# `to_delivery` reads the columns in this order. Deliveries to an inactive webhook wait until it is
+# active again, so they have no time of the next attempt.
 COLUMNS: Final = (
     "d.id, d.webhook_id, w.name, d.event_type, d.payload, d.response_status_code, d.response_body, d.attempt_count, "
     "case when w.is_active then d.next_retry_at end, d.delivered, d.delivery_error, d.created_at, d.updated_at"
 )
-# Each set of filters is a statement of its own, so that each is planned for the index that gives it its order.
+# Each combination of filters is a separate statement, so that each gets a plan with the index that
+# provides its order.
 FILTERS: Final[dict[str, LiteralString]] = {
     "event_type": "and d.event_type = %(event_type)s",
     "delivered": "and d.delivered = %(delivered)s",
 }
-# The webhook is named by a range of one, and comes first in the order: no index by age alone has that. Otherwise a planner may expect to
-# find the newest of a webhook soon among the newest of all, and would read all that busier ones were told since.
-OF_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
+# Keep the one-value range and the leading webhook_id in ORDER BY: an index on age alone cannot serve
+# them. With a plain equality the planner may scan the newest deliveries of all webhooks, and then
+# reads everything that busier webhooks have received since.
+BY_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
 NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
-# Who has something due is found by hopping through the index from one webhook to the next: it takes as long as there are such webhooks,
-# however much is due of each. Of those that may have one more (core.deliveries.DispatchCapacity), which what the caller has under way decides, by
-# lot as many as could be served; everybody has a turn before anybody has a second one. What another process is claiming is skipped, and few
-# more are locked than are claimed.
+# webhook: a loose index scan that hops from one webhook with due deliveries to the next. Its cost is the
+# number of these webhooks, no matter how many deliveries each has.
+#
+# shares, served: the webhooks that may get a slot (core.eventing.deliveries_rules.DispatchCapacity), in
+# random order. Each gets its first slot before any gets a second one.
+#
+# queued: deliveries that another process is claiming are skipped. The limits keep the number of locked
+# rows close to the number of claimed ones.
 CLAIM: Final = """
     with recursive webhook as (
         (select org_id, webhook_id from webhook_deliveries where status = 'due' order by org_id, webhook_id limit 1)
@@ -51,7 +58,7 @@ CLAIM: Final = """
         join organizations o on o.id = w.org_id and o.status = 'active'
         left join organization_busy ob on ob.id = h.org_id
         left join webhook_busy wb on wb.id = h.webhook_id),
-    -- As many as get something of it at the same time leave that much less to each.
+    -- The organizations that compete for the free slots. Each leaves less to the others.
     rivals as (select count(distinct org_id) from waiting where 3 * of_organization < %(free)s),
     rooms as (
         select *, (%(free)s - 3 * of_organization) / (3 + (table rivals)) as left_to_organization,
@@ -102,7 +109,7 @@ def to_delivery(row: Row) -> Delivery:
 
 
 class Deliveries(SealingRepository):
-    """ports.storage.Deliveries."""
+    """Implements the port Deliveries."""
 
     def _to_claimed(self, row: Row) -> ClaimedDelivery:
         return ClaimedDelivery(
@@ -121,39 +128,39 @@ class Deliveries(SealingRepository):
         try:
             return self._vault.open(sealed, place(webhook_id)).decode()
         except SealBroken as error:
-            log.error("seal_broken", webhook=str(webhook_id), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            log.error("seal_broken", webhook=str(webhook_id), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             return None
 
     async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> PageResult[Delivery]:
-        given = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
-        which = OF_WEBHOOK + " ".join(FILTERS[name] for name in given)
-        # Counted each time, unlike what an organization has for ever: it is what one webhook was told in a month.
+        filters = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
+        condition = BY_WEBHOOK + " ".join(FILTERS[name] for name in filters)
+        # Counted each time: it is one month of one webhook, unlike lists that grow forever.
         total = await self._one(
             lambda row: int(row[0]),
-            f"select count(*) from webhook_deliveries d where {which}",
+            f"select count(*) from webhook_deliveries d where {condition}",
             org_id=org_id,
             webhook_id=webhook_id,
-            **given,
+            **filters,
         )
-        found = await self._all(
+        deliveries = await self._all(
             to_delivery,
             f"""
             select {COLUMNS} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
-            where {which} {NEWEST_FIRST} limit %(limit)s offset %(offset)s""",
+            where {condition} {NEWEST_FIRST} limit %(limit)s offset %(offset)s""",
             org_id=org_id,
             webhook_id=webhook_id,
             limit=page.limit,
             offset=page.offset,
-            **given,
+            **filters,
         )
-        return PageResult(found, total or 0)
+        return PageResult(deliveries, total or 0)
 
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
         added = await self._one(
             to_delivery,
-            _adding("select %(event_type)s, %(payload)s::json, %(actor_id)s::uuid"),
+            _insert("select %(event_type)s, %(payload)s::json, %(actor_id)s::uuid"),
             id=delivery_id,
             org_id=org_id,
             webhook_id=webhook_id,
@@ -162,13 +169,14 @@ class Deliveries(SealingRepository):
             actor_id=actor_id,
             now=now,
         )
-        assert added is not None, "the webhook is there, since its organization is locked"
+        assert added is not None, "the organization is locked, so the webhook exists"
+        self._signals.deliveries_due()
         return added
 
-    async def repeat(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
-        return await self._one(
+    async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
+        repeated = await self._one(
             to_delivery,
-            _adding(
+            _insert(
                 """
                 select event_type, payload, actor_id from webhook_deliveries
                 where id = %(delivery_id)s and webhook_id = %(webhook_id)s and org_id = %(org_id)s"""
@@ -179,6 +187,9 @@ class Deliveries(SealingRepository):
             delivery_id=delivery_id,
             now=now,
         )
+        if repeated is not None:
+            self._signals.deliveries_due()
+        return repeated
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
         await self._run(
@@ -186,8 +197,9 @@ class Deliveries(SealingRepository):
         )
 
     async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
-        # A success is true whoever holds the delivery now; whatever else became of an attempt counts only where nobody has begun another,
-        # and once: whoever does not know whether it was recorded records it again.
+        # A success counts no matter which process holds the lease. A failure counts only if no later
+        # attempt has started, and only once: a process that is unsure whether an outcome was stored
+        # sends it again.
         await self._write(
             """
             update webhook_deliveries d set
@@ -199,7 +211,7 @@ class Deliveries(SealingRepository):
                 id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
                 next_retry_at timestamptz, at timestamptz)
             where d.id = o.id and d.status <> 'done' and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)""",
-            outcomes=Jsonb([_outcome(each) for each in outcomes]),
+            outcomes=Jsonb([_to_json(outcome) for outcome in outcomes]),
         )
 
     async def wake(self, now: datetime, limit: int) -> None:
@@ -215,33 +227,33 @@ class Deliveries(SealingRepository):
     def next_due(self) -> DeferredRow[datetime | None]:
         return self._one_deferred(lambda row: row[0], "select min(due_at) from webhook_deliveries where status = 'waiting'")
 
-    async def claim(self, now: datetime, lease_until: datetime, room: DispatchCapacity) -> list[ClaimedDelivery]:
+    async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
         return await self._all(
             self._to_claimed,
             CLAIM,
             now=now,
             lease_until=lease_until,
-            free=room.free,
-            organizations=list(room.of_organizations),
-            of_organizations=list(room.of_organizations.values()),
-            webhooks=list(room.of_webhooks),
-            of_webhooks=list(room.of_webhooks.values()),
+            free=capacity.free,
+            organizations=list(capacity.by_organization),
+            of_organizations=list(capacity.by_organization.values()),
+            webhooks=list(capacity.by_webhook),
+            of_webhooks=list(capacity.by_webhook.values()),
         )
 
 
-def _adding(told: LiteralString) -> LiteralString:
-    """The statement that queues a delivery of what `told` selects: type of event, payload, actor."""
+def _insert(source: LiteralString) -> LiteralString:
+    """Return the statement that queues a delivery. `source` selects its event type, payload and actor."""
     return f"""
-        with told (event_type, payload, actor_id) as ({told}),
+        with source (event_type, payload, actor_id) as ({source}),
         d as (
             insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, actor_id, status, due_at, created_at, updated_at)
-            select %(id)s, %(org_id)s, %(webhook_id)s, event_type, payload, actor_id, 'due', %(now)s, %(now)s, %(now)s from told
+            select %(id)s, %(org_id)s, %(webhook_id)s, event_type, payload, actor_id, 'due', %(now)s, %(now)s, %(now)s from source
             returning *),
         woken as materialized (select pg_notify('webhooks', '') from d)
         select {COLUMNS} from d join webhooks w on w.id = d.webhook_id and w.org_id = d.org_id cross join woken"""
 
 
-def _outcome(outcome: DeliveryOutcome) -> dict[str, Any]:
+def _to_json(outcome: DeliveryOutcome) -> dict[str, Any]:
     return {
         "id": str(outcome.delivery.id),
         "claims": outcome.delivery.claims,

@@ -1,4 +1,4 @@
-"""Where the audit logs of organizations are forwarded to, and what waits for that; the tokens are sealed."""
+"""SIEM configurations of organizations and their queues. The tokens are stored encrypted."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,15 +10,15 @@ import structlog
 from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.eventing.audit import COLUMNS as ENTRY
 from adapters.postgres.eventing.audit import to_entry
-from core.eventing.siem_rules import COUNTED, ClaimedSiemQueue, SiemConfiguration, QueuedEntry, SiemResult, SiemProvider, SiemSink, SiemStatus
+from core.eventing.siem_rules import PENDING_CAP, ClaimedSiemQueue, SiemConfiguration, QueuedEntry, SiemResult, SiemProvider, SiemSink, SiemStatus
 from ports.crypto import Place, SealBroken
 
 log = structlog.get_logger("storage")
 
-# In the order in which `_fields` reads them.
+# `_fields` reads the columns in this order.
 COLUMNS: Final = "org_id, provider, endpoint_url, enabled"
-# Whether anything waits is asked for each row by the index: as a join, the whole queue might be read to find out. Without the common table
-# expression the planner may update more rows than were asked for.
+# Keep the scalar subquery: it uses the index for each row, whereas a join may read the whole queue. Keep
+# the common table expression: without it, the planner may update more rows than the limit.
 CLAIM: Final = """
     with due as (
         select s.org_id from siem_configurations s join organizations o on o.id = s.org_id
@@ -29,7 +29,7 @@ CLAIM: Final = """
     update siem_configurations s set leased_until = %(leased_until)s, claims = s.claims + 1
     from due where s.org_id = due.org_id
     returning s.org_id, s.provider, s.endpoint_url, s.enabled, s.token, s.id, s.leased_until, s.claims, s.failures, s.is_slow"""
-# What makes an entry long is its details. The first one comes whatever its size.
+# Only the details make an entry long. The first entry is returned whatever its size.
 WAITING: Final = f"""
     with head as (
         select position, entry_id from siem_queue where org_id = %(org_id)s and siem_id = %(siem_id)s
@@ -57,7 +57,7 @@ def to_configuration(row: Row) -> SiemConfiguration:
     return SiemConfiguration(**_fields(row))
 
 
-def to_standing(row: Row) -> SiemStatus:
+def to_status(row: Row) -> SiemStatus:
     return SiemStatus(
         **_fields(row),
         updated_at=row[4],
@@ -73,7 +73,7 @@ def to_queued(row: Row) -> QueuedEntry:
 
 
 class Siem(SealingRepository):
-    """ports.storage.Siem."""
+    """Implements the port Siem."""
 
     def _to_sink(self, row: Row) -> SiemSink:
         return SiemSink(**_fields(row), token=self._vault.open(row[4], place(row[0])).decode())
@@ -82,18 +82,18 @@ class Siem(SealingRepository):
         try:
             sink = self._to_sink(row)
         except SealBroken as error:
-            log.error("seal_broken", siem_of=str(row[0]), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            log.error("seal_broken", siem_of=str(row[0]), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             sink = None
         return ClaimedSiemQueue(
             org_id=row[0], id=row[5], sink=sink, leased_until=row[6], claims=row[7], failures=row[8], is_struggling=row[8] > 0 or row[9]
         )
 
-    async def standing(self, org_id: UUID) -> SiemStatus | None:
+    async def status(self, org_id: UUID) -> SiemStatus | None:
         return await self._one(
-            to_standing,
+            to_status,
             f"""
             select {COLUMNS}, updated_at, last_success_at, last_failure, failing_since,
-                   (select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {COUNTED}) q)
+                   (select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {PENDING_CAP}) q)
             from siem_configurations s where org_id = %(org_id)s""",
             org_id=org_id,
         )
@@ -101,19 +101,19 @@ class Siem(SealingRepository):
     async def sink(self, org_id: UUID) -> SiemSink | None:
         return await self._one(self._to_sink, f"select {COLUMNS}, token from siem_configurations where org_id = %(org_id)s", org_id=org_id)
 
-    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, most_bytes: int) -> list[QueuedEntry]:
+    async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
         return await self._all(
             to_queued,
             WAITING,
             org_id=org_id,
             siem_id=siem_id,
             limit=limit,
-            most_bytes=most_bytes,
+            most_bytes=max_bytes,
         )
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
-        # A lease that somebody has goes on, so that no two ever send for one organization; what comes of their attempt says nothing of
-        # this one.
+        # A running lease continues, so that two processes never send for one organization. The new value
+        # of `claims` makes the outcome of that attempt irrelevant for the new configuration.
         await self._run(
             """
             insert into siem_configurations (org_id, id, provider, endpoint_url, token, enabled, updated_at, due_at)
@@ -168,8 +168,8 @@ class Siem(SealingRepository):
             struggling=struggling,
         )
 
-    async def taken(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
-        # What was taken is done with also where the lease was lost on the way.
+    async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
+        # The accepted entries leave the queue even if the lease expired during the request.
         await self._run(
             """
             with done as (
@@ -192,7 +192,7 @@ class Siem(SealingRepository):
             slow=slow,
         )
 
-    async def failed(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
+    async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
         await self._run(
             """
             update siem_configurations set

@@ -1,4 +1,4 @@
-"""Webhooks; their secrets are sealed."""
+"""Webhooks. Their secrets are stored encrypted."""
 
 from datetime import datetime
 from typing import ClassVar, Final
@@ -8,12 +8,12 @@ from adapters.postgres.engine.statements import Row, SealingRepository
 from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, WebhookNameTaken, Webhook
 from ports.crypto import Place
 
-# In the order in which `to_webhook` reads them.
+# `to_webhook` reads the columns in this order.
 COLUMNS: Final = "id, org_id, name, url, events, is_active, created_at, updated_at"
 
 
 def place(webhook_id: UUID) -> Place:
-    """Of the secret, and of those before it, each of which was this one."""
+    """Return the encryption context of the current secret and of the former ones."""
     return Place("webhooks", str(webhook_id), "secret")
 
 
@@ -31,7 +31,7 @@ def to_webhook(row: Row) -> Webhook:
 
 
 class Webhooks(SealingRepository):
-    """ports.storage.Webhooks."""
+    """Implements the port Webhooks."""
 
     constraints: ClassVar = {"webhooks_name_key": WebhookNameTaken}
 
@@ -65,7 +65,7 @@ class Webhooks(SealingRepository):
         )
 
     async def save(self, webhook: Webhook) -> None:
-        # What waited for it to be active may be due.
+        # Notify the dispatchers: deliveries that waited for an inactive webhook may be due.
         await self._run(
             """
             with saved as (
@@ -82,9 +82,12 @@ class Webhooks(SealingRepository):
             is_active=webhook.is_active,
             updated_at=webhook.updated_at,
         )
+        if webhook.is_active:
+            self._signals.deliveries_due()
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
-        # All of it sees what was there before: the secret that is replaced, and not yet among those that were.
+        # All parts of the statement see the rows from before it: `kept` reads the secret that is being
+        # replaced, and `forgotten` does not yet count it among the former ones.
         await self._run(
             """
             with kept as (

@@ -224,6 +224,7 @@ class ScimUsers(Repository):
             confirmed_at=membership.confirmed_at,
             **asdict(description),
         )
+        self._signals.figures_changed()
 
     async def describe(self, org_id: UUID, user_id: UUID, description: ScimProfile, email: Email, now: datetime) -> None:
         await self._run(
@@ -323,6 +324,7 @@ class ScimUsers(Repository):
                 user_ids=closed,
                 now=now,
             )
+            self._signals.figures_changed()
 
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
         await self._run("delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)

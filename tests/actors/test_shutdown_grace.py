@@ -4,11 +4,11 @@ import pytest
 import trio
 import trio.testing
 
-from actors.grace import grace
+from actors.shutdown_grace import shutdown_grace
 
 
 async def test_without_cancellation_a_block_takes_as_long_as_it_likes(autojump_clock: trio.testing.MockClock) -> None:
-    async with grace(5):
+    async with shutdown_grace(5):
         await trio.sleep(1000)
     assert trio.current_time() >= 1000
 
@@ -17,7 +17,7 @@ async def test_a_cancelled_block_ends_in_its_time(autojump_clock: trio.testing.M
     ended = []
     with trio.CancelScope() as scope:
         scope.cancel()
-        async with grace(5):
+        async with shutdown_grace(5):
             await trio.sleep(4)
             ended.append("in time")
         ended.append("not reached")
@@ -27,7 +27,7 @@ async def test_a_cancelled_block_ends_in_its_time(autojump_clock: trio.testing.M
 
 async def test_a_cancelled_block_that_takes_too_long_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
     with trio.move_on_after(10) as scope:
-        async with grace(5):
+        async with shutdown_grace(5):
             await trio.sleep(60)
             pytest.fail("was not cut off")
     assert scope.cancelled_caught

@@ -1,4 +1,4 @@
-"""Time to finish what was begun when the process is asked to stop."""
+"""Time to finish a step after the process was asked to stop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,10 +7,10 @@ import trio
 
 
 @asynccontextmanager
-async def grace(seconds: float) -> AsyncIterator[None]:
-    """A block that goes on for at most `seconds` after it was cancelled from outside; undisturbed it takes as long as it likes.
+async def shutdown_grace(seconds: float) -> AsyncIterator[None]:
+    """Let a block run for up to `seconds` after it was canceled from outside, and without limit otherwise.
 
-    For steps whose outcome must be written down once they have begun, such as handing over a mail.
+    For steps whose outcome must be stored once they have begun, such as handing over an email.
     """
     async with trio.open_nursery() as nursery:
         with trio.CancelScope(shield=True) as shielded:
@@ -18,7 +18,7 @@ async def grace(seconds: float) -> AsyncIterator[None]:
             async def watch() -> None:
                 try:
                     await trio.sleep_forever()
-                finally:  # only cancellation ends a sleep for ever
+                finally:  # only a cancellation ends sleep_forever
                     shielded.deadline = trio.current_time() + seconds
 
             nursery.start_soon(watch)

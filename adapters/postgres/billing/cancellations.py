@@ -1,0 +1,87 @@
+"""Subscriptions to cancel at the payment provider."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.applications.cancellations_rules import IMMEDIATE_TIMEOUT, Cancellation
+
+# An API key may have reactivated the subscription. Then it must not be canceled.
+IS_ENDED_HERE: Final = """
+    not exists (
+        select 1 from subscriptions s
+        where s.provider_subscription_id = c.provider_subscription_id and s.org_id = c.org_id and s.status in ('active', 'past_due'))"""
+SET_NEXT_ATTEMPT: Final = """
+    update billing_cancellations c set due_at = %(until)s
+    from due where c.provider_subscription_id = due.provider_subscription_id
+    returning c.provider_subscription_id, c.subscription_id, c.org_id, c.service_id, c.asked_at"""
+
+
+def to_cancellation(row: Row) -> Cancellation:
+    return Cancellation(*row)
+
+
+class Cancellations(Repository):
+    """Implements ports.storage.billing.Cancellations."""
+
+    async def request(self, cancellation: Cancellation) -> None:
+        await self._run(
+            """
+            insert into billing_cancellations (provider_subscription_id, subscription_id, org_id, service_id, asked_at, due_at)
+            values (%(provider_subscription_id)s, %(subscription_id)s, %(org_id)s, %(service_id)s, %(asked_at)s, %(asked_at)s)
+            on conflict do nothing""",
+            provider_subscription_id=cancellation.provider_subscription_id,
+            subscription_id=cancellation.subscription_id,
+            org_id=cancellation.org_id,
+            service_id=cancellation.service_id,
+            asked_at=cancellation.asked_at,
+        )
+        # The use case that asks for a cancellation tries it at once. The reconciler comes after
+        # that.
+        at = cancellation.asked_at + IMMEDIATE_TIMEOUT
+        await self._notify("subscriptions_in_doubt", at)
+        self._signals.subscription_in_doubt(at)
+
+    async def next_due(self) -> datetime | None:
+        return await self._one(
+            lambda row: row[0], f"select c.due_at from billing_cancellations c where {IS_ENDED_HERE} order by c.due_at limit 1"
+        )
+
+    async def is_requested(self, org_id: UUID, id_: str) -> bool:
+        return await self._exists(
+            "select 1 from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s", org_id=org_id, id=id_
+        )
+
+    async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
+        return await self._one(
+            to_cancellation,
+            f"""
+            with due as (
+                select c.provider_subscription_id from billing_cancellations c where c.due_at <= %(now)s and {IS_ENDED_HERE}
+                order by c.due_at limit 1 for update skip locked) {SET_NEXT_ATTEMPT}""",
+            now=now,
+            until=until,
+        )
+
+    async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
+        return await self._all(
+            to_cancellation,
+            f"""
+            with due as (
+                select c.provider_subscription_id from billing_cancellations c
+                where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.due_at <= %(now)s and {IS_ENDED_HERE}
+                order by c.due_at limit %(limit)s for update skip locked) {SET_NEXT_ATTEMPT}""",
+            org_id=org_id,
+            service_id=service_id,
+            now=now,
+            until=until,
+            limit=limit,
+        )
+
+    async def complete(self, cancellation: Cancellation) -> bool:
+        return await self._exists(
+            "delete from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s returning 1",
+            id=cancellation.provider_subscription_id,
+            org_id=cancellation.org_id,
+        )

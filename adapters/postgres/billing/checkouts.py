@@ -1,0 +1,140 @@
+"""Checkouts that members started."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository
+from core.billing.checkout_rules import Checkout, CheckoutMatch
+from core.billing.provider_objects import CheckoutMetadata
+from core.billing.reconciliation_rules import OpenCheckouts
+
+
+class Checkouts(Repository):
+    """Implements ports.storage.billing.Checkouts."""
+
+    async def add(self, checkout: Checkout, check_at: datetime) -> None:
+        await self._run(
+            """
+            insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at, check_at)
+            values (%(id)s, %(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s, %(price_id)s, %(created_at)s, %(check_at)s)""",
+            id=checkout.id,
+            org_id=checkout.metadata.org_id,
+            service_id=checkout.metadata.service_id,
+            user_id=checkout.metadata.user_id,
+            plan_id=checkout.metadata.plan_id,
+            price_id=checkout.price_id,
+            created_at=checkout.created_at,
+            check_at=check_at,
+        )
+        self._signals.subscription_in_doubt(check_at)
+
+    async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None:
+        await self._run(
+            """
+            update billing_checkouts set session_id = %(session_id)s, customer_id = coalesce(customer_id, %(customer_id)s)
+            where org_id = %(org_id)s and id = %(checkout_id)s""",
+            org_id=org_id,
+            checkout_id=checkout_id,
+            session_id=session_id,
+            customer_id=customer_id,
+        )
+
+    async def complete(
+        self, checkout_id: UUID, session_id: str, id_: str, metadata: CheckoutMetadata | None, customer_id: str | None
+    ) -> bool:
+        # A session leads to one subscription. This event may arrive before the response that
+        # created the session is saved.
+        return await self._exists(
+            """
+            update billing_checkouts c set session_id = %(session_id)s, provider_subscription_id = %(id)s
+            where c.id = %(checkout_id)s and coalesce(c.session_id, %(session_id)s) = %(session_id)s
+              and coalesce(c.provider_subscription_id, %(id)s) = %(id)s
+              and (%(customer_id)s::text is null or coalesce(c.customer_id, %(customer_id)s) = %(customer_id)s)
+              and (%(org_id)s::uuid is null
+                   or (c.org_id, c.service_id, c.user_id, c.plan_id) = (%(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s))
+            returning 1""",
+            checkout_id=checkout_id,
+            session_id=session_id,
+            id=id_,
+            customer_id=customer_id,
+            org_id=metadata and metadata.org_id,
+            service_id=metadata and metadata.service_id,
+            user_id=metadata and metadata.user_id,
+            plan_id=metadata and metadata.plan_id,
+        )
+
+    async def match(self, id_: str, metadata: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
+        # A subscription has at most one checkout, and a checkout at most one subscription. So a
+        # checkout with this subscription is the only candidate, and otherwise only checkouts
+        # without a subscription are.
+        return await self._one(
+            lambda row: CheckoutMatch(row[0], row[1]),
+            """
+            select c.is_meant, c.is_price from (
+                select true as is_known, price_id = coalesce(%(price_id)s, price_id) as is_price,
+                       (org_id, service_id, user_id, plan_id) = (%(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s) as is_meant
+                from billing_checkouts where provider_subscription_id = %(id)s
+                union all
+                select false, price_id = coalesce(%(price_id)s, price_id), true from billing_checkouts
+                where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and plan_id = %(plan_id)s
+                  and provider_subscription_id is null) c
+            order by c.is_known desc, c.is_price desc limit 1""",
+            id=id_,
+            price_id=price_id,
+            org_id=metadata.org_id,
+            service_id=metadata.service_id,
+            user_id=metadata.user_id,
+            plan_id=metadata.plan_id,
+        )
+
+    async def metadata_of(self, id_: str) -> CheckoutMetadata | None:
+        return await self._one(
+            lambda row: CheckoutMetadata(*row),
+            "select org_id, service_id, user_id, plan_id from billing_checkouts where provider_subscription_id = %(id)s",
+            id=id_,
+        )
+
+    async def stop_checks(self, org_id: UUID, id_: str) -> None:
+        await self._run(
+            "update billing_checkouts set check_at = null where provider_subscription_id = %(id)s and org_id = %(org_id)s",
+            org_id=org_id,
+            id=id_,
+        )
+
+    async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
+        # If the provider's response was lost, the checkout has no customer. Then the organization's
+        # customer is used.
+        return await self._one(
+            lambda row: OpenCheckouts(tuple(row[0]), row[1], row[2]),
+            """
+            with first as materialized (
+                select org_id, customer_id from billing_checkouts where check_at <= %(now)s order by check_at limit 1),
+            due as (
+                select c.id from first join billing_checkouts c
+                  on c.org_id = first.org_id and c.customer_id is not distinct from first.customer_id
+                where c.check_at is not null and (c.check_at <= %(now)s or c.created_at <= %(begun_by)s) for update of c skip locked),
+            claimed as (
+                update billing_checkouts c set check_at = case when c.created_at < %(since)s then null else %(until)s end
+                from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
+            select array_agg(c.id), min(c.created_at), coalesce(c.customer_id, b.customer_id)
+            from claimed c left join billing_customers b on b.org_id = c.org_id
+            group by coalesce(c.customer_id, b.customer_id)""",
+            now=now,
+            until=until,
+            since=since,
+            begun_by=begun_by,
+        )
+
+    async def next_check(self) -> datetime | None:
+        return await self._one(lambda row: row[0], "select min(check_at) from billing_checkouts")
+
+    async def reschedule(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
+        await self._run(
+            """
+            update billing_checkouts set check_at = %(at)s
+            where id = any(%(ids)s) and (check_at is not null or created_at < %(since)s)""",
+            ids=list(ids),
+            at=at,
+            since=since,
+        )

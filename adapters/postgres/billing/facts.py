@@ -1,0 +1,209 @@
+"""Events of the payment provider, and the facts about its subscriptions."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from adapters.postgres.billing.customers import BY_CUSTOMER
+from adapters.postgres.billing.subscriptions import PLAN, STORED_COLUMNS, to_plan, to_subscription
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.billing.provider_facts import LatestEvent, PaidPeriod, SubscriptionFacts
+from core.billing.subscriptions_rules import SubscribedPlan, Subscription
+from core.kernel.values import KEEP, Keep
+from ports.crypto import Place, SealBroken
+
+log = structlog.get_logger("storage")
+
+# In the order in which `_to_facts` reads them
+FACTS: Final = """
+    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, period_at, period_at_creation,
+    paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended, waits_for"""
+
+
+def action_page_context(id_: str) -> Place:
+    """Return the context in which the URL of a payment page is sealed."""
+    return Place("billing_facts", id_, "action_page")
+
+
+class Billing(SealingRepository):
+    """Implements ports.storage.billing.Billing."""
+
+    async def record_event(self, event_id: str, now: datetime) -> bool:
+        return await self._exists(
+            "insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1",
+            event_id=event_id,
+            now=now,
+        )
+
+    def _to_facts(self, row: Row) -> SubscriptionFacts:
+        return SubscriptionFacts(
+            id=row[0],
+            org_id=row[1],
+            customer_id=row[2],
+            object_at=row[3],
+            at_creation=row[4],
+            status=row[5],
+            price_id=row[6],
+            period_end=row[7],
+            period_at=row[8],
+            period_at_creation=row[9],
+            paid_at=row[10],
+            paid=tuple(map(PaidPeriod, row[11], row[12])),
+            failed_at=row[13],
+            action_at=row[14],
+            action_page=self._open_page(row[0], row[15]),
+            latest=None if row[16] is None else LatestEvent(row[16]),
+            ended=row[17],
+            waits_for=row[18],
+        )
+
+    def _open_page(self, id_: str, sealed: bytes | None) -> str | None:
+        if sealed is None:
+            return None
+        try:
+            return self._vault.open(sealed, action_page_context(id_)).decode()
+        except SealBroken as error:  # the other facts are still valid
+            log.error("seal_broken", invoice_page_of=id_, reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
+            return None
+
+    async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
+        # The update changes only the time. It locks an existing row, and returns what other
+        # transactions wrote while it waited.
+        found = await self._one(
+            self._to_facts,
+            f"""
+            insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
+            on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
+            returning {FACTS}""",
+            id=id_,
+            now=now,
+        )
+        assert found is not None, "the statement inserts a missing row"
+        return found
+
+    async def find_facts(self, id_: str) -> SubscriptionFacts | None:
+        return await self._one(self._to_facts, f"select {FACTS} from billing_facts where provider_subscription_id = %(id)s", id=id_)
+
+    async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+        await self._write(
+            """
+            update billing_facts set
+                org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
+                status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s,
+                period_at = %(period_at)s, period_at_creation = %(period_at_creation)s, paid_at = %(paid_at)s,
+                paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
+                failed_at = %(failed_at)s, action_at = %(action_at)s, action_page = %(action_page)s,
+                latest = %(latest)s, ended = %(ended)s, waits_for = %(waits_for)s,
+                heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
+            where provider_subscription_id = %(id)s""",
+            id=facts.id,
+            org_id=facts.org_id,
+            customer_id=facts.customer_id,
+            object_at=facts.object_at,
+            at_creation=facts.at_creation,
+            status=facts.status,
+            price_id=facts.price_id,
+            period_end=facts.period_end,
+            period_at=facts.period_at,
+            period_at_creation=facts.period_at_creation,
+            paid_at=facts.paid_at,
+            paid_ats=[paid.at for paid in facts.paid],
+            paid_untils=[paid.until for paid in facts.paid],
+            failed_at=facts.failed_at,
+            action_at=facts.action_at,
+            action_page=None if facts.action_page is None else self._vault.seal(facts.action_page.encode(), action_page_context(facts.id)),
+            latest=facts.latest,
+            ended=facts.ended,
+            waits_for=facts.waits_for,
+            now=now,
+            keeps_check=check_at is KEEP,
+            check_at=None if check_at is KEEP else check_at,
+        )
+        if isinstance(check_at, datetime):
+            self._signals.subscription_in_doubt(check_at)
+
+    async def mark_ended(self, id_: str, now: datetime) -> None:
+        await self._run(
+            """
+            insert into billing_facts (provider_subscription_id, ended, heard_at) values (%(id)s, true, %(now)s)
+            on conflict (provider_subscription_id) do update
+            set ended = true, heard_at = excluded.heard_at, check_at = null, action_page = null, waits_for = null""",
+            id=id_,
+            now=now,
+        )
+
+    async def claim_check(self, now: datetime, until: datetime) -> str | None:
+        return await self._one(
+            lambda row: str(row[0]),
+            """
+            with due as (
+                select provider_subscription_id from billing_facts where check_at <= %(now)s
+                order by check_at limit 1 for update skip locked)
+            update billing_facts f set check_at = %(until)s
+            from due where f.provider_subscription_id = due.provider_subscription_id returning f.provider_subscription_id""",
+            now=now,
+            until=until,
+        )
+
+    async def next_check(self) -> datetime | None:
+        return await self._one(lambda row: row[0], "select min(check_at) from billing_facts")
+
+    async def reschedule_check(self, id_: str, until: datetime, at: datetime) -> None:
+        await self._run(
+            "update billing_facts set check_at = %(at)s where provider_subscription_id = %(id)s and check_at = %(until)s",
+            id=id_,
+            until=until,
+            at=at,
+        )
+
+    async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
+        # Lock order: facts by id, as in every statement that locks several of them.
+        await self._run(
+            f"""
+            with held as materialized (
+                select provider_subscription_id from billing_facts where {BY_CUSTOMER} and not ended
+                order by provider_subscription_id for update)
+            update billing_facts f set check_at = %(now)s
+            from held where f.provider_subscription_id = held.provider_subscription_id""",
+            org_id=org_id,
+            customer_id=customer_id,
+            now=now,
+        )
+        await self._notify("subscriptions_in_doubt", now)
+        self._signals.subscription_in_doubt(now)
+
+    async def subscription(self, id_: str) -> Subscription | None:
+        return await self._one(
+            to_subscription,
+            f"""
+            select {STORED_COLUMNS}
+            from billing_facts f
+            join subscriptions s on s.provider_subscription_id = f.provider_subscription_id and s.org_id = f.org_id
+            join plans p on p.id = s.plan_id
+            where f.provider_subscription_id = %(id)s""",
+            id=id_,
+        )
+
+    async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
+        return await self._one(
+            to_plan,
+            f"""
+            select {PLAN} from plans p
+            where p.org_id = %(org_id)s and p.service_id = %(service_id)s and p.billing_price_id = %(price_id)s
+            order by p.id = %(preferred)s desc, p.removed_at is null desc, p.created_at, p.id limit 1""",
+            org_id=org_id,
+            service_id=service_id,
+            price_id=price_id,
+            preferred=preferred,
+        )
+
+    async def is_checked_separately(self, id_: str, since: datetime) -> bool:
+        return await self._exists(
+            """
+            select 1 from billing_facts
+            where provider_subscription_id = %(id)s and (check_at is not null or object_at > %(since)s)""",
+            id=id_,
+            since=since,
+        )
