@@ -149,11 +149,11 @@ class SamlSignOnsRead(Protocol):
         """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
         ...
 
-    async def waiting(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
+    async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
         """The service of the sign-on that waits with this state, wherever it was begun and whatever the status of the organization."""
         ...
 
-    async def fresh_since(self, state_hash: bytes, now: datetime) -> datetime | None:
+    async def fresh_login_since(self, state_hash: bytes, now: datetime) -> datetime | None:
         """When the sign-on that waits with this state was begun, if it asks for a fresh sign-in."""
         ...
 
@@ -161,11 +161,11 @@ class SamlSignOnsRead(Protocol):
 class SamlSignOns(SamlSignOnsRead, Protocol):
     """The same, changed; and by what services know people."""
 
-    async def begin(self, sign_on: SamlSignOn) -> bool:
+    async def add(self, sign_on: SamlSignOn) -> bool:
         """Keep it, unless the service has used the id of its request before, or is not there any more; whether it was kept."""
         ...
 
-    async def complete(
+    async def complete_login(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[UUID, str, str] | None:
         """Somebody has signed in for the sign-on that waits with this state: the organization, its slug, and that of the service.
@@ -174,11 +174,11 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """
         ...
 
-    async def vouch(self, state_hash: bytes, user_id: UUID) -> None:
+    async def record_fresh_login(self, state_hash: bytes, user_id: UUID) -> None:
         """An identity provider has vouched afresh for this person, and for nobody else, for the sign-on with this state, if any."""
         ...
 
-    async def answer(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+    async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         """Nobody gets another answer. Exactly one caller wins."""
         ...
 
@@ -186,16 +186,16 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """It waits again, since nobody got the answer."""
         ...
 
-    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
+    def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
         """Lock the person's membership and their account before the next statement, and see then whether the session lives and whether
         they are an end user of the service."""
         ...
 
-    async def name_of(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
+    async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
         """What the service knows this person by; `new` from now on, if it has known them by nothing."""
         ...
 
-    async def take_part(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
+    async def add_session(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
         """A browser's session signs somebody in to the service; under which index, which is the one of the first time."""
         ...
 
@@ -207,17 +207,17 @@ class SamlLogouts(Protocol):
     """Where sessions of browsers have signed people in to; and logouts under way, which last until they expire, whatever becomes of the
     services and of the account."""
 
-    async def participations(self, session_id: UUID) -> list[SamlSession]:
+    async def sessions(self, session_id: UUID) -> list[SamlSession]:
         """Where a browser's session has signed somebody in to, the first service first."""
         ...
 
-    async def end_participations(self, session_id: UUID) -> None: ...
+    async def delete_sessions(self, session_id: UUID) -> None: ...
 
-    async def keep_participations(self, browser_hash: bytes, now_in: UUID) -> None:
+    async def move_sessions(self, browser_hash: bytes, now_in: UUID) -> None:
         """What was the session's that the cookie with this hash stands for, live or not, is this one's now, if both are one person's."""
         ...
 
-    async def begin(self, logout: SamlLogout) -> bool:
+    async def add(self, logout: SamlLogout) -> bool:
         """Keep it, unless the service that asks is not there any more; whether it was kept."""
         ...
 
@@ -225,7 +225,7 @@ class SamlLogouts(Protocol):
         """The logout under way in the browser with this cookie, locked until the transaction ends."""
         ...
 
-    async def hand_over(self, logout: SamlLogout) -> None:
+    async def change_initiator(self, logout: SamlLogout) -> None:
         """It has another asker, and expires at another time."""
         ...
 
@@ -235,11 +235,11 @@ class SamlLogouts(Protocol):
         """Have that service told of this person, or keep that it has signed them out already; False where it is not there any more."""
         ...
 
-    async def concerned(self, logout_id: UUID) -> list[SamlSession]:
+    async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
         """Whom it is about: all that were told, or will be, or need not be."""
         ...
 
-    async def set_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
+    async def mark_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
         """The service has ended that session itself, so it is not told of it, and no answer is waited for."""
         ...
 
@@ -251,17 +251,17 @@ class SamlLogouts(Protocol):
         """The one that was sent last, unless it was answered."""
         ...
 
-    async def take_answer(
+    async def record_response(
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
         """What the service says to a request that was sent with this browser; False where there is none that waits."""
         ...
 
-    async def has_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
+    async def is_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
         """Whether this request was sent to the service for this logout, and is done."""
         ...
 
-    async def end(self, logout_id: UUID) -> bool:
+    async def delete(self, logout_id: UUID) -> bool:
         """Forget it; whether not everybody said that it was done, or could be told."""
         ...
 

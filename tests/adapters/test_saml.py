@@ -82,7 +82,7 @@ async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
     logout = SamlLogout(
         id=uuid4(),
         browser_hash=LEAVING,
-        asker=LogoutInitiator(org_id=shop.org_id, service_id=shop.id, request_id="_leave", relay_state="bye", after="/app/account"),
+        initiator=LogoutInitiator(org_id=shop.org_id, service_id=shop.id, request_id="_leave", relay_state="bye", after="/app/account"),
         created_at=NOW,
         expires_at=NOW + LOGOUT_TTL,
     )
@@ -92,10 +92,10 @@ async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
         await tx.sessions.begin_in_browser(browser, digest("session cookie"))
         await tx.saml.configure(shop.org_id, shop.id, CONFIGURATION, NOW)
         await tx.saml.add_certificate(shop.org_id, shop.id, certificate)
-        assert await tx.saml_sign_ons.begin(sign_on)
-        assert await tx.saml_sign_ons.name_of(shop.org_id, shop.id, ada.id, NAME.value, NOW) == NAME.value
-        assert await tx.saml_sign_ons.take_part(browser.id, shop.org_id, shop.id, "_index", NAME, NOW) == "_index"
-        assert await tx.saml_logouts.begin(logout)
+        assert await tx.saml_sign_ons.add(sign_on)
+        assert await tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, ada.id, NAME.value, NOW) == NAME.value
+        assert await tx.saml_sign_ons.add_session(browser.id, shop.org_id, shop.id, "_index", NAME, NOW) == "_index"
+        assert await tx.saml_logouts.add(logout)
         assert await tx.saml_logouts.add_request(logout.id, "_request", ada.id, part, None)
     return Given(storage, pool, shop, ada.id, browser.id, sign_on, logout, part)
 
@@ -179,30 +179,30 @@ async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, digest("another"), NOW) is None
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
-        found = await read.saml_sign_ons.waiting(STATE, NOW)
+        found = await read.saml_sign_ons.pending_service(STATE, NOW)
         assert found is not None
         assert found[1] == shop
-        assert await read.saml_sign_ons.waiting(digest("another"), NOW) is None
-        assert await read.saml_sign_ons.waiting(STATE, NOW + STATE_TTL) is None
+        assert await read.saml_sign_ons.pending_service(digest("another"), NOW) is None
+        assert await read.saml_sign_ons.pending_service(STATE, NOW + STATE_TTL) is None
 
 
 async def test_another_service_does_not_answer_a_sign_on(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
     shop = given.service
     for org_id, service_id in elsewhere(given, desk, foreign):
-        assert not await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.answer(o, s, STATE, NOW))  # type: ignore[misc]
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW + STATE_TTL))
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW))
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW))
+        assert not await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.finish(o, s, STATE, NOW))  # type: ignore[misc]
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW + STATE_TTL))
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
     for org_id, service_id in elsewhere(given, desk, foreign):
         await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.reopen(o, s, STATE))  # type: ignore[misc]
     await within(given.storage, lambda tx: tx.saml_sign_ons.reopen(shop.org_id, shop.id, STATE))
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.answer(shop.org_id, shop.id, STATE, NOW))
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
 
 
 async def test_a_sign_on_is_completed_where_it_waits(given: Given) -> None:
     async def complete(state: bytes, now: Any = NOW) -> object:
         ticket = digest("ticket")
-        return await within(given.storage, lambda tx: tx.saml_sign_ons.complete(state, given.user, given.session, ticket, now))
+        return await within(given.storage, lambda tx: tx.saml_sign_ons.complete_login(state, given.user, given.session, ticket, now))
 
     before = await given.rows()
     assert await complete(digest("another")) is None
@@ -214,15 +214,15 @@ async def test_a_sign_on_is_completed_where_it_waits(given: Given) -> None:
 async def test_a_sign_on_of_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
     for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
         other = replace(given.sign_on, state_hash=digest("other"), request_id="_other", org_id=org_id, service_id=service_id)
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.begin(other))  # type: ignore[misc]
+        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.add(other))  # type: ignore[misc]
 
 
 async def test_the_id_of_a_request_is_used_once_by_each_service(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
     again = replace(given.sign_on, state_hash=digest("again"))
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.begin(again))
+    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.add(again))
     for other in (desk, foreign):
         same = replace(given.sign_on, state_hash=digest(str(other.id)), org_id=other.org_id, service_id=other.id)
-        assert await within(given.storage, lambda tx, same=same: tx.saml_sign_ons.begin(same))  # type: ignore[misc]
+        assert await within(given.storage, lambda tx, same=same: tx.saml_sign_ons.add(same))  # type: ignore[misc]
 
 
 async def test_who_comes_in_is_looked_for_in_one_organization(given: Given, foreign: ServiceContext, pool: Pool) -> None:
@@ -235,10 +235,10 @@ async def test_who_comes_in_is_looked_for_in_one_organization(given: Given, fore
 
     async def locked(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
         async with given.storage.transaction(by=SYSTEM) as tx:
-            found = tx.saml_sign_ons.lock_person(org_id, slug, user_id, session_id, NOW)
-            await tx.saml_logouts.end_participations(uuid4())  # any statement, with which the others go
+            found = tx.saml_sign_ons.lock_user_deferred(org_id, slug, user_id, session_id, NOW)
+            await tx.saml_logouts.delete_sessions(uuid4())  # any statement, with which the others go
             person = found.account.value
-            return found.membership.value, person and person.email, found.session_lives.value, found.use.value
+            return found.membership.value, person and person.email, found.session_lives.value, found.own_use.value
 
     assert await locked(shop.org_id, user) == (True, ADA, True, True)
     assert await locked(shop.org_id, user, "desk") == (True, ADA, True, None)
@@ -250,9 +250,9 @@ async def test_each_service_knows_a_person_by_another_name(given: Given, desk: S
     shop, user = given.service, given.user
     for other in (desk, foreign):
         name = f"_{other.org_slug}-{other.slug}"
-        found = await within(given.storage, lambda tx, o=other, name=name: tx.saml_sign_ons.name_of(o.org_id, o.id, user, name, NOW))  # type: ignore[misc]
+        found = await within(given.storage, lambda tx, o=other, name=name: tx.saml_sign_ons.persistent_name_id(o.org_id, o.id, user, name, NOW))  # type: ignore[misc]
         assert found == name
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.name_of(shop.org_id, shop.id, user, "_new", NOW)) == NAME.value
+    assert await within(given.storage, lambda tx: tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, user, "_new", NOW)) == NAME.value
 
 
 async def test_a_session_takes_part_in_each_service_by_itself(given: Given, foreign: ServiceContext) -> None:
@@ -260,11 +260,11 @@ async def test_a_session_takes_part_in_each_service_by_itself(given: Given, fore
     other = session(user)
     async with given.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(other, digest("another browser"))
-        await tx.saml_sign_ons.take_part(given.session, foreign.org_id, foreign.id, "_elsewhere", there, NOW + SECOND)
-        await tx.saml_sign_ons.take_part(other.id, given.service.org_id, given.service.id, "_other", there, NOW)
-        parts = await tx.saml_logouts.participations(given.session)
+        await tx.saml_sign_ons.add_session(given.session, foreign.org_id, foreign.id, "_elsewhere", there, NOW + SECOND)
+        await tx.saml_sign_ons.add_session(other.id, given.service.org_id, given.service.id, "_other", there, NOW)
+        parts = await tx.saml_logouts.sessions(given.session)
     assert parts == [given.part, SamlSession(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=there)]
-    await within(given.storage, lambda tx: tx.saml_logouts.end_participations(given.session))
+    await within(given.storage, lambda tx: tx.saml_logouts.delete_sessions(given.session))
     assert await run_sql(given.pool, "select session_id from saml_sessions") == [(other.id,)]
 
 
@@ -274,9 +274,9 @@ async def test_what_a_session_takes_part_in_goes_to_the_same_persons_only(given:
     async with given.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(hers, digest("hers"))
         await tx.sessions.begin_in_browser(own, digest("own"))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.keep_participations(digest("session cookie"), hers.id))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.keep_participations(digest("another"), own.id))
-    await within(given.storage, lambda tx: tx.saml_logouts.keep_participations(digest("session cookie"), own.id))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), hers.id))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.move_sessions(digest("another"), own.id))
+    await within(given.storage, lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), own.id))
     assert await run_sql(given.pool, "select session_id from saml_sessions") == [(own.id,)]
 
 
@@ -293,9 +293,9 @@ async def test_every_field_of_a_logout_is_kept_for_its_browser(given: Given) -> 
 async def test_a_logout_at_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
     for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
         other = replace(
-            given.logout, id=uuid4(), browser_hash=digest("other"), asker=LogoutInitiator(org_id=org_id, service_id=service_id, request_id="_x")
+            given.logout, id=uuid4(), browser_hash=digest("other"), initiator=LogoutInitiator(org_id=org_id, service_id=service_id, request_id="_x")
         )
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_logouts.begin(other))  # type: ignore[misc]
+        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_logouts.add(other))  # type: ignore[misc]
         part = replace(given.part, org_id=org_id, service_id=service_id)
         added = await given.unchanged_by(
             lambda tx, part=part: tx.saml_logouts.add_request(given.logout.id, "_other", given.user, part, None)  # type: ignore[misc]
@@ -318,11 +318,11 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
 
     async def answer(**changes: Any) -> bool:
         usual = {"browser_hash": LEAVING, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
-        return await within(given.storage, lambda tx: tx.saml_logouts.take_answer(**{**usual, **changes}, is_success=is_success))
+        return await within(given.storage, lambda tx: tx.saml_logouts.record_response(**{**usual, **changes}, is_success=is_success))
 
     async def has_answered(**changes: Any) -> bool:
         usual = {"logout_id": given.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
-        return bool(await given.unchanged_by(lambda tx: tx.saml_logouts.has_answered(**{**usual, **changes})))
+        return bool(await given.unchanged_by(lambda tx: tx.saml_logouts.is_answered(**{**usual, **changes})))
 
     before = await given.rows()
     assert not await answer(), "it was not sent yet"
@@ -342,39 +342,39 @@ async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_w
         assert not await has_answered(org_id=org_id, service_id=service_id)
     for other in ({"logout_id": uuid4()}, {"request_id": "_another"}):
         assert not await has_answered(**other)
-    assert await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id)) is not is_success
+    assert await within(given.storage, lambda tx: tx.saml_logouts.delete(given.logout.id)) is not is_success
 
 
 async def test_another_logout_stays_as_it_is(given: Given) -> None:
-    other = replace(given.logout, id=uuid4(), asker=LogoutInitiator(after="/"))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.hand_over(other))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.set_done(other.id, given.part, NOW))
-    assert await given.unchanged_by(lambda tx: tx.saml_logouts.concerned(other.id)) == []
+    other = replace(given.logout, id=uuid4(), initiator=LogoutInitiator(after="/"))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.change_initiator(other))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.mark_done(other.id, given.part, NOW))
+    assert await given.unchanged_by(lambda tx: tx.saml_logouts.requested_sessions(other.id)) == []
     assert await given.unchanged_by(lambda tx: tx.saml_logouts.last_request(other.id)) is None
     await given.unchanged_by(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
-    assert not await given.unchanged_by(lambda tx: tx.saml_logouts.end(uuid4()))
-    assert await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id)), "nobody has answered"
+    assert not await given.unchanged_by(lambda tx: tx.saml_logouts.delete(uuid4()))
+    assert await within(given.storage, lambda tx: tx.saml_logouts.delete(given.logout.id)), "nobody has answered"
     assert await run_sql(given.pool, "select 1 from saml_logout_requests") == []
 
 
 async def test_whoever_takes_a_logout_over_hears_how_it_ends(given: Given) -> None:
-    taken = replace(given.logout, asker=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
-    await within(given.storage, lambda tx: tx.saml_logouts.hand_over(taken))
+    taken = replace(given.logout, initiator=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
+    await within(given.storage, lambda tx: tx.saml_logouts.change_initiator(taken))
     assert await within(given.storage, lambda tx: tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL)) == taken
 
 
 async def test_what_is_done_is_neither_asked_nor_waited_for(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
     for org_id, service_id in elsewhere(given, desk, foreign):
         part = replace(given.part, org_id=org_id, service_id=service_id)
-        await given.unchanged_by(lambda tx, part=part: tx.saml_logouts.set_done(given.logout.id, part, NOW))  # type: ignore[misc]
+        await given.unchanged_by(lambda tx, part=part: tx.saml_logouts.mark_done(given.logout.id, part, NOW))  # type: ignore[misc]
     other_session = replace(given.part, session_index="_other")
-    await given.unchanged_by(lambda tx: tx.saml_logouts.set_done(given.logout.id, other_session, NOW))
-    await within(given.storage, lambda tx: tx.saml_logouts.set_done(given.logout.id, given.part, NOW))
+    await given.unchanged_by(lambda tx: tx.saml_logouts.mark_done(given.logout.id, other_session, NOW))
+    await within(given.storage, lambda tx: tx.saml_logouts.mark_done(given.logout.id, given.part, NOW))
     done = replace(given.part, org_id=foreign.org_id, service_id=foreign.id, former_names=("_before",))
     assert await within(given.storage, lambda tx: tx.saml_logouts.add_request(given.logout.id, "_done", given.user, done, NOW))
-    assert await within(given.storage, lambda tx: tx.saml_logouts.concerned(given.logout.id)) == [done, given.part]
+    assert await within(given.storage, lambda tx: tx.saml_logouts.requested_sessions(given.logout.id)) == [done, given.part]
     assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) is None
-    assert not await within(given.storage, lambda tx: tx.saml_logouts.end(given.logout.id))
+    assert not await within(given.storage, lambda tx: tx.saml_logouts.delete(given.logout.id))
 
 
 async def test_the_request_that_was_sent_last_can_be_sent_again_until_it_is_answered(given: Given, foreign: ServiceContext) -> None:
@@ -390,5 +390,5 @@ async def test_the_request_that_was_sent_last_can_be_sent_again_until_it_is_answ
     for time in (NOW, NOW + SECOND):
         await within(given.storage, lambda tx, time=time: tx.saml_logouts.next_request(given.logout.id, time))  # type: ignore[misc]
     assert await last() == ("_z", part)
-    await within(given.storage, lambda tx: tx.saml_logouts.set_done(given.logout.id, part, NOW + SECOND))
+    await within(given.storage, lambda tx: tx.saml_logouts.mark_done(given.logout.id, part, NOW + SECOND))
     assert await last() is None, "and nobody asks the one before it again"

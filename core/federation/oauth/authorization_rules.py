@@ -173,7 +173,9 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
         return service.redirect_uris[0]
     if requested in service.redirect_uris:
         return requested
-    if service.service_type.is_public and any(uris.is_same_but_for_port(registered, requested) for registered in service.redirect_uris):
+    if service.service_type.is_public and any(
+        uris.equals_except_loopback_port(registered, requested) for registered in service.redirect_uris
+    ):
         return requested
     raise RedirectUriNotRegistered
 

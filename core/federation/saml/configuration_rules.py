@@ -198,4 +198,4 @@ def _is_name(text: str, max_length: int) -> bool:
 
 
 def _is_endpoint(url: str) -> bool:
-    return len(url) <= MAX_URL_LENGTH and uris.is_web(url)
+    return len(url) <= MAX_URL_LENGTH and uris.is_web_url(url)

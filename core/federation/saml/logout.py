@@ -1,9 +1,10 @@
-"""Single logout (decisions, point 183; security.md X-9; SAML profiles, section 4.4): whoever signs out, here or at a service, is signed
-out at every service that this browser's session has signed them in to.
+"""SAML single logout (SAML profiles section 4.4; security X-9, decision 183).
 
-The browser goes from service to service, with a cookie that says which logout it is about; it is in one at a time. No key of a service is
-known here, so nothing that a service says is believed: what ends is the session of the very browser that brings the request, if it is the
-one that is meant. Any page can send the browser here with a request, so one that means nobody here leaves what is under way as it is.
+A user who signs out, here or at a service, is signed out at every service that this browser session has signed them in to. The browser
+is redirected from service to service, with a cookie that identifies the logout. A browser has one logout at a time.
+
+No keys of services are registered, so their messages prove nothing. A request can end only the session of the browser that delivers it,
+and only if it names that session. Any page can make a browser deliver a request, so one that matches no session changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from core.federation.saml.logout_rules import (
     SamlSession,
     SloUrlMissing,
 )
-from core.federation.saml.messages import LogoutRequest, LogoutResponse, SamlMessageInvalid, SamlStatus
+from core.federation.saml.messages import LogoutRequest, LogoutResponse, ReceivedDocument, SamlMessageInvalid, SamlStatus
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
 
@@ -45,300 +46,320 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
-    """The next step is to ask this service."""
+class _SendRequest:
+    """The next step of a logout: send a LogoutRequest for this session to its service."""
 
     provider: SamlIdentityProvider
     request_id: str
-    to: SamlSession
+    session: SamlSession
 
 
 @dataclass(frozen=True, slots=True)
-class _Over:
-    """That was all; `provider` is that of the service which waits to hear it, if there is one."""
+class _Finish:
+    """The last step of a logout: tell the initiating service the result, or our own page if `provider` is None."""
 
     is_partial: bool
     provider: SamlIdentityProvider | None
 
 
-# What services say
+# Messages of services
 
 
 async def receive_request(
-    ports: Ports,
-    base_url: str,
-    visitor: Visitor | None,
-    caller: Caller,
-    shown: LogoutCookies,
-    org_slug: str,
-    service_slug: str,
-    document: bytes,
-    relay_state: str | None,
+    ports: Ports, base_url: str, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, received: ReceivedDocument
 ) -> Redirect | LogoutFinished | NoMatchingSession:
-    """The first step of the sign-out that a service asks for in this browser, in which `visitor` is signed in.
+    """Start or continue a logout by a service's LogoutRequest. `visitor` is signed in in this browser.
 
-    If it means the session that is there, that ends; where another logout is under way, they go on as one, which tells everybody whom
-    either has still to tell. If it means one that the logout under way has ended, it takes that over: it has signed the person out itself,
-    and the others are still to be told. Either way the newest asker hears how it ends, and those before do not, who began by signing the
-    person out. The same message once more leads to where it led before.
+    If the request names the current session, that session ends. A logout already in progress is merged with the new one: all services of
+    both are told. If the request names a session that the logout in progress has ended, the service takes over that logout. It has
+    signed the user out itself, and the other services are still told. In both cases only the newest initiator learns the result; earlier
+    ones signed the user out before they sent their requests. The same request again leads to the same step.
 
-    Raises NoSloUrl, Limited as `go_on` does, and what saml.find, check_relay_state and check_said raise.
+    Raises: SloUrlMissing; Limited, as in `resume`; the errors of `configuration.find_provider`, `check_relay_state` and `check_message`.
     """
-    provider, now = await _find(ports, org_slug, service_slug), ports.clock.now()
-    saml_bindings.check_relay_state(relay_state)
-    request = await ports.saml.read(document)
+    provider, now = await _find_provider(ports, received), ports.clock.now()
+    saml_bindings.check_relay_state(received.relay_state)
+    request = await ports.saml.read(received.document)
     if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
         raise SamlMessageInvalid
     service = provider.service
     saml_messages.check_message(request, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:
         raise SloUrlMissing
-    asker = LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=relay_state)
+    initiator = LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=received.relay_state)
     name_id = saml_messages.resolve_name_id(request.name_id, provider, saml_rules.endpoint_url(base_url, service))
 
-    def meant(there: Sequence[SamlSession]) -> list[SamlSession]:
+    def requested(sessions: Sequence[SamlSession]) -> list[SamlSession]:
         return [
-            part
-            for part in there
-            if part.service_id == service.id
-            and part.session_index in request.session_indexes
+            session
+            for session in sessions
+            if session.service_id == service.id
+            and session.session_index in request.session_indexes
             and name_id is not None
-            and any(name_id.matches(name) for name in part.names)
+            and any(name_id.matches(name) for name in session.names)
         ]
 
     async with ports.storage.transaction(by=visitor or caller) as tx:
-        there = await _participations(tx, visitor)
-        under_way = await _under_way(tx, shown, now)
-        next_step: _Ask | _Over | None = None
-        if visitor is not None and (own := meant(there)):
-            secret, logout = await _leave(tx, visitor, shown, under_way, asker, now)
-            await _add_requests(tx, logout, visitor, there, own, now)
-            next_step = await _next(tx, logout, now)
-        elif under_way is not None and under_way[1].asker == asker:
-            secret, logout = under_way
-            next_step = await _next(tx, logout, now, once_more=True)
-        elif under_way is not None and (own := meant(await tx.saml_logouts.concerned(under_way[1].id))):
-            secret, logout = under_way[0], replace(under_way[1], asker=asker)
-            await tx.saml_logouts.hand_over(logout)
-            for part in own:
-                await tx.saml_logouts.set_done(logout.id, part, now)
-            next_step = await _next(tx, logout, now)
-    if next_step is None:
-        return NoMatchingSession(await ports.saml.logout_response(provider, request.id, SamlStatus.UNKNOWN_PRINCIPAL, relay_state))
-    return await _take(ports, caller, secret, logout, next_step)
+        sessions = await _lock_sessions(tx, visitor)
+        in_progress = await _lock_logout(tx, cookies, now)
+        step: _SendRequest | _Finish | None = None
+        if visitor is not None and (own := requested(sessions)):
+            secret, logout = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiator, now)
+            await _add_requests(tx, logout, visitor, sessions, own, now)
+            step = await _next_step(tx, logout, now)
+        elif in_progress is not None and in_progress[1].initiator == initiator:
+            secret, logout = in_progress
+            step = await _next_step(tx, logout, now, repeat=True)
+        elif in_progress is not None and (own := requested(await tx.saml_logouts.requested_sessions(in_progress[1].id))):
+            secret, logout = in_progress[0], replace(in_progress[1], initiator=initiator)
+            await tx.saml_logouts.change_initiator(logout)
+            for session in own:
+                await tx.saml_logouts.mark_done(logout.id, session, now)
+            step = await _next_step(tx, logout, now)
+    if step is None:
+        status = SamlStatus.UNKNOWN_PRINCIPAL
+        return NoMatchingSession(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
+    return await _take_step(ports, caller, secret, logout, step)
 
 
-async def receive_response(
-    ports: Ports, base_url: str, caller: Caller, org_slug: str, service_slug: str, document: bytes, secret: str | None
-) -> str | Redirect:
-    """Keep what a service says to a request of ours, in the browser with the secret of that sign-out; the path on which it goes on.
+async def receive_response(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument, secret: str | None) -> str | Redirect:
+    """Record a service's response to our LogoutRequest, in the browser with the secret of that logout.
 
-    What it has said before it may say again, as by a double click, which changes nothing: it leads to where the browser was sent meanwhile.
-    Raises LogoutUnknown, Limited as `go_on` does, and what saml.find and check_said raise.
+    Return the path where the logout continues. A response that comes twice, as by a double click, changes nothing: then return where the
+    browser was sent after the first one.
+
+    Raises: LogoutNotFound; Limited, as in `resume`; the errors of `configuration.find_provider` and `check_message`.
     """
-    provider, now = await _find(ports, org_slug, service_slug), ports.clock.now()
-    response = await ports.saml.read(document)
+    provider, now = await _find_provider(ports, received), ports.clock.now()
+    response = await ports.saml.read(received.document)
     if not isinstance(response, LogoutResponse):
         raise SamlMessageInvalid
-    saml_messages.check_message(response, provider, saml_rules.endpoint_url(base_url, provider.service, "slo"), now)
+    service = provider.service
+    saml_messages.check_message(response, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
     async with ports.storage.transaction(by=caller) as tx:
-        service = provider.service
-        taken = await tx.saml_logouts.take_answer(
+        is_recorded = await tx.saml_logouts.record_response(
             digest(secret or ""), service.org_id, service.id, response.in_response_to, now, is_success=response.is_success
         )
-        pending = None if taken else await _meanwhile(tx, provider, response.in_response_to, secret, now)
+        pending = None if is_recorded else await _step_after_response(tx, provider, response.in_response_to, secret, now)
     if pending is not None:
-        return await _go_there(ports, secret, pending)
-    return saml_rules.endpoint_path(org_slug, service_slug, "slo")
+        return await _send_request(ports, secret, pending)
+    return saml_rules.endpoint_path(received.org_slug, received.service_slug, "slo")
 
 
-async def _meanwhile(tx: Transaction, provider: SamlIdentityProvider, request_id: str, secret: str | None, now: datetime) -> _Ask | None:
-    """Whom the browser was sent to since this service has answered that request; None if it is still to go on.
+async def _step_after_response(
+    tx: Transaction, provider: SamlIdentityProvider, request_id: str, secret: str | None, now: datetime
+) -> _SendRequest | None:
+    """Return the request that was sent after this service answered `request_id`, or None if the next one was not sent yet.
 
-    Raises LogoutUnknown where the service was not asked that in the sign-out of this browser.
+    Raises: LogoutNotFound if the logout of this browser has no such request.
     """
     logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutNotFound)
-    if not await tx.saml_logouts.has_answered(logout.id, provider.service.org_id, provider.service.id, request_id):
+    if not await tx.saml_logouts.is_answered(logout.id, provider.service.org_id, provider.service.id, request_id):
         raise LogoutNotFound
-    return await _asked_last(tx, logout, now)
+    return await _last_request(tx, logout, now)
 
 
-async def _find(ports: Ports, org_slug: str, service_slug: str) -> SamlIdentityProvider:
+async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdentityProvider:
     async with ports.storage.reading() as read:
-        return await saml.find_provider(read, org_slug, service_slug, ports.clock.now())
+        return await saml.find_provider(read, received.org_slug, received.service_slug, ports.clock.now())
 
 
-# What the browser does
+# Steps of the browser
 
 
-async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, shown: LogoutCookies, after: str) -> LogoutStarted | None:
-    """End the browser's session, at the services as well, and go on to this path in the end; None where it has signed the person in to
-    none that could be told.
+async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, after: str) -> LogoutStarted | None:
+    """End the browser session, here and at the services, and continue at the path `after` in the end.
 
-    Where another logout is under way they go on as one, and our page is where that ends. Without a session there is only that one, which
-    goes on as it is.
+    Return None if no service can be told. A logout already in progress is merged with this one, and our page reports its result. Without
+    a session, the logout in progress continues unchanged.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
-        there = await _participations(tx, visitor)
-        under_way = await _under_way(tx, shown, now)
-        concerned = [] if under_way is None else await tx.saml_logouts.concerned(under_way[1].id)
-        first = await _first_open(tx, (*there, *concerned), now)
+        sessions = await _lock_sessions(tx, visitor)
+        in_progress = await _lock_logout(tx, cookies, now)
+        requested = [] if in_progress is None else await tx.saml_logouts.requested_sessions(in_progress[1].id)
+        first = await _first_open_provider(tx, (*sessions, *requested), now)
         if first is None:
             if visitor is not None:
                 await _end_session(tx, visitor, now)
             return None
         if visitor is not None:
-            under_way = await _leave(tx, visitor, shown, under_way, LogoutInitiator(after=after), now)
-            await _add_requests(tx, under_way[1], visitor, there, (), now)
-        assert under_way is not None, "somebody is told of it"
-    return LogoutStarted(saml_rules.endpoint_path(first.service.org_slug, first.service.slug, "slo"), under_way[0])
+            initiator = LogoutInitiator(after=after)
+            in_progress = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiator, now)
+            await _add_requests(tx, in_progress[1], visitor, sessions, (), now)
+        assert in_progress is not None, "a provider was found, so there is a session or a logout in progress"
+    return LogoutStarted(saml_rules.endpoint_path(first.service.org_slug, first.service.slug, "slo"), in_progress[0])
 
 
 async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
-    """The next step of the logout under way in the browser with this secret.
+    """Take the next step of the logout in progress in the browser with this secret.
 
-    A service that was asked and has not answered is asked the same once more, because the browser may not have got there: somebody has
-    clicked twice, or gone back. If it does not answer then either, it is given up. One that is closed or deleted meanwhile is passed over,
-    so it has not answered either; where that is the one that began it, our own page says how it ended.
+    A service that has not answered gets the same request a second time, because the user may have clicked twice or gone back before the
+    browser reached it. Then it is given up. Services that were disabled or deleted are skipped and count as not answered. If the
+    initiating service is one of these, our own page reports the result.
 
-    Raises LogoutUnknown; and Limited where too many documents wait to be signed, in which case the service that was next counts as asked,
-    and whoever waits to hear how it ended is answered as soon as the page is loaded again.
+    Raises: LogoutNotFound; Limited if too many documents wait for a signature. Then the service that was next counts as asked. If only
+    the result was left, reloading the page sends it.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutNotFound)
-        next_step = await _next(tx, logout, now)
-    return await _take(ports, caller, secret, logout, next_step)
+        step = await _next_step(tx, logout, now)
+    return await _take_step(ports, caller, secret, logout, step)
 
 
 async def is_in_progress(ports: Ports, caller: Caller, secret: str) -> bool:
-    """Whether there is a logout to go on with in the browser that knows it by this secret."""
+    """Return whether a logout is in progress in the browser with this secret."""
     async with ports.storage.transaction(by=caller) as tx:
         return await tx.saml_logouts.lock(digest(secret), ports.clock.now()) is not None
 
 
 async def replace_session(ports: Ports, caller: Caller, cookie: str, session_id: UUID) -> None:
-    """End the browser's session that this cookie stands for, in whose place another one has come. If that is the same person's, it can
-    still be signed out everywhere: also where the first had ended already, by signing out everywhere else or by another password."""
+    """End the browser session of this cookie, which the session `session_id` replaces.
+
+    If both are of the same user, the new session takes over the SAML sessions of the old one, so that single logout still reaches them.
+    That also works if the old session had ended before, as by "sign out everywhere else" or a password change.
+    """
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.saml_logouts.keep_participations(digest(cookie), session_id)
+        await tx.saml_logouts.move_sessions(digest(cookie), session_id)
         await tx.sessions.end_in_browser(digest(cookie), ports.clock.now())
 
 
-async def _participations(tx: Transaction, visitor: Visitor | None) -> list[SamlSession]:
-    """Where the browser's session has signed the person in to, whose account is held from here on."""
+async def _lock_sessions(tx: Transaction, visitor: Visitor | None) -> list[SamlSession]:
+    """Lock the visitor's account, and return the SAML sessions of the browser session."""
     if visitor is None:
         return []
-    # Whoever makes the person unknown holds the account: they meet what follows, or this finds no names any more (security.md Y-2). And of
-    # several who end one session the first finds something here.
+    # Anonymization holds the account lock. Either it comes later and finds the requests that follow here, or it came before, and there
+    # are no names left here (security Y-2). Of several calls that end one session, only the first finds SAML sessions.
     await tx.accounts.lock(visitor.user_id)
-    return await tx.saml_logouts.participations(visitor.session_id)
+    return await tx.saml_logouts.sessions(visitor.session_id)
 
 
-async def _under_way(tx: Transaction, shown: LogoutCookies, now: datetime) -> tuple[str, SamlLogout] | None:
-    """The logout under way in this browser, and the secret by which it knows it; locked until the transaction ends."""
-    for secret in (shown.logout, shown.session):
+async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> tuple[str, SamlLogout] | None:
+    """Lock the logout in progress in this browser, and return it with its secret, or None if there is none."""
+    for secret in (cookies.logout, cookies.session):
         if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
             return secret, logout
     return None
 
 
-async def _leave(
-    tx: Transaction, visitor: Visitor, shown: LogoutCookies, under_way: tuple[str, SamlLogout] | None, asker: LogoutInitiator, now: datetime
+async def _end_session_by_logout(
+    tx: Transaction,
+    visitor: Visitor,
+    cookies: LogoutCookies,
+    in_progress: tuple[str, SamlLogout] | None,
+    initiator: LogoutInitiator,
+    now: datetime,
 ) -> tuple[str, SamlLogout]:
-    """End the browser's session, by a logout of its own or by the one that is under way. Raises SamlOff."""
+    """End the browser session, and return the logout that tells its services: the one in progress, or a new one.
+
+    Raises: SamlDisabled.
+    """
     await _end_session(tx, visitor, now)
-    if under_way is not None:
-        secret, logout = under_way
-        logout = replace(logout, asker=asker, expires_at=now + LOGOUT_TTL)
-        await tx.saml_logouts.hand_over(logout)
+    if in_progress is not None:
+        secret, logout = in_progress
+        logout = replace(logout, initiator=initiator, expires_at=now + LOGOUT_TTL)
+        await tx.saml_logouts.change_initiator(logout)
         return secret, logout
-    assert shown.session is not None, "that is how the visitor is known"
-    logout = SamlLogout(id=new_id(), browser_hash=digest(shown.session), asker=asker, created_at=now, expires_at=now + LOGOUT_TTL)
-    if not await tx.saml_logouts.begin(logout):
+    assert cookies.session is not None, "a visitor has a session cookie"
+    logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)
+    if not await tx.saml_logouts.add(logout):
         raise saml_rules.SamlDisabled
-    return shown.session, logout
+    return cookies.session, logout
 
 
 async def _end_session(tx: Transaction, visitor: Visitor, now: datetime) -> None:
-    await tx.saml_logouts.end_participations(visitor.session_id)
+    await tx.saml_logouts.delete_sessions(visitor.session_id)
     await tx.sessions.end(visitor.session_id, now)
 
 
 async def _add_requests(
-    tx: Transaction, logout: SamlLogout, visitor: Visitor, there: Sequence[SamlSession], own: Collection[SamlSession], now: datetime
+    tx: Transaction,
+    logout: SamlLogout,
+    visitor: Visitor,
+    sessions: Sequence[SamlSession],
+    done: Collection[SamlSession],
+    now: datetime,
 ) -> None:
-    """Have the services told where the session has signed the person in to, other than the asker's `own`, which is done, and kept so that
-    it can ask again. Those that cannot be told make it a logout in part."""
-    for part in there:
-        is_own = part in own
-        reached = is_own or await _open(tx, part.org_id, part.service_id, now) is not None
-        done_at = now if is_own else None
-        if not (reached and await tx.saml_logouts.add_request(logout.id, saml_messages.new_message_id(), visitor.user_id, part, done_at)):
+    """Add a request for each session to the logout. The sessions in `done`, which the initiator ended itself, count as answered.
+
+    These are stored too, so that the initiator can repeat its request. A service that cannot be told makes the logout partial.
+    """
+    for session in sessions:
+        is_done = session in done
+        is_reachable = is_done or await _find_open_provider(tx, session.org_id, session.service_id, now) is not None
+        request_id, done_at = saml_messages.new_message_id(), now if is_done else None
+        if not (is_reachable and await tx.saml_logouts.add_request(logout.id, request_id, visitor.user_id, session, done_at)):
             await tx.saml_logouts.mark_partial(logout.id)
 
 
-async def _next(tx: Transaction, logout: SamlLogout, now: datetime, *, once_more: bool = False) -> _Ask | _Over:
-    """Whom to ask next, or `once_more` whoever was asked last and has not answered, which does not count as another time; if that was all,
-    the logout is over."""
-    if once_more and (last := await _asked_last(tx, logout, now)) is not None:
+async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repeat: bool = False) -> _SendRequest | _Finish:
+    """Return the next request to send. After the last one, delete the logout and return its result.
+
+    With `repeat`, return the request that was sent last if it has no answer. That does not count as a second attempt.
+    """
+    if repeat and (last := await _last_request(tx, logout, now)) is not None:
         return last
-    while (asked := await tx.saml_logouts.next_request(logout.id, now)) is not None:
-        if (ask := await _to_ask(tx, *asked, now)) is not None:
-            return ask
-    is_partial, asker = await tx.saml_logouts.end(logout.id), logout.asker
-    if asker.org_id is None or asker.service_id is None:
-        return _Over(is_partial, None)
-    return _Over(is_partial, await _open(tx, asker.org_id, asker.service_id, now))
+    while (request := await tx.saml_logouts.next_request(logout.id, now)) is not None:
+        if (step := await _to_send(tx, *request, now)) is not None:
+            return step
+    is_partial, initiator = await tx.saml_logouts.delete(logout.id), logout.initiator
+    if initiator.org_id is None or initiator.service_id is None:
+        return _Finish(is_partial, None)
+    return _Finish(is_partial, await _find_open_provider(tx, initiator.org_id, initiator.service_id, now))
 
 
-async def _asked_last(tx: Transaction, logout: SamlLogout, now: datetime) -> _Ask | None:
-    """Whoever was asked last, to be asked the same, if they have not answered."""
-    asked = await tx.saml_logouts.last_request(logout.id)
-    return None if asked is None else await _to_ask(tx, *asked, now)
+async def _last_request(tx: Transaction, logout: SamlLogout, now: datetime) -> _SendRequest | None:
+    """Return the request that was sent last, or None if it was answered or cannot be sent again."""
+    request = await tx.saml_logouts.last_request(logout.id)
+    return None if request is None else await _to_send(tx, *request, now)
 
 
-async def _to_ask(tx: Transaction, request_id: str, to: SamlSession, now: datetime) -> _Ask | None:
-    """None where its identity provider was closed, or the service deleted, meanwhile."""
-    provider = await _open(tx, to.org_id, to.service_id, now)
-    return None if provider is None else _Ask(provider, request_id, to)
+async def _to_send(tx: Transaction, request_id: str, session: SamlSession, now: datetime) -> _SendRequest | None:
+    """Return the step that sends this request, or None if the service was deleted or cannot be told."""
+    provider = await _find_open_provider(tx, session.org_id, session.service_id, now)
+    return None if provider is None else _SendRequest(provider, request_id, session)
 
 
-async def _take(ports: Ports, caller: Caller, secret: str | None, logout: SamlLogout, step: _Ask | _Over) -> Redirect | LogoutFinished:
-    """Take this step. Raises Limited where too many documents wait to be signed: a logout that is over is under way again then, with nobody
-    left to tell, so that loading the page once more is enough. So it is where the key cannot be opened."""
-    if isinstance(step, _Ask):
-        return await _go_there(ports, secret, step)
-    asker = logout.asker
+async def _take_step(
+    ports: Ports, caller: Caller, secret: str | None, logout: SamlLogout, step: _SendRequest | _Finish
+) -> Redirect | LogoutFinished:
+    """Sign the message of this step, and return where the browser goes with it.
+
+    Signing fails with Limited if too many documents are queued, and with SealBroken if the key cannot be decrypted. A finished logout is
+    then stored again, without requests, so that reloading the page sends the result.
+    """
+    if isinstance(step, _SendRequest):
+        return await _send_request(ports, secret, step)
+    initiator = logout.initiator
     if step.provider is None:
-        return LogoutFinished(step.is_partial, asker.after)
-    assert asker.request_id is not None, "a service has asked"
+        return LogoutFinished(step.is_partial, initiator.after)
+    assert initiator.request_id is not None, "a service starts a logout with a request"
     status = SamlStatus.PARTIAL_LOGOUT if step.is_partial else None
     try:
-        return Redirect(await ports.saml.logout_response(step.provider, asker.request_id, status, asker.relay_state), None)
+        return Redirect(await ports.saml.logout_response(step.provider, initiator.request_id, status, initiator.relay_state), None)
     except Exception:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
-            if await tx.saml_logouts.begin(logout) and step.is_partial:
+            if await tx.saml_logouts.add(logout) and step.is_partial:
                 await tx.saml_logouts.mark_partial(logout.id)
         raise
 
 
-async def _go_there(ports: Ports, secret: str | None, ask: _Ask) -> Redirect:
-    """Raises Limited."""
-    return Redirect(await ports.saml.logout_request(ask.provider, ask.request_id, ask.to.name_id, ask.to.session_index), secret)
+async def _send_request(ports: Ports, secret: str | None, step: _SendRequest) -> Redirect:
+    session = step.session
+    return Redirect(await ports.saml.logout_request(step.provider, step.request_id, session.name_id, session.session_index), secret)
 
 
-async def _open(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> SamlIdentityProvider | None:
-    """The identity provider, if it is open, and the service can be told anything."""
+async def _find_open_provider(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> SamlIdentityProvider | None:
+    """Return the active identity provider of a service with an SLO URL, or None."""
     setup = await tx.saml.setup_by_id(org_id, service_id)
     provider = None if setup is None else saml.active_provider(setup, now)
     return None if provider is None or provider.slo_url is None else provider
 
 
-async def _first_open(tx: Transaction, parts: Sequence[SamlSession], now: datetime) -> SamlIdentityProvider | None:
-    """That of the first service which can be told anything."""
-    for part in parts:
-        if (provider := await _open(tx, part.org_id, part.service_id, now)) is not None:
+async def _first_open_provider(tx: Transaction, sessions: Sequence[SamlSession], now: datetime) -> SamlIdentityProvider | None:
+    """Return the identity provider of the first session with a service that can be told, or None."""
+    for session in sessions:
+        if (provider := await _find_open_provider(tx, session.org_id, session.service_id, now)) is not None:
             return provider
     return None

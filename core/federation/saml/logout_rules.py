@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.federation.saml.logout`."""
+"""Values and refusals of SAML single logout."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from core.federation.saml.messages import NameId
 
 LOGOUT_TTL: Final = timedelta(minutes=15)
-MAX_SESSION_INDEXES: Final = 100  # in one request; a browser has one at a service
+MAX_SESSION_INDEXES: Final = 100  # in one request; a browser has one at each service
 
 
 class SloUrlMissing(Invalid):
-    """This application has no address registered to which its users could be sent back after signing out. Nobody was signed out."""
+    """This application has no registered address to return to after signing out. You are still signed in."""
 
 
 class LogoutNotFound(Invalid):
-    """There is no sign-out under way in this browser, or it took too long."""
+    """No sign-out is in progress in this browser, or it took too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlSession:
-    """That a browser's session has signed somebody in to a service, and as whom; by what names before that."""
+    """A service that a browser session has signed its user in to, and the user's name there."""
 
     org_id: UUID
     service_id: UUID
@@ -37,13 +37,16 @@ class SamlSession:
 
     @property
     def names(self) -> list[NameId]:
-        """All that the service may know them by."""
+        """The current name and the former ones. The service may know the user by each of them."""
         return [self.name_id, *(replace(self.name_id, value=name) for name in self.former_names)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogoutInitiator:
-    """Who is to hear how a logout ends: a service, and to which request of its own; or our own page, which goes on in `after`."""
+    """The party that learns the result of a logout.
+
+    It is either a service, with the id and the RelayState of its LogoutRequest, or our own page, which continues at the path `after`.
+    """
 
     org_id: UUID | None = None
     service_id: UUID | None = None
@@ -54,21 +57,21 @@ class LogoutInitiator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlLogout:
-    """A logout under way. Times are UTC."""
+    """A logout in progress. Times are UTC."""
 
     id: UUID
     browser_hash: bytes
-    asker: LogoutInitiator
+    initiator: LogoutInitiator
     created_at: datetime
     expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogoutCookies:
-    """What a browser shows: the secret by which a logout under way knows it again, and that of its session.
+    """The cookie of a logout in progress and the session cookie of a browser, or None where it has none.
 
-    They are the same one where the logout ended that session, which makes the secret worthless otherwise. So a browser that was sent here
-    several times at once, as by a double click, is known again although it did not take the answer that ended the session.
+    A logout that ends a browser session takes over the secret of its session cookie. So a browser is recognized even if it sent several
+    requests at once, as by a double click, and ignored the response that replaced its cookies. The secret is worthless otherwise.
     """
 
     logout: str | None = field(repr=False)
@@ -77,31 +80,30 @@ class LogoutCookies:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Where the browser goes next, to come back with this secret; with None nothing is under way in it any more."""
+    """The next URL of the browser, and the secret of the logout in progress, or None if no logout is in progress any longer."""
 
-    address: str
+    url: str
     secret: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class NoMatchingSession:
-    """Where the browser takes the answer that a service has meant nobody here; what is under way in it stays as it is."""
+    """The URL that tells a service that its LogoutRequest matches no session here. A logout in progress continues unchanged."""
 
-    address: str
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
 class LogoutFinished:
-    """It is over, and no service waits to hear it: `after` is where our own page goes on. `is_partial` says that the person may still be
-    signed in somewhere."""
+    """The end of a logout that our own page reports. The page continues at the path `after`."""
 
-    is_partial: bool
+    is_partial: bool  # the user may still be signed in at some service
     after: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LogoutStarted:
-    """A logout that has begun: the path on which the browser goes on, and the secret that it must have there."""
+    """A new logout: the path where the browser continues, and the secret that it must present there."""
 
     path: str
     secret: str = field(repr=False)

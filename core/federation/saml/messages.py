@@ -66,6 +66,16 @@ class BindingUnsupported(SamlMessageInvalid):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedDocument:
+    """A SAML document as received at an endpoint of a service's identity provider, before it is parsed."""
+
+    org_slug: str
+    service_slug: str
+    document: bytes
+    relay_state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamlMessage:
     """The part that all received messages have in common."""
 

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.federation.saml.sign_on`."""
+"""Values and refusals of SAML sign-ons."""
 
 from __future__ import annotations
 
@@ -16,36 +16,29 @@ if TYPE_CHECKING:
     from core.authentication.sessions_rules import Session
     from core.kernel.deferred import Deferred
 
-LOGIN_PROVIDER: Final = "saml"  # what the records call this way to sign in
+LOGIN_PROVIDER: Final = "saml"  # the provider of these logins in login events and metrics
 STATE_TTL: Final = timedelta(minutes=15)
 
 
 class AuthnRequestReplayed(SamlMessageInvalid):
-    """This SAML request has been used already. Start again at the application."""
+    """This SAML request has already been used. Start again at the application."""
 
 
 class SignOnNotFound(Invalid):
-    """This sign-in is unknown, was finished already, has expired, or was begun in another browser. Start again at the application."""
+    """This sign-in has expired or is already finished, or it was started in another browser. Start again at the application."""
 
 
 class NoAccessToService(Forbidden):
-    """You have no access to this application. Ask those who run it, or sign in as somebody who has."""
+    """You don't have access to this application. Ask its administrators for access, or sign in as another user."""
 
 
 class SubjectMismatch(Forbidden):
-    """The application has asked for somebody else, which it is told, and not the person."""
+    """The application requested another user. It gets this as a SAML status; the user never sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlSignOn:
-    """What a service asked a browser to sign in for. Times are UTC.
-
-    `status` is why it gets no assertion, whoever is signed in; `subject` whom it has to be about, if somebody in particular; and
-    `context_class` what it takes to hear of somebody who has signed in with a password, if not the usual.
-    `vouched_for` is for whom an identity provider has vouched for it, having been asked to have them show again who they are.
-    `session` is the one in which somebody has signed in for it over the interface, and `ticket_hash` the SHA-256 of what they were given to
-    show for that.
-    """
+    """A service's request to sign a user in, pending in one browser. Times are UTC."""
 
     state_hash: bytes
     browser_hash: bytes
@@ -55,20 +48,21 @@ class SamlSignOn:
     relay_state: str | None
     force_authn: bool
     is_passive: bool
-    status: SamlStatus | None = None
-    subject: NameId | None = None
-    context_class: str | None = None
+    status: SamlStatus | None = None  # set if no user can get an assertion
+    subject: NameId | None = None  # the requested user, or None for any
+    context_class: str | None = None  # to state for a password login; None for the default
     created_at: datetime
     expires_at: datetime
+    # Set by a sign-in through the API: its user and session, and the SHA-256 of the ticket that its browser must show.
     user_id: UUID | None = None
     session_id: UUID | None = None
     ticket_hash: bytes | None = None
-    vouched_for: UUID | None = None
+    vouched_for: UUID | None = None  # the user for whom an identity provider confirmed a fresh login for this sign-on
 
 
 @dataclass(frozen=True, slots=True)
 class SignOnStarted:
-    """Where the browser goes on, and the cookie that it must have there, besides the state."""
+    """A new pending sign-on: the path where the browser continues, and the state and the cookie that it must present there."""
 
     path: str
     state: str = field(repr=False)
@@ -77,29 +71,27 @@ class SignOnStarted:
 
 @dataclass(frozen=True, slots=True)
 class SignOnResult:
-    """What the browser posts to the service. `is_error` says that it vouches for nobody; `signed_in` is the browser's session, if one has
-    begun with it."""
+    """The form that the browser posts to the service."""
 
     acs_url: str
     saml_response: str = field(repr=False)
     relay_state: str | None
-    is_error: bool = False
-    signed_in: tuple[Session, str] | None = field(default=None, repr=False)
+    is_error: bool = False  # the response has no assertion
+    signed_in: tuple[Session, str] | None = field(default=None, repr=False)  # a browser session that started with it, and its secret
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRequired:
-    """Somebody has to sign in before there is an answer, and to come back to this path."""
+    """The user must sign in first and then return to this path."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class SignOnLocks:
-    """Somebody's membership and account, locked in this order, and what was read after that: whether their session lives, and whether they
-    use the service in their own right."""
+    """A user's membership and account, locked in this order, and two facts that were read under these locks."""
 
     membership: Deferred[bool]
     account: Deferred[Account]
     session_lives: Deferred[bool]
-    use: Deferred[bool]
+    own_use: Deferred[bool]  # the user is an end user of the service by a registration of their own, not by membership

@@ -28,7 +28,7 @@ from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_p
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import device_flow_rules
-from core.federation.saml import sign_on as saml_sign_on
+from core.federation.saml import pending as saml_pending
 from core.federation.upstream.social_rules import (
     ACCOUNT_PATH,
     IDENTITIES_PATH,
@@ -196,7 +196,7 @@ async def _asking(ports: Ports, pending: ProviderState, state: str, browser: str
         nonce=derived("nonce"),
         code_verifier=derived("verifier"),
         scopes=pending.scopes,
-        fresh_since=await saml_sign_on.fresh_login_since(ports, pending.after),
+        fresh_since=await saml_pending.fresh_login_since(ports, pending.after),
     )
 
 
@@ -299,7 +299,7 @@ async def _account_of(
     else:
         unlinked = _unlinked(pending, whom, known_elsewhere=known is not None)
     if whom.is_fresh:
-        await saml_sign_on.record_fresh_login(tx, pending.after, account.id)
+        await saml_pending.record_fresh_login(tx, pending.after, account.id)
     return account, unlinked
 
 

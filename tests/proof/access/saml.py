@@ -54,7 +54,7 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
     logout = SamlLogout(
         id=new_id(),
         browser_hash=digest(f"browser of {name} leaving"),
-        asker=LogoutInitiator(
+        initiator=LogoutInitiator(
             org_id=org,
             service_id=service,
             request_id=f"_logout-{name}",
@@ -65,12 +65,12 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         expires_at=now + LOGOUT_TTL,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.saml_sign_ons.begin(sign_on)
-        await tx.saml_sign_ons.complete(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
-        known = NameId(await tx.saml_sign_ons.name_of(org, service, user.id, f"_name-{name}", now), FORMAT)
+        assert await tx.saml_sign_ons.add(sign_on)
+        await tx.saml_sign_ons.complete_login(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
+        known = NameId(await tx.saml_sign_ons.persistent_name_id(org, service, user.id, f"_name-{name}", now), FORMAT)
         for name_id in (NameId(f"former {name}", FORMAT), known):
-            index = await tx.saml_sign_ons.take_part(session, org, service, f"_index-{name}", name_id, now)
-        assert await tx.saml_logouts.begin(logout)
+            index = await tx.saml_sign_ons.add_session(session, org, service, f"_index-{name}", name_id, now)
+        assert await tx.saml_logouts.add(logout)
         part = SamlSession(org_id=org, service_id=service, session_index=index, name_id=known, former_names=(f"leaving {name}",))
         assert await tx.saml_logouts.add_request(logout.id, f"_asked-{name}", user.id, part, None)
         await tx.saml_logouts.next_request(logout.id, now)

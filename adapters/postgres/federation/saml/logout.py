@@ -28,7 +28,7 @@ def to_logout(row: Row) -> SamlLogout:
     return SamlLogout(
         id=row[0],
         browser_hash=row[1],
-        asker=LogoutInitiator(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
+        initiator=LogoutInitiator(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
         created_at=row[7],
         expires_at=row[8],
     )
@@ -37,7 +37,7 @@ def to_logout(row: Row) -> SamlLogout:
 class SamlLogouts(Repository):
     """ports.storage.SamlLogouts."""
 
-    async def participations(self, session_id: UUID) -> list[SamlSession]:
+    async def sessions(self, session_id: UUID) -> list[SamlSession]:
         return await self._all(
             to_participation,
             f"""
@@ -45,10 +45,10 @@ class SamlLogouts(Repository):
             session_id=session_id,
         )
 
-    async def end_participations(self, session_id: UUID) -> None:
+    async def delete_sessions(self, session_id: UUID) -> None:
         await self._run("delete from saml_sessions where session_id = %(session_id)s", session_id=session_id)
 
-    async def keep_participations(self, browser_hash: bytes, now_in: UUID) -> None:
+    async def move_sessions(self, browser_hash: bytes, now_in: UUID) -> None:
         await self._run(
             """
             update saml_sessions p set session_id = %(now_in)s
@@ -60,7 +60,7 @@ class SamlLogouts(Repository):
             now_in=now_in,
         )
 
-    async def begin(self, logout: SamlLogout) -> bool:
+    async def add(self, logout: SamlLogout) -> bool:
         # The service may be deleted at any time, also while this is written: whoever goes on with the logout asks for it again.
         return await self._exists(
             f"""
@@ -72,11 +72,11 @@ class SamlLogouts(Repository):
             returning 1""",
             id=logout.id,
             browser_hash=logout.browser_hash,
-            org_id=logout.asker.org_id,
-            service_id=logout.asker.service_id,
-            request_id=logout.asker.request_id,
-            relay_state=logout.asker.relay_state,
-            after=logout.asker.after,
+            org_id=logout.initiator.org_id,
+            service_id=logout.initiator.service_id,
+            request_id=logout.initiator.request_id,
+            relay_state=logout.initiator.relay_state,
+            after=logout.initiator.after,
             created_at=logout.created_at,
             expires_at=logout.expires_at,
         )
@@ -89,7 +89,7 @@ class SamlLogouts(Repository):
             now=now,
         )
 
-    async def hand_over(self, logout: SamlLogout) -> None:
+    async def change_initiator(self, logout: SamlLogout) -> None:
         await self._run(
             """
             update saml_logouts
@@ -97,11 +97,11 @@ class SamlLogouts(Repository):
                 after = %(after)s, expires_at = %(expires_at)s
             where id = %(logout_id)s""",
             logout_id=logout.id,
-            org_id=logout.asker.org_id,
-            service_id=logout.asker.service_id,
-            request_id=logout.asker.request_id,
-            relay_state=logout.asker.relay_state,
-            after=logout.asker.after,
+            org_id=logout.initiator.org_id,
+            service_id=logout.initiator.service_id,
+            request_id=logout.initiator.request_id,
+            relay_state=logout.initiator.relay_state,
+            after=logout.initiator.after,
             expires_at=logout.expires_at,
         )
 
@@ -128,14 +128,14 @@ class SamlLogouts(Repository):
             former_names=list(to.former_names),
         )
 
-    async def concerned(self, logout_id: UUID) -> list[SamlSession]:
+    async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
         return await self._all(
             to_participation,
             f"select {PARTICIPATION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
             logout_id=logout_id,
         )
 
-    async def set_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
+    async def mark_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
         await self._run(
             """
             update saml_logout_requests set sent_at = coalesce(sent_at, %(now)s), answered_at = coalesce(answered_at, %(now)s)
@@ -176,7 +176,7 @@ class SamlLogouts(Repository):
             logout_id=logout_id,
         )
 
-    async def take_answer(
+    async def record_response(
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
         # The logout before its requests, as everybody does who changes both.
@@ -201,7 +201,7 @@ class SamlLogouts(Repository):
             is_success=is_success,
         )
 
-    async def has_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
+    async def is_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
         return await self._exists(
             """
             select 1 from saml_logout_requests
@@ -213,7 +213,7 @@ class SamlLogouts(Repository):
             request_id=request_id,
         )
 
-    async def end(self, logout_id: UUID) -> bool:
+    async def delete(self, logout_id: UUID) -> bool:
         return (
             await self._one(
                 lambda row: bool(row[0]),

@@ -47,7 +47,7 @@ def to_sign_on(row: Row) -> SamlSignOn:
 class SamlSignOns(Repository):
     """ports.storage.SamlSignOns."""
 
-    async def begin(self, sign_on: SamlSignOn) -> bool:
+    async def add(self, sign_on: SamlSignOn) -> bool:
         # The service stays until the transaction ends, since the row refers to it.
         return (
             await self._run(
@@ -90,7 +90,7 @@ class SamlSignOns(Repository):
             now=now,
         )
 
-    async def waiting(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
+    async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
         return await self._one(
             to_client,
             f"""
@@ -100,7 +100,7 @@ class SamlSignOns(Repository):
             now=now,
         )
 
-    async def fresh_since(self, state_hash: bytes, now: datetime) -> datetime | None:
+    async def fresh_login_since(self, state_hash: bytes, now: datetime) -> datetime | None:
         return await self._one(
             lambda row: row[0],
             """
@@ -110,12 +110,12 @@ class SamlSignOns(Repository):
             now=now,
         )
 
-    async def vouch(self, state_hash: bytes, user_id: UUID) -> None:
+    async def record_fresh_login(self, state_hash: bytes, user_id: UUID) -> None:
         await self._run(
             "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s", state_hash=state_hash, user_id=user_id
         )
 
-    async def complete(
+    async def complete_login(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[UUID, str, str] | None:
         return await self._one(
@@ -132,7 +132,7 @@ class SamlSignOns(Repository):
             now=now,
         )
 
-    async def answer(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
+    async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         return (
             await self._run(
                 """
@@ -157,7 +157,7 @@ class SamlSignOns(Repository):
             state_hash=state_hash,
         )
 
-    def lock_person(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
+    def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
         # One after the other, each seeing what those whom the one before has waited for have done.
         return SignOnLocks(
             membership=self._one_deferred(
@@ -177,7 +177,7 @@ class SamlSignOns(Repository):
                 user_id=user_id,
                 now=now,
             ),
-            use=self._one_deferred(
+            own_use=self._one_deferred(
                 lambda _: True,
                 """
                 select 1 from service_users r join services v on v.id = r.service_id
@@ -188,7 +188,7 @@ class SamlSignOns(Repository):
             ),
         )
 
-    async def name_of(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
+    async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
         name = await self._one(
             lambda row: str(row[0]),
             """
@@ -205,7 +205,7 @@ class SamlSignOns(Repository):
         assert name is not None, "there is one, or this one"
         return name
 
-    async def take_part(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
+    async def add_session(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
         index = await self._one(
             lambda row: str(row[0]),
             """

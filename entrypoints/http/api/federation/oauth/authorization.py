@@ -25,7 +25,7 @@ from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone, application, operations
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
-from entrypoints.http.edge.context import caller, exchange, page_response, ports, served
+from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
 from entrypoints.http.edge.forms import check_query, parameters, read_form
 from entrypoints.http.edge.limits import admit, admit_client, admit_poll
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, speaks_oauth, takes
@@ -107,7 +107,7 @@ async def authorize() -> Response:
     if request.args.get("response_type", "code") != "code":
         if authorization.redirect_uri is None:
             raise Invalid
-        return redirect(oauth_rules.error_uri(authorization, "unsupported_response_type", served().base_url))
+        return redirect(oauth_rules.error_uri(authorization, "unsupported_response_type", app_context().base_url))
     provider = request.args.get("provider")
     if provider:
         if provider not in frozenset(Provider):
@@ -155,7 +155,7 @@ async def _asked() -> Authorization:
     check_query()
     authorization = await oauth.validate(ports(), AuthorizationRequest.from_fields(request.args))
     if authorization.context is not None:
-        exchange().organization = authorization.context.org_slug
+        request_record().organization = authorization.context.org_slug
     return authorization
 
 
@@ -164,7 +164,7 @@ def _to_sign_in(authorization: Authorization) -> Response:
 
 
 def _denied(authorization: Authorization) -> Response:
-    return redirect(oauth_rules.error_uri(authorization, "access_denied", served().base_url))
+    return redirect(oauth_rules.error_uri(authorization, "access_denied", app_context().base_url))
 
 
 async def _question(me: Visitor, authorization: Authorization) -> Response:
@@ -184,9 +184,9 @@ async def _question(me: Visitor, authorization: Authorization) -> Response:
 
 
 async def _signed_in_there(me: Visitor, authorization: Authorization) -> Response:
-    exchange().caller = str(me.user_id)
+    request_record().caller = str(me.user_id)
     try:
-        return redirect(await oauth.issue_code(ports(), me, authorization, served().base_url))
+        return redirect(await oauth.issue_code(ports(), me, authorization, app_context().base_url))
     except SessionEnded:  # meanwhile
         return _to_sign_in(authorization)
 
@@ -250,7 +250,9 @@ async def token() -> tuple[TokenAnswer, int, dict[str, str]]:
 async def _exchanged(grant: str, asked: TokenRequest, who: OAuthClient | None) -> TokenPair:
     match grant:
         case "code":
-            return await oauth.exchange_code(ports(), who or refuse(ClientInvalid), asked.code or "", asked.redirect_uri, asked.code_verifier)
+            return await oauth.exchange_code(
+                ports(), who or refuse(ClientInvalid), asked.code or "", asked.redirect_uri, asked.code_verifier
+            )
         case "refresh_token":
             return await oauth.refresh_tokens(ports(), caller(), who, asked.refresh_token or "")
     client_id = None if who is None else who.client_id or refuse(GrantInvalid)
@@ -300,7 +302,7 @@ class Metadata(ResponseModel):
 @validate_response(Metadata)
 async def metadata() -> tuple[Metadata, int, dict[str, str]]:
     """Show what a client of OAuth has to know of this server."""
-    base = served().base_url
+    base = app_context().base_url
     methods = ["client_secret_basic", "client_secret_post", "none"]
     known = Metadata(
         issuer=base,
@@ -348,8 +350,8 @@ async def _identify(asked: TokenRequest | RevocationRequest) -> OAuthClient | No
     client_id, client_secret = credentials(asked.client_id, asked.client_secret)
     found = await oauth.identify_client(ports(), client_id, client_secret)
     if found is not None:
-        exchange().caller = client_id
-        exchange().organization = found.context.org_slug if found.context else None
+        request_record().caller = client_id
+        request_record().organization = found.context.org_slug if found.context else None
     return found
 
 

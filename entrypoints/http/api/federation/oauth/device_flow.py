@@ -23,7 +23,7 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import SIGN_IN, anyone, page_session, person_or_browser, to_sign_in
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
-from entrypoints.http.edge.context import caller, exchange, page_response, ports, served, signed_in
+from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, speaks_oauth, takes
 from entrypoints.http.pages import render
@@ -80,7 +80,7 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
         code_challenge_method=asked.code_challenge_method,
     )
     begun = await device_flow.request_codes(ports(), caller(), wanted)
-    uri = begun.verification_uri or f"{served().base_url}{VERIFY_PATH}"
+    uri = begun.verification_uri or f"{app_context().base_url}{VERIFY_PATH}"
     answer = DeviceCodeResponse(
         device_code=begun.device_code,
         user_code=begun.user_code,
@@ -146,7 +146,14 @@ async def _from_our_page(me: Visitor) -> Response:
     browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
     typed, action = form.get("user_code", ""), form.get("action")
     if me.mfa_missing:
-        return redirect(with_next(SIGN_IN, safe_next(device_flow_rules.verification_url(device_flow_rules.format_user_code(typed[: device_flow_rules.MAX_TYPED_LENGTH])))))
+        return redirect(
+            with_next(
+                SIGN_IN,
+                safe_next(
+                    device_flow_rules.verification_url(device_flow_rules.format_user_code(typed[: device_flow_rules.MAX_TYPED_LENGTH]))
+                ),
+            )
+        )
     try:
         if action is None:
             waiting = await device_flow.find_request(ports(), me, typed, _network())
@@ -192,4 +199,4 @@ def _token() -> str:
 
 
 def _network() -> str:
-    return limit_key(exchange().address)
+    return limit_key(request_record().address)

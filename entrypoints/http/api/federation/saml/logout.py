@@ -10,12 +10,12 @@ from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished, LogoutNotFound, NoMatchingSession, Redirect
-from core.federation.saml.messages import SamlMessageInvalid, SamlMessageTooLong
+from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
 from core.kernel.errors import NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, onward, sent
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone
-from entrypoints.http.edge.context import caller, page_response, ports, served
+from entrypoints.http.edge.context import app_context, caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, FormInvalid, fields_of_form
 from entrypoints.http.edge.openapi import describes_page, refuses
@@ -67,7 +67,13 @@ async def _heard(org_slug: str, service_slug: str) -> Response:
         return await _asked(org_slug, service_slug, asked, message.relay_state)
     if answered is not None:
         secret = cookies.logout_cookie()
-        next_ = await saml_logout.receive_response(ports(), served().base_url, caller(), org_slug, service_slug, answered, secret)
+        next_ = await saml_logout.receive_response(
+            ports(),
+            app_context().base_url,
+            caller(),
+            ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=answered),
+            secret,
+        )
         return onward(next_) if isinstance(next_, str) else await _taken(next_)
     return await _step()
 
@@ -92,10 +98,9 @@ async def _pass_over(org_slug: str, service_slug: str) -> Response | None:
 async def _asked(org_slug: str, service_slug: str, document: bytes, relay_state: str | None) -> Response:
     """The first step of the sign-out that an application asks for."""
     shown = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
-    step = await saml_logout.receive_request(
-        ports(), served().base_url, await visitor(), caller(), shown, org_slug, service_slug, document, relay_state
-    )
-    return onward(step.address) if isinstance(step, NoMatchingSession) else await _taken(step)
+    received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=document, relay_state=relay_state)
+    step = await saml_logout.receive_request(ports(), app_context().base_url, await visitor(), caller(), shown, received)
+    return onward(step.url) if isinstance(step, NoMatchingSession) else await _taken(step)
 
 
 async def _step() -> Response:
@@ -106,7 +111,7 @@ async def _step() -> Response:
 async def _taken(step: Redirect | LogoutFinished) -> Response:
     secret = None
     if isinstance(step, Redirect):
-        response, secret = onward(step.address), step.secret
+        response, secret = onward(step.url), step.secret
     else:
         response = page_response(render("signed_out.html", is_partial=step.is_partial, onward=with_next(SIGN_IN, step.after or ACCOUNT)))
     if secret is not None:

@@ -10,7 +10,7 @@ from core.authentication import browser
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout as saml_logout
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.messages import SamlMessageInvalid
+from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid
 from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult
 from core.kernel import uris
 from core.kernel.errors import refuse
@@ -20,7 +20,7 @@ from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, on
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import ResponseModel, Text
-from entrypoints.http.edge.context import acting_member, caller, page_response, ports, served
+from entrypoints.http.edge.context import acting_member, app_context, caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Query
@@ -34,7 +34,8 @@ async def _sign_on(org_slug: str, service_slug: str) -> Response:
     await saml.check_enabled(ports(), org_slug, service_slug)
     message = await sent()
     document = message.document("SAMLRequest") or refuse(SamlMessageInvalid)
-    begun = await saml_sign_on.begin(ports(), served().base_url, caller(), org_slug, service_slug, document, message.relay_state)
+    received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=document, relay_state=message.relay_state)
+    begun = await saml_sign_on.begin(ports(), app_context().base_url, caller(), received)
     # A form of another site comes without our cookies, and our answer may set them all the same: so the page that follows has both.
     response = onward(begun.path)
     cookies.set_saml_cookie(response, begun.state, begun.cookie)

@@ -13,7 +13,7 @@ from core.kernel.errors import ProviderFailed, refuse
 from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, exchange, page_response, ports, served
+from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
 from entrypoints.http.edge.forms import check_query
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
@@ -55,7 +55,7 @@ async def start(provider: str) -> Response:
     browser, ask, here = cookies.device_cookie() or cookies.new_device_id(), request.args.get, (ports(), caller(), provider)
     if ticket := ask("link"):
         me = await visitor()
-        address, email = await social.begin_link(*here, browser, served().base_url, ticket, None if me is None else me.user_id)
+        address, email = await social.begin_link(*here, browser, app_context().base_url, ticket, None if me is None else me.user_id)
         if me is None:  # anybody's page may have sent it here, with a ticket for an account of its own
             response = page_response(render("link.html", provider=provider.title(), email=email, address=address))
             cookies.keep_device_cookie(response, browser)
@@ -63,7 +63,7 @@ async def start(provider: str) -> Response:
     else:
         after = safe_next(request.args["next"]) if ask("next") else None
         wanted = AuthorizationRequest.from_fields(request.args)
-        address = await social.begin(*here, browser, served().base_url, wanted, user_code=ask("user_code") or None, after=after)
+        address = await social.begin(*here, browser, app_context().base_url, wanted, user_code=ask("user_code") or None, after=after)
     response = redirect(address, 302)
     cookies.keep_device_cookie(response, browser)
     return response
@@ -94,13 +94,13 @@ async def callback(provider: str) -> Response:
     browser, state = browser or refuse(ProviderStateUnknown), state or refuse(ProviderStateUnknown)
     given: dict[str, Any] = {"code": request.args.get("code"), "error": request.args.get("error"), "issuer": request.args.get("iss")}
     try:
-        whom = await social.fetch_identity(ports(), pending, browser, state, served().base_url, **given)
+        whom = await social.fetch_identity(ports(), pending, browser, state, app_context().base_url, **given)
     except (ProviderConsentDenied, ProviderFailed) as failed:
         error = "access_denied" if isinstance(failed, ProviderConsentDenied) else "server_error"
-        address = await social.error_redirect(ports(), pending, error, served().base_url)
+        address = await social.error_redirect(ports(), pending, error, app_context().base_url)
         if address is None:
             raise
-        exchange().error_code = failed.code
+        request_record().error_code = failed.code
         return redirect(address, 302)
     if pending.user_id is None:
         client = Client(device_id=browser, token=cookies.trust_cookie())

@@ -1,0 +1,135 @@
+"""SAML assertions: who may get one, and what it states about the user (security X-7, X-8; decisions 178, 181, 182)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.authentication import events
+from core.authentication.service_access import may_use_service
+from core.authentication.sessions import new_session
+from core.authentication.sessions_rules import SessionStart
+from core.federation.saml import configuration as saml
+from core.federation.saml.configuration_rules import AttributeSource, NameIdFormat, SamlDisabled
+from core.federation.saml.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
+from core.federation.saml.sign_on_rules import LOGIN_PROVIDER, NoAccessToService, SubjectMismatch
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.principals import AddressNotVerified, require_mfa
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.federation.saml.configuration_rules import SamlIdentityProvider
+    from core.kernel.principals import BrowserSession, Person
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizedUser:
+    """A user who may get an assertion of this identity provider. The account is locked."""
+
+    person: Person
+    account: Account
+    provider: SamlIdentityProvider
+
+
+async def authorize_assertion(
+    ports: Ports, tx: Transaction, person: Person, org_id: UUID, org_slug: str, service_slug: str, session_id: UUID
+) -> AuthorizedUser:
+    """Lock the user's membership and account, and check that the user may get an assertion of this service.
+
+    Members of the organization and end users of the service may get one, while the session with this id is alive (decision 178,
+    security X-8). A member becomes a user of the service by it, until the membership ends.
+
+    Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded; the errors of `configuration.find_provider`.
+    """
+    require_mfa(person)
+    now = ports.clock.now()
+    locks = tx.saml_sign_ons.lock_user_deferred(org_id, service_slug, person.user_id, session_id, now)
+    enrolled = tx.end_users.enroll_member_deferred(org_id, service_slug, person.user_id, now)
+    provider = await saml.find_provider(tx, org_slug, service_slug, now)
+    # While this transaction waited for the account lock, another one may have ended the session (security Z-5).
+    account = locks.account.value or refuse(SessionEnded)
+    if locks.session_lives.value is None:
+        raise SessionEnded
+    if locks.membership.value is None and (locks.own_use.value is None or not await may_use_service(tx, org_id, account.id)):
+        raise NoAccessToService
+    if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
+        raise AddressNotVerified
+    if enrolled.value is None:
+        raise SamlDisabled  # the service is being deleted
+    return AuthorizedUser(person, account, provider)
+
+
+async def create_assertion(
+    ports: Ports,
+    tx: Transaction,
+    user: AuthorizedUser,
+    name_id: NameId,
+    now: datetime,
+    *,
+    browser: BrowserSession | None = None,
+    context_class: str | None = None,
+) -> SamlAssertion:
+    """Return the assertion for an authorized user, and record the login. With a browser session, single logout can end it later.
+
+    The context class always states how the user really signed in, even if the service requests another one. Most services request a
+    password login only because their library does so by default. Those that need it check the assertion.
+    """
+    account, provider = user.account, user.provider
+    service, session_index = provider.service, new_message_id()
+    if browser is not None:
+        session_index = await tx.saml_sign_ons.add_session(browser.id, service.org_id, service.id, session_index, name_id, now)
+    start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
+    await tx.logins.succeeded(new_session(ports, start, now), LOGIN_PROVIDER)
+    tx.record(events.signed_in(account.id, LOGIN_PROVIDER, service))
+    values = {AttributeSource.ID: str(account.id)}
+    if account.email_verified_at is not None:
+        values[AttributeSource.EMAIL] = str(account.email)
+    used_password = browser is not None and browser.provider == "password"
+    return SamlAssertion(
+        id=new_message_id(),
+        name_id=name_id,
+        session_index=session_index,
+        authenticated_at=now if browser is None else browser.created_at,
+        context_class=(context_class or PASSWORD_CONTEXT) if used_password else UNSPECIFIED_CONTEXT,
+        attributes={name: values[AttributeSource(source)] for source, name in provider.attribute_mapping.items() if source in values},
+    )
+
+
+async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSession, subject: NameId | None, now: datetime) -> NameId:
+    """Return the name by which the service knows this user.
+
+    Raises: SubjectMismatch if the service requested a `subject` that is not this user (SAML core section 3.4.1.4, SAML profiles
+    section 4.1.4.1).
+    """
+    name_id = await new_name_id(tx, user, now)
+    known = [name_id]
+    if name_id.format is NameIdFormat.TRANSIENT:  # each name is new, so the subject can only be one of the earlier names
+        known = [
+            name
+            for session in await tx.saml_logouts.sessions(browser.id)
+            if session.service_id == user.provider.service.id
+            for name in session.names
+        ]
+    if subject is not None and not any(subject.matches(name) for name in known):
+        raise SubjectMismatch
+    return name_id
+
+
+async def new_name_id(tx: Transaction, user: AuthorizedUser, now: datetime) -> NameId:
+    """Return the name for a new assertion, in the service's format (decision 181)."""
+    account, service = user.account, user.provider.service
+    match user.provider.name_id_format:
+        case NameIdFormat.EMAIL:
+            name = str(account.email)
+        case NameIdFormat.UNSPECIFIED:
+            name = str(account.id)
+        case NameIdFormat.TRANSIENT:
+            name = new_message_id()
+        case NameIdFormat.PERSISTENT:
+            name = await tx.saml_sign_ons.persistent_name_id(service.org_id, service.id, account.id, new_message_id(), now)
+    return NameId(name, user.provider.name_id_format)

@@ -1,0 +1,89 @@
+"""Pending SAML sign-ons, as the sign-in pages, the API and the identity providers see them.
+
+A pending sign-on continues at a path of ours with its state: see `continuation_path`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
+from core.authentication import login
+from core.federation.saml.configuration_rules import endpoint_path
+from core.federation.saml.sign_on_rules import SignOnNotFound
+from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.principals import OrganizationStatus
+from core.kernel.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.applications.services_rules import Service
+    from core.authentication.login_rules import SignedIn
+    from core.kernel.principals import Caller
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+def continuation_path(org_slug: str, service_slug: str, state: str, ticket: str | None = None) -> str:
+    """Return the path where the browser continues a sign-on, with the ticket of a sign-in through the API, if any."""
+    fields = {"saml_state": state} | ({} if ticket is None else {"ticket": ticket})
+    return f"{endpoint_path(org_slug, service_slug, 'authenticate')}?{urlencode(fields)}"
+
+
+async def check_pending(ports: Ports, state: str) -> None:
+    """Check that a sign-on with this state is pending (decision 175, security T-5). Raises: SignOnNotFound, OrganizationNotActive."""
+    async with ports.storage.reading() as read:
+        _, service = await read.saml_sign_ons.pending_service(digest(state), ports.clock.now()) or refuse(SignOnNotFound)
+    if service.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+
+
+async def service_at(ports: Ports, path: str) -> Service | None:
+    """Return the service of the sign-on that continues at this path of ours, or None if none is pending there."""
+    state = _state_in(path)
+    if state is None:
+        return None
+    async with ports.storage.reading() as read:
+        pending = await read.saml_sign_ons.pending_service(digest(state), ports.clock.now())
+    if pending is None:
+        return None
+    service, context = pending
+    return service if path.partition("?")[0] == endpoint_path(context.org_slug, context.slug, "authenticate") else None
+
+
+def _state_in(path: str) -> str | None:
+    return dict(parse_qsl(path.partition("?")[2])).get("saml_state")
+
+
+async def fresh_login_since(ports: Ports, path: str) -> datetime | None:
+    """Return the time after which the user must have signed in to continue at this path, or None if no pending sign-on requires it."""
+    state = _state_in(path)
+    if state is None:
+        return None
+    async with ports.storage.reading() as read:
+        return await read.saml_sign_ons.fresh_login_since(digest(state), ports.clock.now())
+
+
+async def record_fresh_login(tx: Transaction, path: str, user_id: UUID) -> None:
+    """Record that an identity provider confirmed a fresh login of this user, who continues at this path. The account is locked."""
+    state = _state_in(path)
+    if state is not None:
+        await tx.saml_sign_ons.record_fresh_login(digest(state), user_id)
+
+
+async def complete_login(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:
+    """Attach a sign-in through the API, with all factors verified, to a pending sign-on. Return the path where its browser continues.
+
+    The path contains a ticket, because this call does not see the browser's cookie. Only a browser with both gets the assertion, so it
+    is the one in which the user signed in. Otherwise an attacker could make a victim complete the attacker's own sign-on.
+
+    Raises: SignOnNotFound.
+    """
+    ticket, session = new_secret(), signed_in.session
+    async with ports.storage.transaction(by=caller) as tx:
+        completed = await tx.saml_sign_ons.complete_login(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
+    org_id, org_slug, service_slug = completed or refuse(SignOnNotFound)
+    await login.confirm_membership(ports, signed_in, org_id)
+    return continuation_path(org_slug, service_slug, state, ticket)

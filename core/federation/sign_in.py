@@ -1,0 +1,207 @@
+"""The sign-in flow of the API and of our pages.
+
+Every sign-in goes through `sign_in`: with a password, with a code of the second factor, or with the answer of an identity provider. The
+result is a challenge if the second factor is still required (security A-10). Otherwise it is tokens for an API client, or the cookie of a
+browser session. The flow stands in this area because a sign-in can continue an OAuth request or a SAML sign-on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, overload
+
+from core.authentication import login
+from core.authentication.login_rules import PASSWORD, PreAuthToken, SignedIn
+from core.authentication.service_access import find_password_service
+from core.authentication.session_start import issue_first_tokens
+from core.federation.oauth import authorization as oauth
+from core.federation.oauth.authorization_rules import Authorization, OrgOrServiceMissing
+from core.federation.saml import logout as saml_logout
+from core.federation.saml import pending as saml_pending
+from core.federation.upstream import social
+from core.kernel.errors import Invalid
+from core.tenancy import branding
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.accounts.devices_rules import Client
+    from core.applications.services_rules import Service
+    from core.authentication.sessions_rules import TokenPair
+    from core.federation.upstream.social_rules import ProviderState
+    from core.kernel.principals import Caller, PreAuthClaims, ServiceContext
+    from core.kernel.providers import FederatedIdentity, Provider
+    from core.kernel.values import Email
+    from core.tenancy.branding_rules import Design
+    from ports import Ports
+
+
+class SamlStateAndService(Invalid):
+    """A SAML sign-on already names its service. Send saml_state without org_slug and service_slug."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordCredentials:
+    """The email address and the password of an account: a first factor."""
+
+    email: Email
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCredentials:
+    """A code of the second factor, for the pending sign-in of this pre-auth token."""
+
+    pre_auth: PreAuthClaims
+    code: str = field(repr=False)
+    trust_device: bool = False  # skip the second factor on this device for a while
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCredentials:
+    """A user that an identity provider authenticated: a first factor. `state` is the request that we sent to the provider."""
+
+    state: ProviderState
+    identity: FederatedIdentity
+
+
+SignInCredentials: TypeAlias = PasswordCredentials | CodeCredentials | ProviderCredentials
+
+
+@dataclass(frozen=True, slots=True)
+class ApiTarget:
+    """The use of an API client for the sign-in: a service, a pending SAML sign-on, or, without either, the platform itself.
+
+    A code continues the target of its pending sign-in, so only passwords name a service here.
+    """
+
+    org_slug: str | None = None
+    service_slug: str | None = None
+    saml_state: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserTarget:
+    """A browser session on our own pages. `next_path` is the page to continue at, and `cookie` the session cookie to replace."""
+
+    next_path: str
+    cookie: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSignIn:
+    """The tokens of a completed sign-in over the API.
+
+    With `device_token`, the device can skip the second factor for a while. With `next_path`, the browser of a pending SAML sign-on
+    continues there.
+    """
+
+    tokens: TokenPair
+    device_token: str | None = field(repr=False)
+    next_path: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSignIn:
+    """The session cookie of a completed sign-in on our pages. With `device_token`, the device can skip the second factor for a while."""
+
+    cookie: str = field(repr=False)
+    expires_at: datetime  # UTC
+    device_token: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInOptions:
+    """The contents of a sign-in page."""
+
+    providers: dict[Provider, str]  # the path that starts the sign-in at each available identity provider
+    service: Service | None  # the application that the user is signing in to
+    design: Design | None  # of the service's organization
+    needs_fresh_login: bool  # the application does not accept an existing session
+    redirect_uri: str | None  # of the OAuth request
+
+
+@overload
+async def sign_in(
+    ports: Ports, caller: Caller, credentials: SignInCredentials, target: ApiTarget, client: Client
+) -> ApiSignIn | PreAuthToken: ...
+@overload
+async def sign_in(
+    ports: Ports, caller: Caller, credentials: SignInCredentials, target: BrowserTarget, client: Client
+) -> BrowserSignIn | PreAuthToken: ...
+async def sign_in(
+    ports: Ports, caller: Caller, credentials: SignInCredentials, target: ApiTarget | BrowserTarget, client: Client
+) -> ApiSignIn | BrowserSignIn | PreAuthToken:
+    """Verify one factor, and return tokens, a browser session, or a challenge if the second factor is still required.
+
+    Identity providers sign users in to our pages only, because API clients get their tokens by the authorization code flow.
+
+    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`, `saml.sign_on.check_pending`,
+    `login.sign_in_with_password`, `login.sign_in_with_code` and `social.sign_in`.
+    """
+    service = await _check_target(ports, target)
+    saml_state = target.saml_state if isinstance(target, ApiTarget) else None
+    in_browser = isinstance(target, BrowserTarget)
+    outcome: SignedIn | PreAuthToken
+    match credentials:
+        case PasswordCredentials(email, password):
+            outcome = await login.sign_in_with_password(
+                ports, caller, email, password, client, service, in_browser=in_browser, saml_state=saml_state
+            )
+        case CodeCredentials(pre_auth, code, trust_device):
+            outcome = await login.sign_in_with_code(ports, caller, pre_auth, code, client, trust_device=trust_device, in_browser=in_browser)
+        case ProviderCredentials(state, identity):
+            assert in_browser, "identity providers redirect browsers to our pages"
+            outcome = await social.sign_in(ports, caller, state, identity, client)
+    if isinstance(outcome, PreAuthToken):
+        return outcome
+    if isinstance(target, BrowserTarget):
+        return await _complete_in_browser(ports, caller, target, outcome)
+    next_path = None if saml_state is None else await saml_pending.complete_login(ports, caller, saml_state, outcome)
+    return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
+
+
+async def _check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> ServiceContext | None:
+    """Return the service that an API client names, after a check of the target. This comes before any password is verified."""
+    if isinstance(target, BrowserTarget):
+        return None
+    if target.saml_state is not None:
+        if target.org_slug is not None or target.service_slug is not None:
+            raise SamlStateAndService
+        await saml_pending.check_pending(ports, target.saml_state)
+    if target.org_slug is None and target.service_slug is None:
+        return None
+    if target.org_slug is None or target.service_slug is None:
+        raise OrgOrServiceMissing("To sign in to a service, send both org_slug and service_slug. To sign in to your account, send neither.")
+    return await find_password_service(ports, target.org_slug, target.service_slug)
+
+
+async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarget, signed_in: SignedIn) -> BrowserSignIn:
+    """Confirm the membership of a member who signs in to one of their organization's services, and end the replaced session.
+
+    Only a password sign-in confirms a membership: an identity provider shows that the user owns the address, not that they want the
+    membership.
+    """
+    if signed_in.session.provider == PASSWORD:
+        service = await _service_at(ports, target.next_path, await oauth.authorization_at(ports, target.next_path))
+        if service is not None:
+            await login.confirm_membership(ports, signed_in, service.org_id)
+    if target.cookie is not None:
+        await saml_logout.replace_session(ports, caller, target.cookie, signed_in.session.id)
+    return BrowserSignIn(signed_in.secret, signed_in.session.expires_at, signed_in.device_token)
+
+
+async def load_options(ports: Ports, next_path: str) -> SignInOptions:
+    """Return the contents of a sign-in page for a user who continues at this path of ours."""
+    authorization = await oauth.authorization_at(ports, next_path)
+    needs_fresh_login = await saml_pending.fresh_login_since(ports, next_path) is not None
+    providers = await social.available_providers(ports, next_path, authorization, anew=needs_fresh_login)
+    service = await _service_at(ports, next_path, authorization)
+    design = None if service is None else await branding.get_design(ports, service.org_id)
+    redirect_uri = None if authorization is None else authorization.redirect_uri
+    return SignInOptions(providers, service, design, needs_fresh_login, redirect_uri)
+
+
+async def _service_at(ports: Ports, path: str, authorization: Authorization | None) -> Service | None:
+    """Return the service of the OAuth request or of the pending SAML sign-on at this path, if any."""
+    return authorization.service if authorization else await saml_pending.service_at(ports, path)
