@@ -18,6 +18,7 @@ from core.applications import api_keys, plans, services, services_rules
 from core.applications.services_rules import ServiceSettings, ServiceType
 from core.authentication import events as authentication_events
 from core.authentication import sessions
+from core.authentication.sessions_rules import SessionStart
 from core.billing import subscriptions
 from core.eventing import webhooks as hooks
 from core.federation.saml import configuration as saml
@@ -311,7 +312,7 @@ async def _member(seeding: _Seeding, me: Member, role: Role) -> Credentials:
     who = await _person(seeding, _colleague(Slug(me.acts_in.slug), role))
     if await tx.members.lock(org_id, who.id) is None:
         await tx.members.add(Membership(id=new_id(), org_id=org_id, user_id=who.id, role=role, created_at=now, confirmed_at=now))
-        tx.record(tenancy_events.joined(org_id, who.id, role))
+        tx.record(tenancy_events.user_joined(org_id, who.id, role))
     await members.change_role(seeding.ports, me, who.id, role)
     return who
 
@@ -384,7 +385,8 @@ async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug,
     if await tx.service_users.by_id(service.org_id, service.id, who.id) is None:
         # As if they had signed in, so that the analytics have something to show.
         context = await tx.services.context_by_slug(me.acts_in.slug, service.slug)
-        session = sessions.new_session(seeding.ports, who.id, SYSTEM, context, now, provider="password")
+        start = SessionStart(user_id=who.id, caller=SYSTEM, service=context, provider="password")
+        session = sessions.new_session(seeding.ports, start, now)
         await tx.end_users.enroll(service.id, who.id, now, signed_in=True)
         await tx.sessions.begin(session, digest(new_secret()))
         await tx.logins.succeeded(session, "password")

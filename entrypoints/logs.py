@@ -1,7 +1,7 @@
 """Logs: one JSON object a line on standard output, or readable text on a terminal (security.md L-3).
 
 `configure` is called once, when a process starts. Everybody logs through structlog, libraries through logging; the line of each
-exchange, which is on the way of every request, is put together by hand in `access`.
+record, which is on the way of every request, is put together by hand in `access`.
 """
 
 import json
@@ -22,7 +22,7 @@ from entrypoints.settings import LogFormat, LogLevel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from entrypoints.http.edge.middleware import Exchange
+    from entrypoints.http.edge.middleware import RequestRecord
 
 STANDARD_OUTPUT: Final = 1
 # Of the lines that several processes write to one pipe, only those up to this length are sure to stay whole (POSIX, write).
@@ -88,12 +88,12 @@ def configure(log_format: LogFormat, level: LogLevel, descriptor: int = STANDARD
         logging.getLogger(name).setLevel(max(threshold, logging.WARNING))
 
 
-def access(exchange: "Exchange") -> None:
-    """The line of an exchange that has ended; and what went wrong with it, where the application did not say so itself."""
-    _access(exchange)
-    if exchange.error is not None:
+def access(record: "RequestRecord") -> None:
+    """The line of an record that has ended; and what went wrong with it, where the application did not say so itself."""
+    _access(record)
+    if record.error is not None:
         log = structlog.get_logger("http")
-        log.error("the application failed", request_id=exchange.request_id, exc_info=exchange.error)
+        log.error("the application failed", request_id=record.request_id, exc_info=record.error)
 
 
 # ------------------------------------------------------------------------------------------------------------------ access
@@ -106,48 +106,48 @@ class _AccessLines:
         self._write = write
         self._from_status = 0 if threshold <= logging.INFO else 500
 
-    def __call__(self, exchange: "Exchange") -> None:
-        status = exchange.status
+    def __call__(self, record: "RequestRecord") -> None:
+        status = record.status
         if status < self._from_status:
             return
-        path = quoted(exchange.path)
+        path = quoted(record.path)
         if len(path) > LONGEST_PATH:
-            path = quoted(_fitting(exchange.path, LONGEST_PATH))
+            path = quoted(_fitting(record.path, LONGEST_PATH))
         rest = ""
-        if exchange.caller is not None:
-            rest += f',"caller":{quoted(exchange.caller)}'
-        if exchange.impersonator is not None:
-            rest += f',"impersonator":{quoted(exchange.impersonator)}'
-        if exchange.organization is not None:
-            rest += f',"organization":{quoted(exchange.organization)}'
-        if exchange.error_code is not None:
-            rest += f',"error_code":{quoted(exchange.error_code)}'
-        if exchange.aborted:
+        if record.caller is not None:
+            rest += f',"caller":{quoted(record.caller)}'
+        if record.impersonator is not None:
+            rest += f',"impersonator":{quoted(record.impersonator)}'
+        if record.organization is not None:
+            rest += f',"organization":{quoted(record.organization)}'
+        if record.error_code is not None:
+            rest += f',"error_code":{quoted(record.error_code)}'
+        if record.aborted:
             rest += ',"aborted":true'
         self._write(
             f'{{"timestamp":"{_timestamp()}","level":"{_access_level(status)}","logger":"access","event":"request",'
-            f'"request_id":{quoted(exchange.request_id)},"method":{quoted(exchange.method)},"path":{path},'
-            f'"route":{quoted(exchange.route)},"status":{status},"duration_ms":{exchange.duration * 1000:.2f},'
-            f'"address":{quoted(exchange.address)}{rest}}}\n'
+            f'"request_id":{quoted(record.request_id)},"method":{quoted(record.method)},"path":{path},'
+            f'"route":{quoted(record.route)},"status":{status},"duration_ms":{record.duration * 1000:.2f},'
+            f'"address":{quoted(record.address)}{rest}}}\n'
         )
 
 
-def _log_access(exchange: "Exchange") -> None:
+def _log_access(record: "RequestRecord") -> None:
     """The access line in the general way: for terminals, where time is not short, and before `configure`."""
     log = structlog.get_logger("access")
     log.log(
-        logging.ERROR if _is_ours(exchange.status) else logging.INFO,
-        f"{exchange.method} {exchange.path}",
-        status=exchange.status,
-        duration_ms=round(exchange.duration * 1000, 2),
-        address=exchange.address,
-        request_id=exchange.request_id,
+        logging.ERROR if _is_ours(record.status) else logging.INFO,
+        f"{record.method} {record.path}",
+        status=record.status,
+        duration_ms=round(record.duration * 1000, 2),
+        address=record.address,
+        request_id=record.request_id,
         **{
             name: value
             for name in ("caller", "impersonator", "organization", "error_code")
-            if (value := getattr(exchange, name)) is not None
+            if (value := getattr(record, name)) is not None
         },
-        **({"aborted": True} if exchange.aborted else {}),
+        **({"aborted": True} if record.aborted else {}),
     )
 
 
@@ -160,7 +160,7 @@ def _is_ours(status: int) -> bool:
     return status >= 500 and status != 501
 
 
-_access: "Callable[[Exchange], None]" = _log_access
+_access: "Callable[[RequestRecord], None]" = _log_access
 
 
 # -------------------------------------------------------------------------------------------------------------- processors

@@ -238,7 +238,7 @@ async def run(
                     shutdown=stop.asked,
                     grace=lambda: stop.grace,
                     on_started=on_started,
-                    malformed=app.outer.malformed,
+                    malformed=app.middleware.malformed,
                 )
                 http.cancel_scope.cancel()
             actors.cancel_scope.cancel()

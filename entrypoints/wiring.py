@@ -32,7 +32,7 @@ from adapters.geoip import Nowhere, PlacesFile, PlacesUnreadable
 from adapters.http.guard import Guard, Opening, impatient, parse_openings
 from adapters.http.payments import HttpPayments, PaymentSettings
 from adapters.http.providers import HttpProviders, ProviderSettings
-from adapters.postgres.engine.driver import parse_address
+from adapters.postgres.engine.connecting import parse_address
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -44,7 +44,7 @@ from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, create_app
-from entrypoints.http.edge.middleware import Exchange
+from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
 from ports.outside import HttpSender, TxtRecords
@@ -312,10 +312,10 @@ def application(settings: Settings, base_url: str, wired: Wired) -> Application:
     )
 
 
-def observe(metrics: PrometheusMetrics, exchange: Exchange) -> None:
-    """One log line and one measurement for every exchange, refused and aborted ones included."""
-    metrics.http(exchange.method, exchange.route, exchange.status, exchange.duration)
-    logs.access(exchange)
+def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
+    """One log line and one measurement for every record, refused and aborted ones included."""
+    metrics.http(record.method, record.route, record.status, record.duration)
+    logs.access(record)
 
 
 def start_actors(nursery: trio.Nursery, wired: Wired) -> None:

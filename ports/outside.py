@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.billing.provider_objects import ProviderSnapshot
+
 from core.accounts.devices_rules import ParsedAgent, Place
 from core.accounts.email_queue_rules import Mail
-from core.billing.checkout_rules import Checkout
-from core.billing.payments import CheckoutSession, ProviderSnapshot
+from core.billing.checkout_rules import Checkout, CheckoutSession
 from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email
@@ -152,12 +153,12 @@ class Payments(Protocol):
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         """A customer for the organization: its name there. However often it is asked for with one key, one is made.
 
-        Raises also core.payments.IdempotencyKeySpent, where nothing comes of that key any more.
+        Raises also core.billing.checkout_rules.IdempotencyKeySpent, where nothing comes of that key any more.
         """
         ...
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
-        """Where a browser goes to buy this. However often it is asked for, one is begun. Raises also core.payments.CustomerNotFound."""
+        """Where a browser goes to buy this. However often it is asked for, one is begun. Raises also core.billing.checkout_rules.CustomerNotFound."""
         ...
 
     async def subscription(self, id_: str) -> ProviderSnapshot | None:

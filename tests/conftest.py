@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.app import Application, Edge, equip, routed
+from entrypoints.http.app import Application, Edge, configure, routed
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakePlaces, FakeTxtRecords
@@ -145,13 +145,13 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 @pytest.fixture(scope="session")
 def worker_app() -> Application:
     """The routes, which take a fifth of a second to put together and know nothing of what they were called with."""
-    return routed()
+    return build_routes()
 
 
 @pytest.fixture
 def app(request: pytest.FixtureRequest, worker_app: Application, ports: Ports, edge: Edge) -> QuartTrio:
-    own = routed() if request.node.get_closest_marker("adds_routes") else worker_app
-    equip(own, ports, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
+    own = build_routes() if request.node.get_closest_marker("adds_routes") else worker_app
+    configure(own, ports, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
     return own
 
 

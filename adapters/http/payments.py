@@ -1,7 +1,7 @@
-"""The payment provider, over HTTP: customers, checkouts and subscriptions, as Stripe has them (https://docs.stripe.com/api).
+"""HTTP client of the payment provider, for its customers, checkouts and subscriptions (https://docs.stripe.com/api).
 
-Requests are forms; each that makes something carries a key, so that sent again it makes nothing more. What is raised and logged is one of
-a few sentences of ours.
+Requests are forms. Each request that creates an object has an idempotency key, so that repeating it
+creates nothing more. Errors and log lines contain only our own words, none of the provider's.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -17,9 +17,8 @@ import structlog
 import trio
 
 from adapters.http.upstream import LONGEST_ANSWER, ExchangeFailed, Exchanges, decoded, read
-from core.billing import payments
-from core.billing.checkout_rules import Checkout
-from core.billing.payments import CheckoutSession, CustomerNotFound, IdempotencyKeySpent, ProviderSnapshot, UnreadableObject
+from core.billing.checkout_rules import Checkout, CheckoutSession, CustomerNotFound, IdempotencyKeySpent
+from core.billing.provider_objects import ProviderSnapshot, UnreadableObject, parse_provider_id, parse_subscription
 from core.kernel.errors import PaymentsFailed
 from core.kernel.values import is_printable
 from ports.observe import Clock
@@ -30,47 +29,48 @@ if TYPE_CHECKING:
 log = structlog.get_logger("payments")
 
 DEADLINE: Final = 10.0  # seconds
-AT_ONCE: Final = 50
-LONGEST_PAGE: Final = 1024 * 1024  # bytes, of a list
-PAGE: Final = 50  # subscriptions, each a few thousand bytes
-PAGES: Final = 5
-LONGEST_URL: Final = 8192
-PAUSE: Final = 0.2  # seconds, while another request with the same key is on its way
-SLACK: Final = timedelta(hours=1)  # that clocks may differ by, where it costs nothing
+MAX_CONCURRENT: Final = 50  # operations
+MAX_LIST_SIZE: Final = 1024 * 1024  # bytes
+PAGE_SIZE: Final = 50  # subscriptions, each a few thousand bytes
+MAX_PAGES: Final = 5
+MAX_URL_LENGTH: Final = 8192
+RETRY_PAUSE: Final = 0.2  # seconds, while another request with the same idempotency key is in progress
+CLOCK_SLACK: Final = timedelta(hours=1)  # tolerated difference between clocks when listing recent subscriptions
 
 
 @dataclass(frozen=True, slots=True)
 class PaymentSettings:
-    """Where the payment provider is, and what it knows us by."""
+    """The address of the payment provider's API and our key for it."""
 
     api_url: str
     api_key: str = field(repr=False)
 
 
 class KeyRefused(PaymentsFailed):
-    """The payment provider does not take the key, or not for reading subscriptions."""
+    """The payment provider does not accept the API key, or does not allow it to read subscriptions."""
 
 
 class HttpPayments:
-    """ports.outside.Payments."""
+    """Implements ports.outside.Payments."""
 
     def __init__(self, settings: PaymentSettings | None, clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings
         self._clock = clock
-        self._exchanges = Exchanges(deadline, AT_ONCE)
+        self._exchanges = Exchanges(deadline, MAX_CONCURRENT)
 
     @property
     def is_on(self) -> bool:
         return self._settings is not None
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
-        async with self._conversation() as talk:
-            # The same for the same key, or the provider takes it for a mistake, and then there is to be another key: a name may change.
-            made = await talk.make("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
-            return payments.name(made) or _fail("it made a customer without a name")
+        async with self._logged_connection() as connection:
+            # A repeated key needs the same fields, or the provider refuses it. The name may have
+            # changed, and then the caller has to use another key.
+            created = await connection.create("customers", {"name": name, "metadata[org_id]": str(org_id)}, f"customer-{key}")
+            return parse_provider_id(created) or _fail("it created a customer without an id")
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
-        metadata = checkout.meant.metadata
+        metadata = checkout.metadata.to_strings()
         fields = {
             "mode": "subscription",
             "customer": customer_id,
@@ -82,180 +82,182 @@ class HttpPayments:
             **{f"metadata[{name}]": value for name, value in metadata.items()},
             **{f"subscription_data[metadata][{name}]": value for name, value in metadata.items()},
         }
-        async with self._conversation() as talk:
-            begun = await talk.make("checkout/sessions", fields, f"checkout-{checkout.id}")
-            session_id, url = payments.name(begun), begun.get("url")
-            if session_id is None or not _is_address(url):
-                _fail("it began a checkout without a name or an address")
+        async with self._logged_connection() as connection:
+            session = await connection.create("checkout/sessions", fields, f"checkout-{checkout.id}")
+            session_id, url = parse_provider_id(session), session.get("url")
+            if session_id is None or not _is_page_url(url):
+                _fail("it created a checkout without an id or a URL")
             return CheckoutSession(session_id, url)
 
     async def subscription(self, id_: str) -> ProviderSnapshot | None:
-        async with self._conversation() as talk:
-            found = await talk.get("subscriptions", {}, one=id_)
-            return None if found is None else self._seen(found, talk.date)
+        async with self._logged_connection() as connection:
+            data = await connection.get("subscriptions", {}, object_id=id_)
+            return None if data is None else self._to_snapshot(data, connection.date)
 
     async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
-        query = {"customer": customer_id, "status": "all", "created[gte]": str(int((since - SLACK).timestamp())), "limit": str(PAGE)}
-        seen: list[ProviderSnapshot] = []
-        async with self._conversation() as talk:
-            for _ in range(PAGES):
-                page = await talk.get("subscriptions", query, longest=LONGEST_PAGE)
+        created_since = str(int((since - CLOCK_SLACK).timestamp()))
+        query = {"customer": customer_id, "status": "all", "created[gte]": created_since, "limit": str(PAGE_SIZE)}
+        snapshots: list[ProviderSnapshot] = []
+        async with self._logged_connection() as connection:
+            for _ in range(MAX_PAGES):
+                page = await connection.get("subscriptions", query, max_size=MAX_LIST_SIZE)
                 if page is None:
                     break
-                listed = page.get("data")
-                if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+                items = page.get("data")
+                if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
                     _fail("its list of subscriptions cannot be read")
-                seen += self._readable(listed, talk.date)
-                if not listed or page.get("has_more") is not True:
+                snapshots += self._readable(items, connection.date)
+                if not items or page.get("has_more") is not True:
                     break
-                query["starting_after"] = payments.name(listed[-1]) or _fail("its list of subscriptions cannot be read")
-        return seen
+                query["starting_after"] = parse_provider_id(items[-1]) or _fail("its list of subscriptions cannot be read")
+        return snapshots
 
     async def cancel(self, id_: str) -> bool:
-        async with self._conversation() as talk:
-            found = await talk.ask("DELETE", "subscriptions", one=id_)
-            if found.status == 200:
+        async with self._logged_connection() as connection:
+            response = await connection.request("DELETE", "subscriptions", object_id=id_)
+            if response.status == 200:
                 return True
-            if not 400 <= found.status < 500:
-                _fail(found.told)
-            # It refuses that for what is over, too; then it can be read.
-            still = await talk.get("subscriptions", {}, one=id_)
-            if still is not None and not self._seen(still, talk.date).subscription.is_over:
-                _fail(found.told)
-            return still is not None
+            if not 400 <= response.status < 500:
+                _fail(response.summary)
+            # The provider also refuses to cancel a subscription that is over. Reading it tells.
+            data = await connection.get("subscriptions", {}, object_id=id_)
+            if data is not None and not self._to_snapshot(data, connection.date).subscription.is_over:
+                _fail(response.summary)
+            return data is not None
 
     async def check(self) -> None:
-        """Ask for as little as there is that takes the key. Raises KeyRefused, PaymentsFailed.
+        """Make the smallest request that needs the key, and log nothing. For `gatehouse doctor`.
 
-        For somebody at a terminal, who is told: nothing is logged.
+        Raises: KeyRefused, PaymentsFailed.
         """
         try:
-            async with self._exchange() as talk:
-                found = await talk.ask("GET", "subscriptions", query={"limit": "1"}, longest=LONGEST_PAGE)
-                if found.status in (401, 403):
-                    raise KeyRefused(found.told)
-                if found.status != 200:
-                    _fail(found.told)
+            async with self._connection() as connection:
+                response = await connection.request("GET", "subscriptions", query={"limit": "1"}, max_size=MAX_LIST_SIZE)
+                if response.status in (401, 403):
+                    raise KeyRefused(response.summary)
+                if response.status != 200:
+                    _fail(response.summary)
         except ExchangeFailed as failure:
             raise PaymentsFailed(str(failure)) from None
 
-    def _seen(self, found: Mapping[str, Any], date: datetime | None) -> ProviderSnapshot:
+    def _to_snapshot(self, data: Mapping[str, Any], date: datetime | None) -> ProviderSnapshot:
         try:
-            return ProviderSnapshot(payments.read_subscription(found), date or self._clock.now().replace(microsecond=0))
+            return ProviderSnapshot(parse_subscription(data), date or self._clock.now().replace(microsecond=0))
         except UnreadableObject:
-            _fail("a subscription of its cannot be read")
+            _fail("one of its subscriptions cannot be read")
 
-    def _readable(self, listed: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[ProviderSnapshot]:
-        """One that cannot be read hides no other."""
-        for each in listed:
+    def _readable(self, items: Sequence[Mapping[str, Any]], date: datetime | None) -> Iterator[ProviderSnapshot]:
+        """Yield the subscriptions that can be read. The others are logged, so that one does not hide the rest."""
+        for item in items:
             try:
-                yield self._seen(each, date)
+                yield self._to_snapshot(item, date)
             except ExchangeFailed as failure:
-                log.warning("payments_failed", reason=str(failure), subscription=payments.name(each))
+                log.warning("payments_failed", reason=str(failure), subscription=parse_provider_id(item))
 
     @asynccontextmanager
-    async def _conversation(self) -> AsyncIterator["_Conversation"]:
-        """All that is asked at once, within the deadline. What goes wrong is PaymentsFailed, and told in the log."""
+    async def _logged_connection(self) -> AsyncIterator["_Connection"]:
+        """Open a connection for one operation within the deadline. Failures are logged and raised as PaymentsFailed."""
         try:
-            async with self._exchange() as talk:
-                yield talk
+            async with self._connection() as connection:
+                yield connection
         except ExchangeFailed as failure:
             log.warning("payments_failed", reason=str(failure))
             raise PaymentsFailed(str(failure)) from None
 
     @asynccontextmanager
-    async def _exchange(self) -> AsyncIterator["_Conversation"]:
-        settings = self._settings or _fail("it is not set up")
+    async def _connection(self) -> AsyncIterator["_Connection"]:
+        settings = self._settings or _fail("it is not configured")
         async with self._exchanges.conversation() as client:
-            yield _Conversation(client, settings)
+            yield _Connection(client, settings)
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     status: int
     body: Mapping[str, Any]
-    told: str  # for the operator's log, if it is not what was hoped for
+    summary: str  # for the log, if the response is not the expected one
 
 
-class _Conversation:
-    """What is said to the provider at once."""
+class _Connection:
+    """The requests of one operation."""
 
     def __init__(self, client: "httpx.AsyncClient", settings: PaymentSettings) -> None:
         self._client = client
         base = settings.api_url.rstrip("/")
         self._base = base if urlsplit(base).path.endswith("/v1") else f"{base}/v1"
         self._headers = {"Authorization": f"Bearer {settings.api_key}"}
-        self.date: datetime | None = None  # what time it was there at the last answer
+        self.date: datetime | None = None  # the provider's time at the last response, None if it sent none
 
-    async def make(self, path: str, fields: Mapping[str, str], key: str) -> Mapping[str, Any]:
-        """What is made, unless it was made with this key before."""
+    async def create(self, path: str, fields: Mapping[str, str], key: str) -> Mapping[str, Any]:
+        """Return the object created with this idempotency key, which may have been created before."""
         while True:
-            made = await self.ask("POST", path, fields=fields, key=key)
-            if made.status == 200:
-                return made.body
-            found = made.body.get("error")
-            error = found if isinstance(found, dict) else {}
+            response = await self.request("POST", path, fields=fields, key=key)
+            if response.status == 200:
+                return response.body
+            details = response.body.get("error")
+            error = details if isinstance(details, dict) else {}
             if (error.get("code"), error.get("param")) == ("resource_missing", "customer"):
-                raise CustomerNotFound("the customer is not there any more")
-            if made.status in (409, 429):  # the same is on its way, or there is too much on the way
-                await trio.sleep(PAUSE)
+                raise CustomerNotFound("the customer no longer exists")
+            if response.status in (409, 429):  # the same request is in progress, or there are too many requests
+                await trio.sleep(RETRY_PAUSE)
                 continue
-            # What it gives to this key from now on: its own failure, others being of what stands before it; or that something else was
-            # asked for with it before.
-            if made.status == 500 or error.get("type") == "idempotency_error":
-                log.warning("payments_failed", reason=made.told)
-                raise IdempotencyKeySpent(made.told)
-            _fail(made.told)
+            # From now on the provider repeats two answers for this key: a failure in its own code
+            # (status 500; other 5xx come from the proxies before it), and the refusal because the
+            # key was used with other fields.
+            if response.status == 500 or error.get("type") == "idempotency_error":
+                log.warning("payments_failed", reason=response.summary)
+                raise IdempotencyKeySpent(response.summary)
+            _fail(response.summary)
 
     async def get(
-        self, path: str, query: Mapping[str, str], *, one: str | None = None, longest: int = LONGEST_ANSWER
+        self, path: str, query: Mapping[str, str], *, object_id: str | None = None, max_size: int = LONGEST_ANSWER
     ) -> Mapping[str, Any] | None:
-        """What is there, None if nothing is."""
-        found = await self.ask("GET", path, one=one, query=query, longest=longest)
-        if found.status == 404:
+        """Return the object or list at this path, or None if it does not exist."""
+        response = await self.request("GET", path, object_id=object_id, query=query, max_size=max_size)
+        if response.status == 404:
             return None
-        if found.status != 200:
-            _fail(found.told)
-        return found.body
+        if response.status != 200:
+            _fail(response.summary)
+        return response.body
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
         *,
-        one: str | None = None,
+        object_id: str | None = None,
         fields: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         key: str | None = None,
-        longest: int = LONGEST_ANSWER,
-    ) -> _Answer:
-        """Whatever it answers. `one` is the id of what is asked about, which is nothing for the log."""
-        url = f"{self._base}/{path}" if one is None else f"{self._base}/{path}/{one}"
+        max_size: int = LONGEST_ANSWER,
+    ) -> _Response:
+        """Send a request and return the response, whatever its status. `object_id` is appended to the path and kept out of the log."""
+        url = f"{self._base}/{path}" if object_id is None else f"{self._base}/{path}/{object_id}"
         headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
         async with self._client.stream(method, url, headers=headers, data=fields, params=query) as response:
-            raw = await read(response, longest)
-        self.date = _date(response.headers.get("Date"))
+            raw = await read(response, max_size)
+        self.date = _parse_date(response.headers.get("Date"))
         try:
             body = decoded(raw)
         except ExchangeFailed:
             if response.status_code == 200:
                 raise
-            body = {}  # of errors, some are in HTML
+            body = {}  # some errors are HTML
         if not isinstance(body, dict):
             _fail("its answer cannot be read")
-        return _Answer(response.status_code, body, f"it answered {response.status_code} to {method} {path}")
+        return _Response(response.status_code, body, f"it answered {response.status_code} to {method} {path}")
 
 
-def _date(header: str | None) -> datetime | None:
+def _parse_date(header: str | None) -> datetime | None:
     try:
-        found = None if header is None else parsedate_to_datetime(header)
-        return None if found is None or found.tzinfo is None else found.astimezone(UTC)
+        date = None if header is None else parsedate_to_datetime(header)
+        return None if date is None or date.tzinfo is None else date.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
-def _is_address(url: object) -> TypeGuard[str]:
-    if not isinstance(url, str) or len(url) > LONGEST_URL or not is_printable(url):
+def _is_page_url(url: object) -> TypeGuard[str]:
+    if not isinstance(url, str) or len(url) > MAX_URL_LENGTH or not is_printable(url):
         return False
     try:
         parts = urlsplit(url)
@@ -265,5 +267,5 @@ def _is_address(url: object) -> TypeGuard[str]:
 
 
 def _fail(reason: str) -> NoReturn:
-    """With a reason for the operator's log, none of whose words are the provider's."""
+    """Raise an error with a reason for the log, which must contain no words of the provider."""
     raise ExchangeFailed(reason)

@@ -43,7 +43,8 @@ async def create(
 ) -> tuple[ApiKey, str]:
     """Create a key for the service and return it with its text, which cannot be read again.
 
-    Raises: NoPermissions, UnknownPermission, DuplicatePermission; the errors of `services.lock_organization_for`.
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission; the errors of
+    `services.lock_organization_for`.
     """
     granted = parse_permissions(permissions)
     now = ports.clock.now()
@@ -99,8 +100,8 @@ async def delete(ports: Ports, caller: Member, slug: str, key_id: UUID) -> None:
 async def authenticate(ports: Ports, key: str, permission: Permission, *, address: str | None, agent: str | None) -> ServiceKey:
     """Return the caller that this key authenticates, if the key has the permission.
 
-    The lookup uses the SHA-256 of the whole key, never a part of it, so that trying keys reveals nothing about existing ones. The
-    result is compared again in constant time (security K-1).
+    The lookup uses the SHA-256 of the whole key, never a part of it, so that trying keys reveals
+    nothing about existing ones. The result is compared again in constant time (security K-1).
 
     Raises: ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
     """
@@ -114,15 +115,13 @@ async def authenticate(ports: Ports, key: str, permission: Permission, *, addres
         raise ApiKeyInvalid
     caller = ServiceKey(key_id=record.key_id, permissions=record.permissions, service=record.service, address=address, agent=agent)
     if record.last_used_at is None or record.last_used_at <= now - LAST_USED_PRECISION:
-        async with ports.storage.autocommit() as at_once:
+        async with ports.storage.autocommit() as autocommit:
             await autocommit.api_keys.record_use(record.key_id, now, now - LAST_USED_PRECISION)
     principals.require_permission(caller, permission)
     return caller
 
 
-async def lock_organization_for(
-    tx: Transaction, caller: ServiceKey, permission: Permission, now: datetime
-) -> tuple[Organization, Service]:
+async def lock_organization_for(tx: Transaction, caller: ServiceKey, permission: Permission, now: datetime) -> tuple[Organization, Service]:
     """Lock the organization of the key, and return it with the key's service if the key still has the permission (security Z-5).
 
     Every change by a key starts here. Deleting the key or the service locks the same organization.

@@ -1,9 +1,10 @@
 """Cancellation at the payment provider of subscriptions that ended here (decisions 115, 159, 229).
 
-A row in the database requests each cancellation. It is written in the transaction that makes the change: by core.billing.subscriptions;
-by core.billing.provider_events for a purchase whose service no longer exists; or by a database trigger when a subscription is removed with
-its service, organization or account. The caller of the change tries the cancellation immediately. The reconciler retries it until it
-succeeds.
+A row in the database requests each cancellation. It is written in the transaction that makes the
+change: by core.billing.subscriptions; by core.billing.provider_state for a purchase when the service
+no longer exists; or by a database trigger when a subscription is removed with its service,
+organization or account. The caller of the change tries the cancellation immediately. The reconciler
+retries it until it succeeds.
 """
 
 from __future__ import annotations
@@ -79,18 +80,17 @@ async def cancel_next(ports: Ports) -> bool:
 
 async def _record(ports: Ports, cancellation: Cancellation) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        # Locks the facts first: an event about this subscription that arrives now waits here, and then finds it ended.
+        # Locks the facts first: an event about this subscription that arrives now waits here, and
+        # then finds it ended.
         await tx.billing.mark_ended(cancellation.provider_subscription_id, ports.clock.now())
         organization = await tx.organizations.lock(cancellation.org_id)
         subscription = await tx.subscriptions.lock_of_provider(cancellation.org_id, cancellation.provider_subscription_id)
         if subscription is not None and subscription.status.is_live:
-            # An API key reactivated it while the cancellation was on its way. The subscription continues without the provider.
+            # An API key reactivated it while the cancellation was on its way. The subscription
+            # continues without the provider.
             await tx.subscriptions.detach_from_provider(subscription.org_id, subscription.id, ports.clock.now())
         is_first = await tx.cancellations.complete(cancellation)
-        # A subscription that still exists got its audit entry when it ended. A deleted organization has no audit log.
-        if (
-            is_first
-            and organization is not None
-            and not await tx.subscriptions.exists(cancellation.org_id, cancellation.subscription_id)
-        ):
+        # A subscription that still exists got its audit entry when it ended. A deleted organization
+        # has no audit log.
+        if is_first and organization is not None and not await tx.subscriptions.exists(cancellation.org_id, cancellation.subscription_id):
             tx.record(events.subscription_canceled_at_provider(cancellation))

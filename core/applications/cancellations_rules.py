@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-# Longer than the deadline of a call to the provider, so that no other process repeats a call that is still running.
+# Longer than the deadline of a call to the provider, so that no other process repeats a call that
+# is still running.
 LEASE: Final = timedelta(seconds=60)
 IMMEDIATE_LIMIT: Final = 5  # cancellations that the request which caused them waits for; the reconciler does the rest
 IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for those
 RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in the background
-# If the provider does not know a subscription, either it is over, or the API key belongs to another account than the one that
-# created it. An operator has this long to notice and correct the key.
+# If the provider does not know a subscription, either it is over, or the API key belongs to another
+# account than the one that created it. An operator has this long to notice and correct the key.
 GIVE_UP_AFTER: Final = timedelta(days=3)
 
 

@@ -1,6 +1,7 @@
 """End users of an organization: the users of its services (decisions 58, 133, 202, 203).
 
-An organization sees a user's account and the activity in its own services, and nothing of other organizations (security T-3).
+An organization sees a user's account and the activity in its own services, and nothing of other
+organizations (security T-3).
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ async def list_end_users(
 ) -> PageResult[EndUserSummary]:
     """Return a page of the organization's end users, newest first, optionally of one service only.
 
-    `search` matches any part of an email address. Case is ignored, and a domain matches in its Unicode and in its ASCII form.
-    Users whose account is deactivated, and users whom the directory deactivated, are left out (decision 133).
+    `search` matches any part of an email address. Case is ignored, and a domain matches in its
+    Unicode and in its ASCII form. Users whose account is deactivated, and users whom the directory
+    deactivated, are left out (decision 133).
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
@@ -43,26 +45,28 @@ async def find(ports: Ports, caller: Member, user_id: UUID) -> EndUserDetails:
             user=await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound),
             services=await read.end_users.services(org_id, user_id),
             identities=await read.end_users.identities(org_id, user_id),
-            sessions=await read.sessions.live_in(org_id, user_id, ports.clock.now()),
+            sessions=await read.sessions.count_live_in(org_id, user_id, ports.clock.now()),
         )
 
 
 async def revoke_sessions(ports: Ports, caller: Member, user_id: UUID) -> int:
     """End the user's sessions in the organization and return their number (security S-4).
 
-    These are the sessions of the organization's services, and those that selected the organization. Authorization codes, approvals
-    of devices and pending sign-ons end as well, because they would start new sessions. All other sessions continue.
+    These are the sessions of the organization's services, and those that selected the organization.
+    Authorization codes, approvals of devices and pending sign-ons end as well, because they would
+    start new sessions. All other sessions continue.
 
     Raises: EndUserNotFound; the errors of `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
-        # Checked before the lock, so that callers cannot lock accounts of other organizations. Checked again after it, because signing in
-        # to a service, and taking a service away from its user, lock the account.
+        # Checked before the lock, so that callers cannot lock accounts of other organizations.
+        # Checked again after it, because signing in to a service, and taking a service away from
+        # its user, lock the account.
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
         await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
-        revoked = await tx.sessions.end_in(organization.id, [user_id], now)
+        revoked = await tx.sessions.end_in_organization(organization.id, [user_id], now)
         tx.record(events.sessions_revoked(organization.id, user_id, revoked))
     return revoked

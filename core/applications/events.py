@@ -25,7 +25,8 @@ def user_created(user_id: UUID, service: Service) -> Event:
 def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, permanently: bool, role: Role | None = None) -> Event:
     """An API key deleted an account, or only removed a user from its service.
 
-    `permanently` says which of the two. `role` is that of the membership that ended with the account, if any.
+    `permanently` says which of the two. `role` is that of the membership that ended with the
+    account, if any.
     """
     details: dict[str, Any] = {"service_slug": service_slug, "permanently": permanently}
     return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
@@ -99,7 +100,8 @@ def _plan_details(plan: Plan, service: Service) -> dict[str, str]:
 def subscription_canceled_at_provider(cancellation: Cancellation) -> Event:
     """A subscription was canceled at the payment provider because it was removed here, or bought too late.
 
-    It was removed with its service or its user, or its service was already deleted when it was bought.
+    It was removed with its service or its user, or its service was already deleted when it was
+    bought.
     """
     details = {"service_id": str(cancellation.service_id), "at_provider": True}
     return Event(EVENT_KINDS["subscription.canceled"], str(cancellation.subscription_id), org_id=cancellation.org_id, details=details)

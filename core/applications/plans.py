@@ -80,7 +80,8 @@ async def create(
 async def update(ports: Ports, caller: Member, slug: str, plan_id: UUID, changes: PlanChanges) -> Plan:
     """Change a plan and return it.
 
-    Raises: EmptyPlanUpdate, CurrencyInvalid, FeaturesTooLong, PlanNotFound; the errors of `services.lock_organization_for`.
+    Raises: EmptyPlanUpdate, CurrencyInvalid, FeaturesTooLong, PlanNotFound; the errors of
+    `services.lock_organization_for`.
     """
     fields = provided(
         name=changes.name,

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-# Every new service gets a plan of this name. Users without a subscription have it, as long as the service has such a plan (decision 37).
+# Every new service gets a plan of this name. Users without a subscription have it, as long as the
+# service has such a plan (decision 37).
 FREE_PLAN_NAME: Final = "Free"
 PLAN_BATCH: Final = 500  # plans read at once for a list
-# Bytes of JSON in UTF-8. Features are part of every token of the plan's subscribers, and tokens over 8 KiB are refused (security J-7).
+# Bytes of JSON in UTF-8. Features are part of every token of the plan's subscribers, and tokens
+# over 8 KiB are refused (security J-7).
 MAX_FEATURES_SIZE: Final = 3000
 _CURRENCY = re.compile(r"[a-z]{3}")
 
@@ -72,7 +74,8 @@ class PlanChanges:
 
 def parse_currency(text: str) -> str:
     """Return the currency code in lower case. Raises: CurrencyInvalid."""
-    # Check for ASCII before folding case: the Kelvin sign, for example, has a plain "k" as its lower case.
+    # Check for ASCII before folding case: the Kelvin sign, for example, has a plain "k" as its
+    # lower case.
     code = text.lower() if text.isascii() else ""
     if not _CURRENCY.fullmatch(code):
         raise CurrencyInvalid

@@ -1,7 +1,7 @@
 """The service API's view of the users of a service (decisions 63, 109, 110, 111, 112; security K-3, K-4).
 
-An API key can act only on users of its own service. Its power over an account that others also use depends on where the account was
-created (core.tenancy.account_control).
+An API key can act only on users of its own service. Its power over an account that others also use
+depends on where the account was created (core.tenancy.account_control).
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> ServiceUser:
 async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> ServiceUser:
     """Return the account with this email address, or create it and enroll it as a user of the service.
 
-    An existing account is returned unchanged and is not enrolled, regardless of its tenant. No email is sent: the user of a new
-    account sets a password with a reset link, which they request themselves (decision 63).
+    An existing account is returned unchanged and is not enrolled, regardless of its tenant. No
+    email is sent: the user of a new account sets a password with a reset link, which they request
+    themselves (decision 63).
 
     Raises: the errors of `api_keys.lock_organization_for`.
     """
@@ -66,10 +67,11 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
 async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: Email | Keep) -> ServiceUser:
     """Change the email address of a user. The new address is unverified until the user proves it (security A-9, K-4).
 
-    Links that were sent to the old address become invalid, and all sessions end. The old address is notified if it was verified.
-    Nothing happens if `email` is KEEP or the current address.
+    Links that were sent to the old address become invalid, and all sessions end. The old address is
+    notified if it was verified. Nothing happens if `email` is KEEP or the current address.
 
-    Raises: ServiceUserNotFound, UserNotManaged, EmailNotFree; the errors of `api_keys.lock_organization_for`.
+    Raises: ServiceUserNotFound, UserNotManaged, EmailNotFree; the errors of
+    `api_keys.lock_organization_for`.
     """
     if email is KEEP:
         return await find(ports, caller, user_id)
@@ -115,8 +117,9 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
 async def _lock_account(tx: Transaction, organization: Organization, service: Service, user_id: UUID) -> Account:
     """Lock and return the account of a user of the service.
 
-    The check comes before the lock, so that a key cannot lock accounts that do not use its service. It stays true afterwards: while the
-    organization is locked, a user leaves the service only when the account is deleted.
+    The check comes before the lock, so that a key cannot lock accounts that do not use its service.
+    It stays true afterwards: while the organization is locked, a user leaves the service only when
+    the account is deleted.
 
     Raises: ServiceUserNotFound.
     """

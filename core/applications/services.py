@@ -45,8 +45,9 @@ async def find(ports: Ports, caller: Member, slug: str) -> Service:
 async def lock_organization_for(tx: Transaction, caller: Member, slug: str, capability: Capability) -> tuple[Organization, Service]:
     """Lock the caller's organization, and return it with its service, if the caller still has the capability.
 
-    Lock order: organization, account, service. Changing or deleting a service requires the lock on its organization, so that only the
-    counters of the service can change meanwhile. The row of the service is locked only to change these, after the account.
+    Lock order: organization, account, service. Changing or deleting a service requires the lock on
+    its organization, so that only the counters of the service can change meanwhile. The row of the
+    service is locked only to change these, after the account.
 
     Raises: ServiceNotFound; the errors of `organizations.lock_organization_for`.
     """
@@ -59,7 +60,7 @@ async def require_open(read: Reading | Transaction, org_slug: str, service: Serv
 
     Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, in this order.
     """
-    status = service.status if service else await read.organizations.status(org_slug) or refuse(OrganizationNotFound)
+    status = service.status if service else await read.organizations.status_by_slug(org_slug) or refuse(OrganizationNotFound)
     if status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return service or refuse(ServiceNotFound)
@@ -70,8 +71,8 @@ async def create(
 ) -> CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
-    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken; the errors of `services_rules.apply_settings` and
-    `organizations.lock_organization_for`.
+    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken; the errors of
+    `services_rules.apply_settings` and `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     draft = Service(
@@ -142,8 +143,8 @@ async def list_services(
 async def update(ports: Ports, caller: Member, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
     """Change a service. Return it with its client secret if it became a confidential client and got one (decision 158).
 
-    Raises: NotWhileImpersonating if the service would get a secret; ServiceNotFound; the errors of `services_rules.apply_settings` and
-    `organizations.lock_organization_for`.
+    Raises: NotWhileImpersonating if the service would get a secret; ServiceNotFound; the errors of
+    `services_rules.apply_settings` and `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
@@ -180,10 +181,11 @@ async def rotate_secret(ports: Ports, caller: Member, slug: str) -> str:
 async def delete(ports: Ports, caller: Member, slug: str) -> None:
     """Delete a service and everything that belongs to it (decision 159). The accounts of its users stay.
 
-    Sessions of the service become invalid at once. The housekeeper deletes those logins that are too many for one transaction. Paid
-    subscriptions are canceled at the payment provider.
+    Sessions of the service become invalid at once. The housekeeper deletes those logins that are
+    too many for one transaction. Paid subscriptions are canceled at the payment provider.
 
-    Raises: ServiceNotFound; the errors of `organizations.lock_organization_for` and `cancellations.cancel_now`.
+    Raises: ServiceNotFound; the errors of `organizations.lock_organization_for` and
+    `cancellations.cancel_now`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await lock_organization_for(tx, caller, slug, Capability.ORGANIZATION_OWN)
@@ -195,15 +197,17 @@ async def delete(ports: Ports, caller: Member, slug: str) -> None:
 async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime) -> None:
     """Delete a service of a locked organization with its users, in batches, so that no statement about users takes long.
 
-    The first statement cascades to rows such as subscriptions and identities. It takes one or two seconds per million (docs/adr/0006).
+    The first statement cascades to rows such as subscriptions and identities. It takes one or two
+    seconds per million (docs/adr/0006).
     """
-    # This waits for sign-ins to the service that are in progress. The statements below find the rows that those wrote. Later sign-ins do
-    # not find the service any longer.
+    # This waits for sign-ins to the service that are in progress. The statements below find the
+    # rows that those wrote. Later sign-ins do not find the service any longer.
     await tx.services.delete(org_id, service_id, now)
     last, removed_end_users = None, 0
     while (until := await tx.services.lock_users(org_id, service_id, last, USER_BATCH)) is not None:
         removed_end_users += await tx.services.remove_users(org_id, service_id, last, until)
         last = until
-    # Lock order: end users, then totals. Other transactions that change an end user lock it before they count.
+    # Lock order: end users, then totals. Other transactions that change an end user lock it before
+    # they count.
     await tx.services.remove_totals(org_id, service_id, removed_end_users)
     await tx.services.purge(service_id, organizations_rules.IMMEDIATE_PURGE_LIMIT)

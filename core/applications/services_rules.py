@@ -144,7 +144,8 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
 
     All redirect URIs are checked against the resulting type, including those that stay.
 
-    Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri, ActivationUriInvalid.
+    Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
+    ActivationUriInvalid.
     """
     changes = provided(**asdict(settings))
     if not changes:
@@ -157,7 +158,7 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
     new = replace(service, **changes)
     if "redirect_uris" in changes or "service_type" in changes:
         validate_redirect_uris(new.service_type, new.redirect_uris)
-    if "device_activation_uri" in changes and new.device_activation_uri is not None and not uris.is_web(new.device_activation_uri):
+    if "device_activation_uri" in changes and new.device_activation_uri is not None and not uris.is_web_url(new.device_activation_uri):
         raise ActivationUriInvalid
     return new
 
@@ -176,7 +177,7 @@ def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[st
     if len(set(redirect_uris)) < len(redirect_uris):
         raise DuplicateRedirectUri
     for uri in redirect_uris:
-        if not uris.is_web(uri) and not (service_type.is_public and uris.is_of_an_application(uri)):
+        if not uris.is_web_url(uri) and not (service_type.is_public and uris.has_private_scheme(uri)):
             raise RedirectUriInvalid
 
 

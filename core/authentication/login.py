@@ -1,8 +1,7 @@
-"""Signing in: the password, the second factor where it is asked for, and the session that begins then (identity.md sections 3, 4.1 and 4.9;
-decisions, points 41, 42, 57, 59 to 61).
+"""Sign-in: verify a password, the answer of an identity provider, or a code of the second factor.
 
-Whatever the first factor was, `admit` goes on from there: so every way to sign in asks for the second one (security.md A-10), knows the
-device, and leaves the same records.
+Every sign-in that verified a first factor continues in `complete_first_factor`. So every method requires the second factor (security A-10),
+recognizes the device, and writes the same records.
 """
 
 from __future__ import annotations
@@ -12,17 +11,30 @@ from typing import TYPE_CHECKING
 from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules
 from core.accounts.accounts_rules import check_password_length
 from core.accounts.attempt_limits_rules import Secret
-from core.accounts.email_queue_rules import MailKind, new_mail
 from core.accounts.mfa_rules import CodeWrong
-from core.applications import services
 from core.applications.services_rules import ServiceNotFound
-from core.authentication import events, identities
+from core.authentication import identities
 from core.authentication.login_failures import LoginFailure
-from core.authentication.sessions import new_session, pair
-from core.authentication.sessions_rules import NO_ENTITLEMENT
-from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, OrganizationStatus, Person, PreAuthClaims
-from core.kernel.values import Email, digest, new_id, new_secret
+from core.authentication.login_rules import (
+    MAX_CODE_ATTEMPTS,
+    PASSWORD,
+    SERVICE_REFUSALS,
+    UNKNOWN_CLIENT,
+    AccountClosed,
+    CredentialsInvalid,
+    EmailNotVerified,
+    MfaAttempt,
+    PendingSignIn,
+    PreAuthInvalid,
+    PreAuthToken,
+    SignedIn,
+    SignInMethod,
+    VerifiedSignIn,
+)
+from core.authentication.session_start import start_session
+from core.kernel.errors import refuse
+from core.kernel.principals import Person, PreAuthClaims
+from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,34 +42,16 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import Arrival, Client, Device
+    from core.accounts.devices_rules import Client
     from core.accounts.mfa_rules import Proof
     from core.authentication.identities_rules import PendingIdentity
-    from core.authentication.sessions_rules import Grant, TokenPair
-    from core.billing.subscriptions_rules import Entitlement
     from core.kernel.principals import Caller, ServiceContext
     from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction
-from core.authentication.login_rules import (
-    UNKNOWN_CLIENT,
-    PASSWORD,
-    SERVICE_CLOSED,
-    MAX_CODE_ATTEMPTS,
-    AccountClosed,
-    CredentialsInvalid,
-    EmailNotVerified,
-    NeedsCodeFlow,
-    PendingSignIn,
-    PreAuthToken,
-    PreAuthInvalid,
-    SignedIn,
-    MfaAttempt,
-    SignInMethod,
-)
 
 
-async def with_password(
+async def sign_in_with_password(
     ports: Ports,
     caller: Caller,
     email: Email,
@@ -68,299 +62,211 @@ async def with_password(
     in_browser: bool = False,
     saml_state: str | None = None,
 ) -> SignedIn | PreAuthToken:
-    """What the right password gives (identity.md section 4.1): a session, of `service` if one is given, which the person then uses; or
-    where the second factor is asked for, a pre-auth token, which keeps what SAML sign-on it is for.
+    """Verify a password, and start a session or a pending sign-in. `saml_state` is kept in the pre-auth token.
 
-    An unknown address, an account that may not sign in and a wrong password are one answer at one price (security.md B-1, B-2). On a
-    device that the account trusts, the wrong passwords of strangers do not count (A-3). Raises CredentialsInvalid, EmailNotVerified,
-    TooManyGuesses, Limited when too many hashes are waiting, and what service_to_sign_in_to raises when the service has been closed
-    meanwhile.
+    An unknown address, an account that cannot sign in and a wrong password give the same answer after the same work (security B-1, B-2).
+    Wrong passwords of strangers do not lock out a device that the account trusts (security A-3).
+
+    Raises: CredentialsInvalid, EmailNotVerified, TooManyGuesses; Limited if too many passwords wait to be hashed; the errors of
+    `find_password_service` if the service changed while the password was verified.
     """
     check_password_length(password)
     now, trust_hash = ports.clock.now(), devices_rules.trust_hash_of(client)
     async with ports.storage.autocommit() as count:
-        guess = await count.guesses.charge_password(email, trust_hash, attempt_limits_rules.allowance(ports.policy, Secret.PASSWORD), now)
-    attempt_limits_rules.judge(guess.secret, guess.blocked_until, now)
-    account = guess.account
+        attempt = await count.guesses.charge_password(email, trust_hash, attempt_limits_rules.allowance(ports.policy, Secret.PASSWORD), now)
+    attempt_limits_rules.judge(attempt.secret, attempt.blocked_until, now)
+    account = attempt.account
     usable = account if account is not None and account.is_usable and account.password_hash is not None else None
-    right = await ports.passwords.verify(usable.password_hash if usable else None, password)
-    if usable is None or not right:
-        await _failed(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, None if account is None else account.id)
+    is_right = await ports.passwords.verify(usable.password_hash if usable else None, password)
+    if usable is None or not is_right:
+        await _record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, None if account is None else account.id)
         raise CredentialsInvalid
     if usable.email_verified_at is None:
         ports.metrics.login_failed(LoginFailure.UNVERIFIED)
-        await attempt_limits.clear(ports, guess.secret, guess.subject)  # it was right
+        await attempt_limits.clear(ports, attempt.secret, attempt.subject)  # the password was right
         raise EmailNotVerified
     old_hash = usable.password_hash or ""
     new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
     now = ports.clock.now()
     person = _person(usable, caller, service)
-    look = devices.look(ports, person, client)
+    fingerprint = devices.look(ports, person, client)
     try:
-        async with ports.storage.transaction(by=person, in_session=False) as tx:  # whoever knows the password does it
-            # What was read before the hash is read again under the lock: a reset or a deactivation may have come in between.
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
+            # The account is read again under its lock: a password reset or a deactivation can have committed during the hash.
             locked = tx.accounts.lock_for_login(usable.id, old_hash)
-            arrival = await devices.arrive(tx, usable.id, look, service.org_id if service else None, now)
+            device = await devices.arrive(tx, usable.id, fingerprint, service.org_id if service else None, now)
             account = locked.value or refuse(CredentialsInvalid)
             if new_hash is not None:
                 await tx.accounts.set_password(account.id, new_hash, now)
-            admitted = await admit(ports, tx, person, account, SignInMethod(PASSWORD, service, in_browser), arrival, now)
-            await tx.guesses.clear(guess.secret, guess.subject)
-    except SERVICE_CLOSED:  # meanwhile; the password was right
-        await attempt_limits.clear(ports, guess.secret, guess.subject)
+            method = SignInMethod(PASSWORD, service, in_browser)
+            sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device)
+            outcome = await complete_first_factor(ports, tx, sign_in, now)
+            await tx.guesses.clear(attempt.secret, attempt.subject)
+    except SERVICE_REFUSALS:  # the password was right
+        await attempt_limits.clear(ports, attempt.secret, attempt.subject)
         raise
-    if isinstance(admitted, PendingSignIn):
-        return _pre_auth(ports, admitted, saml_state)
-    await _take_part(ports, admitted)
-    return admitted
+    if isinstance(outcome, PendingSignIn):
+        return _pre_auth_token(ports, outcome, saml_state)
+    await _confirm_service_membership(ports, outcome)
+    return outcome
 
 
-async def with_identity(
+async def sign_in_with_identity(
     ports: Ports,
     caller: Caller,
     provider: Provider,
-    whose: Callable[[Transaction], Awaitable[tuple[Account, PendingIdentity | None]]],
+    find_account: Callable[[Transaction], Awaitable[tuple[Account, PendingIdentity | None]]],
     client: Client,
 ) -> SignedIn | PreAuthToken:
-    """What it gives to be vouched for by an identity provider: a session in a browser on our own pages, or where the second factor is asked
-    for, a pre-auth token (security.md A-10). `whose` finds the account, or makes it, and leaves it locked; and says what is to be linked to
-    it by that.
+    """Start a browser session, or a pending sign-in, for a user that an identity provider authenticated.
 
-    Raises AccountClosed, and what `whose` raises.
+    `find_account` finds or creates the account and locks it. It also returns the identity to link, if any.
+
+    Raises: AccountClosed; the errors of `find_account`.
     """
-    now, look = ports.clock.now(), devices.look(ports, caller, client)
-    closed: UUID | None = None
+    now, fingerprint = ports.clock.now(), devices.look(ports, caller, client)
+    closed_id: UUID | None = None
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
-            account, unlinked = await whose(tx)
+            account, identity = await find_account(tx)
             if not account.is_usable:
-                closed = account.id
+                closed_id = account.id
                 raise AccountClosed
             person = _person(account, caller, None)
             tx.acts_as(person)
-            arrival = await devices.arrive(tx, account.id, look, None, now)
-            admitted = await admit(ports, tx, person, account, SignInMethod(provider, None, in_browser=True), arrival, now, unlinked)
+            device = await devices.arrive(tx, account.id, fingerprint, None, now)
+            method = SignInMethod(provider, None, in_browser=True)
+            sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device, pending_identity=identity)
+            outcome = await complete_first_factor(ports, tx, sign_in, now)
     except AccountClosed:
-        await _failed(ports, caller, LoginFailure.CLOSED, provider, closed)
+        await _record_failure(ports, caller, LoginFailure.CLOSED, provider, closed_id)
         raise
-    return _pre_auth(ports, admitted) if isinstance(admitted, PendingSignIn) else admitted
+    return _pre_auth_token(ports, outcome) if isinstance(outcome, PendingSignIn) else outcome
 
 
-async def admit(
-    ports: Ports,
-    tx: Transaction,
-    person: Person,
-    account: Account,
-    way: SignInMethod,
-    arrival: Arrival,
-    now: datetime,
-    unlinked: PendingIdentity | None = None,
-) -> SignedIn | PendingSignIn:
-    """What a right first factor leads to, on a locked account that may sign in: a session, whose id is that of `person`, or waiting for the
-    second factor. What is to be linked becomes a link with the one, or waits with the other: it would open the account for good, which one
-    factor must not do (security.md A-10). Raises what service_to_sign_in_to raises."""
-    if account.mfa_enabled_at is None or arrival.is_trusted:
-        if unlinked is not None:
-            await tx.identities.add(unlinked.of(account.id, now))
-        return await _begin(ports, tx, person, account, way, arrival, now)
+async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn | PendingSignIn:
+    """Start a session, or a pending sign-in if the second factor is still required.
+
+    A trusted device skips the second factor. A pending identity is linked only when all required factors are verified, because the link
+    gives permanent access to the account (security A-10).
+
+    Raises: ServiceNotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory.
+    """
+    account, method, identity = sign_in.account, sign_in.method, sign_in.pending_identity
+    if account.mfa_enabled_at is None or sign_in.device.is_trusted:
+        if identity is not None:
+            await tx.identities.add(identity.of(account.id, now))
+        return await start_session(ports, tx, sign_in, now)
     pending = PendingSignIn(
         id=new_id(),
         user_id=account.id,
-        service_id=way.service.id if way.service else None,
-        provider=way.provider,
+        service_id=method.service.id if method.service else None,
+        provider=method.provider,
         created_at=now,
         expires_at=now + ports.policy.pre_auth_ttl,
-        unlinked=unlinked,
+        identity=identity,
     )
     await tx.pre_auths.add(pending)
     return pending
 
 
-async def with_code(
+async def sign_in_with_code(
     ports: Ports,
     caller: Caller,
     claims: PreAuthClaims,
     code: str,
     client: Client = UNKNOWN_CLIENT,
     *,
-    trust: bool = False,
+    trust_device: bool = False,
     in_browser: bool = False,
 ) -> SignedIn:
-    """The session that a pre-auth token with these claims and the right code give, once (identity.md section 4.9; security.md J-8, M-1 to
-    M-3).
+    """Verify a code of the second factor, and start the session of the pending sign-in (security J-8, M-1 to M-3).
 
-    With `trust` the device may do without the second factor from now on, for as long as the person's organizations let it.
-    Raises PreAuthInvalid, CodeMalformed, CodeWrong, TooManyGuesses, and what service_to_sign_in_to raises.
+    With `trust_device`, the device can skip the second factor until the period that the user's organizations set is over.
+
+    Raises: PreAuthInvalid, CodeMalformed, CodeWrong, TooManyGuesses; the errors of `find_password_service`.
     """
     mfa_rules.check_format(code)
     now = ports.clock.now()
-    # Counted before the code is looked at; of a sign-in that is dead nothing is, so that it says nothing about the account.
+    # Count the attempt before the code is checked. Nothing is counted if the pending sign-in is over, so that the answer tells nothing
+    # about the account.
     async with ports.storage.autocommit() as count:
         allowance, subject = attempt_limits_rules.allowance(ports.policy, Secret.MFA), mfa_rules.subject(claims.user_id)
-        tried = await count.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, allowance, now) or refuse(PreAuthInvalid)
-    attempt_limits_rules.judge(Secret.MFA, tried.blocked_until, now)
-    user_id = tried.account.id
+        counted = await count.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, allowance, now)
+    attempt = counted or refuse(PreAuthInvalid)
+    attempt_limits_rules.judge(Secret.MFA, attempt.blocked_until, now)
+    user_id = attempt.account.id
     try:
-        proof = await mfa.check(ports, user_id, tried.enrolment, code)
-        signed_in = await _shown(ports, caller, tried, proof, client, trust=trust, in_browser=in_browser)
+        proof = await mfa.check(ports, user_id, attempt.enrolment, code)
+        signed_in = await _complete_second_factor(ports, caller, attempt, proof, client, trust_device=trust_device, in_browser=in_browser)
     except CodeWrong:
-        if not await mfa.is_enabled(ports, user_id):  # any more: it was right when it came
+        if not await mfa.is_enabled(ports, user_id):  # switched off during this request: the code may have been right
             await attempt_limits.clear(ports, Secret.MFA, subject)
             raise PreAuthInvalid from None
         await mfa.failed(ports, caller, user_id)
-        await _failed(ports, caller, LoginFailure.MFA, tried.pending.provider, user_id)
+        await _record_failure(ports, caller, LoginFailure.MFA, attempt.pending.provider, user_id)
         raise
-    except (PreAuthInvalid, *SERVICE_CLOSED):  # meanwhile; the code was right
+    except (PreAuthInvalid, *SERVICE_REFUSALS):  # the code was right
         await attempt_limits.clear(ports, Secret.MFA, subject)
         raise
-    await _take_part(ports, signed_in)
+    await _confirm_service_membership(ports, signed_in)
     return signed_in
 
 
-async def _shown(ports: Ports, caller: Caller, tried: MfaAttempt, proof: Proof, client: Client, *, trust: bool, in_browser: bool) -> SignedIn:
-    """The second factor was shown. Raises CodeWrong when somebody else was faster with the same code."""
-    pending, account, service = tried.pending, tried.account, None
-    unlinked = pending.unlinked
+async def _complete_second_factor(
+    ports: Ports, caller: Caller, attempt: MfaAttempt, proof: Proof, client: Client, *, trust_device: bool, in_browser: bool
+) -> SignedIn:
+    """Use up the code and the pending sign-in, and start the session.
+
+    Raises: CodeWrong if a concurrent request used the same code first; PreAuthInvalid, ServiceNotFound; the errors of `start_session`.
+    """
+    pending, account, service = attempt.pending, attempt.account, None
+    identity = pending.identity
     if pending.service_id is not None:
-        if in_browser:  # an application's, which our own pages have not begun
+        if in_browser:  # an API client started this sign-in for its application, so our pages must not continue it
             raise PreAuthInvalid
         async with ports.storage.reading() as read:
             service = await read.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
     now = ports.clock.now()
     person = _person(account, caller, service)
-    look = devices.look(ports, person, client)
+    fingerprint = devices.look(ports, person, client)
     async with ports.storage.transaction(by=person, in_session=False) as tx:
-        if unlinked is not None:  # before the account, as wherever both are locked
-            await tx.identities.lock_subject(unlinked.provider, unlinked.issuer, unlinked.subject)
-        # Whatever ends sign-ins that wait, removes them, with the account locked.
+        # Lock order: the subject at the identity provider, then the account.
+        if identity is not None:
+            await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
+        # Every operation that ends pending sign-ins removes them under the lock on the account, so this sees it.
         redeemed = mfa.redeem(tx, account.id, pending.id, proof, now)
-        arrival = await devices.arrive(tx, account.id, look, service.org_id if service else None, now)
+        device = await devices.arrive(tx, account.id, fingerprint, service.org_id if service else None, now)
         account = await mfa.accept(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
         if not account.is_usable:
             raise PreAuthInvalid
-        if unlinked is not None and not await identities.link_pending(tx, unlinked, account.id, now):
+        if identity is not None and not await identities.link_pending(tx, identity, account.id, now):
             raise PreAuthInvalid
-        way = SignInMethod(pending.provider, service, in_browser)
-        return await _begin(ports, tx, person, account, way, arrival, now, second_factor=True, trust=trust)
+        sign_in = VerifiedSignIn(
+            person=person,
+            account=account,
+            method=SignInMethod(pending.provider, service, in_browser),
+            device=device,
+            is_second_factor=True,
+            trust_device=trust_device,
+        )
+        return await start_session(ports, tx, sign_in, now)
 
 
-async def service_to_sign_in_to(ports: Ports, org_slug: str, service_slug: str) -> ServiceContext:
-    """The service that somebody may sign in to with a password (decisions, point 57).
-
-    Raises OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
-    """
-    async with ports.storage.reading() as read:
-        service = await services.require_open(read, org_slug, await read.services.context_by_slug(org_slug, service_slug))
-    if service.is_public:
-        raise NeedsCodeFlow
-    return service
-
-
-def tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
-    """The first pair of tokens of a session that is no browser's."""
-    session = signed_in.session
-    return pair(
-        ports,
-        session.id,
-        session.user_id,
-        signed_in.email,
-        verified=signed_in.email_verified,
-        ends_at=session.ends_at,
-        now=session.created_at,
-        refresh_token=signed_in.secret,
-        service=session.service,
-        entitlement=signed_in.entitlement,
-    )
-
-
-async def begin_at_service(
-    ports: Ports,
-    tx: Transaction,
-    person: Person,
-    account: Account,
-    service: ServiceContext | None,
-    provider: str,
-    device_id: UUID | None,
-    grant: Grant,
-    now: datetime,
-    *,
-    arrived: Device | None = None,
-) -> SignedIn:
-    """A session of a service, with the id that `person` has, for a locked account that may sign in, and whose owner is signed in in a
-    browser, all factors shown: what a code or a device code gives. Without a service it is one of the platform itself, at its own
-    application. `arrived` is a device that has come for it, and was judged.
-
-    Raises what `_take_in` raises.
-    """
-    entitlement = NO_ENTITLEMENT
+async def _confirm_service_membership(ports: Ports, signed_in: SignedIn) -> None:
+    service = signed_in.session.service
     if service is not None:
-        _, entitlement = await _take_in(tx, service, account.id, now)
-    session = new_session(
-        ports, account.id, person, service, now, id_=person.session_id, device_id=device_id, provider=provider, grant=grant
-    )
-    secret = new_secret()
-    await tx.sessions.begin(session, digest(secret))
-    await tx.logins.succeeded(session, provider, arrived)
-    if arrived is not None:
-        await _warn(tx, account, arrived, now)
-    tx.record(events.signed_in(account.id, provider, service))
-    return SignedIn(session, account.email, account.email_verified_at is not None, entitlement, secret, None)
+        await confirm_membership(ports, signed_in, service.org_id)
 
 
-async def _take_in(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
-    """Count somebody among the users of a service, if it is there, and that of an active organization, still: the service as it is by now,
-    and what they have of it.
-
-    Raises ServiceNotFound, OrganizationNotActive, BlockedByDirectory.
-    """
-    enrolled = tx.end_users.enroll_deferred(service.id, user_id, now)
-    found, entitlement = await tx.services.context_and_entitlement(service.id, user_id, now) or refuse(ServiceNotFound)
-    if enrolled.value is None:
-        raise BlockedByDirectory if await tx.scim_users.is_blocked(service.org_id, user_id) else ServiceNotFound
-    if found.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
-    return found, entitlement
-
-
-async def _begin(
-    ports: Ports,
-    tx: Transaction,
-    person: Person,
-    account: Account,
-    way: SignInMethod,
-    arrival: Arrival,
-    now: datetime,
-    *,
-    second_factor: bool = False,
-    trust: bool = False,
-) -> SignedIn:
-    entitlement, service = NO_ENTITLEMENT, way.service
-    if service is not None:
-        found, entitlement = await _take_in(tx, service, account.id, now)
-        if found.is_public:  # by now: a hash takes its time
-            raise NeedsCodeFlow
-    device_token = await devices.welcome(tx, arrival, now, second_factor=second_factor, trust=trust)
-    session = new_session(
-        ports, account.id, person, service, now, id_=person.session_id, device_id=arrival.device.id, provider=way.provider
-    )
-    secret = new_secret()
-    if way.in_browser:
-        await tx.sessions.begin_in_browser(session, digest(secret))
-    else:
-        await tx.sessions.begin(session, digest(secret))
-    await tx.logins.succeeded(session, way.provider, arrival.device)
-    await _warn(tx, account, arrival.device, now)
-    tx.record(events.signed_in(account.id, way.provider, service))
-    return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
-
-
-async def _warn(tx: Transaction, account: Account, device: Device, now: datetime) -> None:
-    if device.risk.is_high and account.mfa_enabled_at is None:  # there is nothing more to ask for (decisions, point 83)
-        await tx.mails.queue(new_mail(MailKind.UNUSUAL_SIGN_IN, account.email, now))
+async def confirm_membership(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
+    """Confirm the user's membership of this organization, if any: a member who signs in to one of its services uses the organization."""
+    async with ports.storage.autocommit() as count:
+        await count.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
 
 
 def _person(account: Account, caller: Caller, service: ServiceContext | None) -> Person:
-    """Who signs in, with the id of the session that begins if all goes well."""
+    """Return the user who signs in, with the id of the session that may start."""
     return Person(
         user_id=account.id,
         email=account.email,
@@ -372,7 +278,7 @@ def _person(account: Account, caller: Caller, service: ServiceContext | None) ->
     )
 
 
-def _pre_auth(ports: Ports, pending: PendingSignIn, saml_state: str | None = None) -> PreAuthToken:
+def _pre_auth_token(ports: Ports, pending: PendingSignIn, saml_state: str | None = None) -> PreAuthToken:
     claims = PreAuthClaims(
         id=pending.id, user_id=pending.user_id, issued_at=pending.created_at, expires_at=pending.expires_at, saml_state=saml_state
     )
@@ -380,20 +286,9 @@ def _pre_auth(ports: Ports, pending: PendingSignIn, saml_state: str | None = Non
     return PreAuthToken(ports.tokens.sign_pre_auth(claims), expires_in)
 
 
-async def _take_part(ports: Ports, signed_in: SignedIn) -> None:
-    if signed_in.session.service is not None:
-        await take_part(ports, signed_in, signed_in.session.service.org_id)
-
-
-async def take_part(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
-    """A member who signs in to a service of the organization with their password takes part in it (the terms of security.md)."""
-    async with ports.storage.autocommit() as at_once:
-        await at_once.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
-
-
-async def _failed(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
+async def _record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
     ports.metrics.login_failed(reason)
-    place = ports.places.of(caller.address)  # also for an address that nobody has, which must take as long (security.md B-2)
+    place = ports.places.of(caller.address)  # also without an account, so that the answer takes as long (security B-2)
     if user_id is not None:
         async with ports.storage.autocommit() as count:
             await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, place)

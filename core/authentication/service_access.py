@@ -29,7 +29,7 @@ async def may_use_service(read: Reading | Transaction, org_id: UUID, user_id: UU
 
     The directory blocks a user when it deactivates or deletes them, until it activates them again or they are a member again.
     """
-    return not await read.scim_users.is_kept_out(org_id, user_id)
+    return not await read.scim_users.is_blocked(org_id, user_id)
 
 
 async def require_service_access(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> None:

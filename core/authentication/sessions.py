@@ -75,7 +75,7 @@ async def authenticate_member(
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise principals.NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
-        async with ports.storage.counting() as count:
+        async with ports.storage.autocommit() as count:
             await count.members.confirm(organization.id, user.user_id, now)
     return principals.member(user, organization)
 
@@ -137,7 +137,7 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: P
     """
     now = ports.clock.now()
     old_hash, successor = digest(refresh_token), new_secret()
-    async with ports.storage.counting() as count:
+    async with ports.storage.autocommit() as count:
         rotated = await count.sessions.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
     if rotated is None:
         raise await _explain_refusal(ports, caller, old_hash, now, presenter)

@@ -1,7 +1,8 @@
 """Hosted checkout: members subscribe to a plan on a page of the payment provider (decisions 162, 163, 164; security H-6).
 
-Each purchase is stored before the provider is called, so that later events can be compared with it. Each call has an idempotency key, so
-that a repeated call has no second effect. The result arrives as events (core.billing.provider_events).
+Each purchase is stored before the provider is called, so that later events can be compared with it.
+Each call has an idempotency key, so that a repeated call has no second effect. The result arrives
+as events (core.billing.provider_events).
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_url: str, cancel_url: str) -> CheckoutSession:
     """Start a checkout of this plan for the caller, and return the provider's page for it.
 
-    Raises: ReturnUrlInvalid, BillingNotConfigured, UnknownPlan, CheckoutPlanOfAnotherService, PlanWithoutPrice, HasLiveSubscription,
-    PaymentsFailed; the errors of `services.lock_organization_for`.
+    Raises: ReturnUrlInvalid, BillingNotConfigured, UnknownPlan, CheckoutPlanOfAnotherService,
+    PlanWithoutPrice, HasLiveSubscription, PaymentsFailed; the errors of
+    `services.lock_organization_for`.
     """
     if not is_return_url(success_url) or not is_return_url(cancel_url):
         raise ReturnUrlInvalid
@@ -85,8 +87,8 @@ async def _create_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> 
     try:
         created = await ports.payments.create_customer(org_id, name, key)
     except IdempotencyKeySpent:
-        # For one day the provider repeats its answer to an idempotency key, including failures. If it created a record after all, we
-        # learn that from an event, or the record stays unused.
+        # For one day the provider repeats its answer to an idempotency key, including failures. If
+        # it created a record after all, we learn that from an event, or the record stays unused.
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.customers.renew_key(org_id, key, new_id())
         raise

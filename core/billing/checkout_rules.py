@@ -32,7 +32,7 @@ class HasLiveSubscription(Invalid):
 
 
 class ReturnUrlInvalid(Invalid):
-    """success_url and cancel_url must start with http:// or https://, name a host, and have no spaces, control characters or backslashes."""
+    """success_url and cancel_url must start with http:// or https://, name a host, and not have spaces, control characters, backslashes."""
 
 
 class BillingNotConfigured(PaymentsFailed):
@@ -86,7 +86,8 @@ class CheckoutMatch:
 def is_return_url(url: str) -> bool:
     """Return whether the provider can redirect a browser to this URL.
 
-    Braces and similar characters are allowed: the provider replaces {CHECKOUT_SESSION_ID} with the session's id.
+    Braces and similar characters are allowed: the provider replaces {CHECKOUT_SESSION_ID} with the
+    session's id.
     """
     try:
         parts = urlsplit(url)

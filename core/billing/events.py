@@ -1,52 +1,52 @@
-"""The events of the area billing."""
+"""Constructors for the events of subscriptions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
     from core.billing.subscriptions_rules import Subscription
-from core.kernel.event_catalog import EVENT_KINDS, Event
 
 
 def subscription_created(subscription: Subscription) -> Event:
-    """Somebody was subscribed to a plan."""
-    details = _subscriber(subscription) | _subscription(subscription)
+    """A user was subscribed to a plan."""
+    details = _subscriber_details(subscription) | _subscription_details(subscription)
     return Event(EVENT_KINDS["subscription.created"], str(subscription.id), org_id=subscription.org_id, details=details)
 
 
 def subscription_updated(old: Subscription, new: Subscription) -> Event:
-    """A subscription was changed: old and new value by the name of the field."""
-    was, is_ = _subscription(old), _subscription(new)
-    changes = {name: {"old": was[name], "new": is_[name]} for name in was if was[name] != is_[name]}
-    return Event(EVENT_KINDS["subscription.updated"], str(new.id), org_id=new.org_id, details=_subscriber(new) | changes)
+    """A subscription was changed. The event contains the old and new value of each changed field."""
+    before, after = _subscription_details(old), _subscription_details(new)
+    changes = {name: {"old": before[name], "new": after[name]} for name in before if before[name] != after[name]}
+    return Event(EVENT_KINDS["subscription.updated"], str(new.id), org_id=new.org_id, details=_subscriber_details(new) | changes)
 
 
 def subscription_expired(subscription: Subscription) -> Event:
-    """A subscription was found past its period."""
+    """A subscription expired because its period ended."""
     changes = {"status": {"old": "active", "new": subscription.status.value}}
     return Event(
         EVENT_KINDS["subscription.updated"],
         str(subscription.id),
         org_id=subscription.org_id,
-        details=_subscriber(subscription) | changes,
+        details=_subscriber_details(subscription) | changes,
         by_time=True,
     )
 
 
 def subscription_canceled(subscription: Subscription) -> Event:
-    """A subscription was ended; it is what it was before."""
-    details = _subscriber(subscription) | _subscription(subscription)
+    """A subscription was canceled or deleted. `subscription` is its state before."""
+    details = _subscriber_details(subscription) | _subscription_details(subscription)
     return Event(EVENT_KINDS["subscription.canceled"], str(subscription.id), org_id=subscription.org_id, details=details)
 
 
-def _subscriber(subscription: Subscription) -> dict[str, Any]:
+def _subscriber_details(subscription: Subscription) -> dict[str, Any]:
     return {"service_id": str(subscription.service_id), "user_id": str(subscription.user_id)}
 
 
-def _subscription(subscription: Subscription) -> dict[str, Any]:
+def _subscription_details(subscription: Subscription) -> dict[str, Any]:
     return {
         "plan_id": str(subscription.plan.id),
         "plan_name": subscription.plan.name,

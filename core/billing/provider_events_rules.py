@@ -105,6 +105,6 @@ class Effect(StrEnum):
 
 
 APPLIED: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
-# An operator has to act on these: a user may have paid for nothing, or pays twice, or uses a service without paying. A wrong API key of
-# another account or mode can also be the cause.
+# An operator has to act on these: a user may have paid for nothing, or pays twice, or uses a
+# service without paying. A wrong API key of another account or mode can also be the cause.
 NEEDS_ATTENTION: Final = frozenset({Effect.MISMATCH, Effect.ORPHANED, Effect.DUPLICATE_SUBSCRIPTION, Effect.UNKNOWN})

@@ -1,8 +1,9 @@
 """Facts about a subscription at the payment provider, and the state of our subscription that follows from them.
 
-Events arrive in any order, more than once, late, or never. We do not apply them one by one. We keep the latest fact of each kind and
-derive the state from these facts, so the order of arrival does not matter (decisions 166, 169; docs/adr/0016). Provider timestamps have a
-precision of one second. If two facts of the same second contradict each other, the one that arrived last counts.
+Events arrive in any order, more than once, late, or never. We do not apply them one by one. We keep
+the latest fact of each kind and derive the state from these facts, so the order of arrival does not
+matter (decisions 166, 169; docs/adr/0016). Provider timestamps have a precision of one second. If
+two facts of the same second contradict each other, the one that arrived last counts.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class SubscriptionFacts:
     """The latest facts about one subscription at the provider. Times are UTC; those named `_at` are times of events."""
 
     id: str
-    org_id: UUID | None = None  # the organization whose subscription it became
+    org_id: UUID | None = None  # the organization of our subscription; None if there is none yet
     customer_id: str | None = None
     object_at: datetime | None = None
     at_creation: bool = False  # whether the latest object is from the creation event, which precedes all others of the same second
@@ -72,7 +73,8 @@ class SubscriptionFacts:
     paid: tuple[PaidPeriod, ...] = ()  # newest first; periods that a newer payment outlasts are left out
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when the provider last asked the user to complete a payment
-    # The page for completing the payment. Its URL gives access to everyone who has it, so it is kept only until the user can be notified.
+    # The page for completing the payment. Its URL gives access to everyone who has it, so it is
+    # kept only until the user can be notified.
     action_page: str | None = field(default=None, repr=False)
     latest: LatestEvent | None = None
     ended: bool = False  # canceled at the provider or here, which is final for this id
@@ -118,7 +120,8 @@ class SubscriptionFacts:
     def with_action(self, at: datetime, page: str | None) -> SubscriptionFacts:
         """Add a payment that the user has to complete on `page`.
 
-        If the subscription already belongs to an organization, the user is notified at once, and the page is not kept.
+        If the subscription already belongs to an organization, the user is notified at once, and
+        the page is not kept.
         """
         if self.action_at is not None and at < self.action_at:
             return self
@@ -131,7 +134,8 @@ class SubscriptionFacts:
     def has_newer_status_than(self, before: SubscriptionFacts) -> bool:
         """Return whether newer facts about the status arrived, even if they confirm it.
 
-        These are another payment or failure, another status at the provider, or the end of the subscription.
+        These are another payment or failure, another status at the provider, or the end of the
+        subscription.
         """
         match self.latest:
             case LatestEvent.FAILED if self.failed_at != before.failed_at:
@@ -185,7 +189,8 @@ class SubscriptionFacts:
         """Return the state of our subscription, or None if the provider's object has not arrived yet."""
         if self.object_at is None or self.status is None:
             return None
-        # Payments after the latest object extend its period. Earlier payments are already part of it, if it has a period at all.
+        # Payments after the latest object extend its period. Earlier payments are already part of
+        # it, if it has a period at all.
         ends = [paid.until for paid in self.paid if self.period_at is None or paid.at >= self.period_at]
         end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
         return DerivedState(self._derive_status(to_status(self.status)), end, self.price_id)
@@ -213,10 +218,10 @@ def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:
 
 
 def next_check(facts: SubscriptionFacts, now: datetime) -> datetime | None:
-    """Return when to ask the provider about the subscription if no event arrives before; None if it is over, or not one of ours.
+    """Return when to ask the provider about the subscription if no event arrives before; None if it is over or not managed here.
 
-    A subscription that waits for another is checked soon. The other one may just have ended, and the latest event may have said
-    nothing about the status.
+    A subscription that waits for another is checked soon. The other one may just have ended, and
+    the latest event may have said nothing about the status.
     """
     if facts.waits_for is not None:
         return now + SOON

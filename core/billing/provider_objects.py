@@ -1,6 +1,7 @@
 """Objects of the payment provider, read from its responses and events (decisions 166, 167; security H-4).
 
-A missing field and a field of the wrong type both count as absent. Only an object without a usable id is refused.
+A missing field and a field of the wrong type both count as absent. Only an object without a usable
+id is refused.
 """
 
 from __future__ import annotations
@@ -170,8 +171,8 @@ def invoice_subscription_id(invoice: Mapping[str, Any]) -> str | None:
 def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
     """Return the end of the period that an invoice pays for, or None if it does not say.
 
-    The lines tell it, because the period of the invoice itself is the previous one. Lines of one-time purchases do not count: their
-    period is not the subscription's.
+    The lines tell it, because the period of the invoice itself is the previous one. Lines of
+    one-time purchases do not count: their period is not the subscription's.
     """
     lines = invoice.get("lines")
     data = lines.get("data") if isinstance(lines, Mapping) else None
@@ -186,8 +187,8 @@ def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
 def _is_subscription_line(line: Mapping[str, Any]) -> bool:
     """Return whether an invoice line is for the subscription, as far as it says.
 
-    A plan change within a period adds a line for the rest of that period, marked as proration. Newer versions of the provider's API
-    put all of this below `parent`.
+    A plan change within a period adds a line for the rest of that period, marked as proration.
+    Newer versions of the provider's API put all of this below `parent`.
     """
     parent = line.get("parent")
     if isinstance(parent, Mapping) and isinstance(kind := parent.get("type"), str):

@@ -1,7 +1,8 @@
-"""Repairing what events that never came have left behind: the payment provider is asked how things are (decisions, points 165 and 169).
+"""Reconciliation: asks the payment provider about subscriptions and checkouts in case events were lost (decisions 165, 169).
 
-Each subscription of ours is asked about once a day, and when its period is over and nothing was heard; each checkout, until something came
-of it or it is too old. What the provider says is learnt as if an event had told it (core.billing).
+Each of our subscriptions is checked once a day, and when its period is over without an event. Each
+checkout is checked until it has a result or is too old. The provider's answer is applied like an
+event (core.billing.provider_state).
 """
 
 from __future__ import annotations
@@ -11,144 +12,177 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import cancellations
-from core.billing import provider_events
-from core.billing.payments import EVERY, LAPSED_STATUS, SOON, UNHEARD, ProviderSubscription, ProviderSnapshot
 from core.billing.provider_events_rules import Effect
+from core.billing.provider_facts import CHECK_INTERVAL, LATE_EVENTS, SOON
+from core.billing.provider_objects import LAPSED_STATUS, ProviderSubscription
+from core.billing.provider_state import apply_provider_state
+from core.billing.reconciliation_rules import (
+    CHECKOUT_CHECK_PERIOD,
+    LEASE,
+    LEASE_NAME,
+    MAX_CONSECUTIVE_FAILURES,
+    RECHECK_INTERVAL,
+    REPORTED_EFFECTS,
+    RETRY_INTERVAL,
+    Report,
+)
 from core.kernel.errors import PaymentsFailed
 from core.kernel.principals import SYSTEM
-from core.maintenance.housekeeping_rules import FAILED, BACKED_OFF
+from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from uuid import UUID
 
+    from core.billing.provider_objects import ProviderSnapshot
     from ports import Ports
-from core.billing.reconciliation_rules import ASKED_AGAIN, AWAY, CHECKOUTS_ASKED_FOR, LEASE, NAME, PUT_BACK, TOLD, Tell
 
 
-async def reconcile(ports: Ports, holder: UUID, tell: Tell = lambda *_: None) -> Mapping[str, int] | None:
-    """Ask the provider about what is due: how many of what it were, where there were any, and how many of them changed by what it said.
-    Where there is none that can be asked, and only its events are received, what was not prolonged ends after its period.
+async def reconcile(ports: Ports, holder: UUID, report: Report = lambda *_: None) -> Mapping[str, int] | None:
+    """Ask the provider about everything that is due. Return the counts by kind and effect, or None if another process holds the lease.
 
-    None while another holder is at it. What it fails to tell is due again the next time, after all that was due before; what it fails to
-    cancel, after some minutes. When it fails at several of one kind in a row it is away, or does not take that from us: then the others of
-    that kind wait for the next time, which begins there, and may be further away. Failing at a single one holds up nothing.
+    If no provider is configured and only its events are received, subscriptions that were not
+    renewed end after their period.
+
+    A failed check is retried in the next round, after all checks that were due before; a failed
+    cancellation after some minutes. After MAX_CONSECUTIVE_FAILURES of one kind the provider is
+    treated as down: the rest of that kind waits for the next round, which may be delayed. A single
+    failure delays nothing.
     """
-    done = Counter[str]()
-    for step in (_cancellation, _checkouts, _subscription) if ports.payments.is_on else (_subscription,):
+    counts = Counter[str]()
+    for step in (_cancel, _check_checkouts, _check_subscription) if ports.payments.is_on else (_check_subscription,):
         is_due, failures = True, 0
-        while is_due and failures < AWAY:
+        while is_due and failures < MAX_CONSECUTIVE_FAILURES:
             now = ports.clock.now()
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                if not await tx.leases.take(NAME, holder, now, now + LEASE):
-                    return done or None
+                if not await tx.leases.take(LEASE_NAME, holder, now, now + LEASE):
+                    return counts or None
             try:
-                is_due = await step(ports, done, tell)
+                is_due = await step(ports, counts, report)
                 failures = 0
             except PaymentsFailed:
-                done[FAILED] += 1
+                counts[FAILED] += 1
                 failures += 1
-        if failures >= AWAY and step is not _cancellation:  # which it may refuse for ever, and tell all that it is asked
-            done[BACKED_OFF] += 1
-    return done
+        # Failing cancellations do not count as an outage: the provider may refuse them forever, and
+        # still answer everything else.
+        if failures >= MAX_CONSECUTIVE_FAILURES and step is not _cancel:
+            counts[BACKED_OFF] += 1
+    return counts
 
 
-# Each of these is claimed by itself, right before the provider is asked, and what it was to tell is put back if it fails. So those that it
-# comes to be away before are due as they were, and whatever takes this process down with it is not asked about again at once.
+async def next_due(ports: Ports) -> datetime | None:
+    """Return when `reconcile` has something to do again, or None if nothing is planned."""
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        times = [await tx.billing.next_check()]
+        if ports.payments.is_on:
+            times += [await tx.checkouts.next_check(), await tx.cancellations.next_due()]
+    return min((at for at in times if at is not None), default=None)
 
 
-async def _cancellation(ports: Ports, done: Counter[str], _: Tell) -> bool:
-    is_due = await cancellations.work_off(ports)
+# Each check is claimed alone, right before the request, and rescheduled if the request fails. So
+# checks stay due while the provider is down, and a check that crashes this process is not repeated
+# at once.
+
+
+async def _cancel(ports: Ports, counts: Counter[str], _: Report) -> bool:
+    is_due = await cancellations.cancel_next(ports)
     if is_due:
-        done["cancelled"] += 1
+        counts["cancelled"] += 1
     return is_due
 
 
-async def _subscription(ports: Ports, done: Counter[str], tell: Tell) -> bool:
+async def _check_subscription(ports: Ports, counts: Counter[str], report: Report) -> bool:
     now = ports.clock.now()
-    until = now + ASKED_AGAIN
+    until = now + RECHECK_INTERVAL
     async with ports.storage.transaction(by=SYSTEM) as tx:
         due = await tx.billing.claim_check(now, until)
     if due is None:
         return False
-    done["subscriptions"] += 1
+    counts["subscriptions"] += 1
     try:
-        seen = await ports.payments.subscription(due) if ports.payments.is_on else None
+        snapshot = await ports.payments.subscription(due) if ports.payments.is_on else None
     except PaymentsFailed:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.billing.put_back_check(due, until, ports.clock.now() + PUT_BACK)
-        tell(due, None, Effect.FAILED)
+            await tx.billing.reschedule_check(due, until, ports.clock.now() + RETRY_INTERVAL)
+        report(due, None, Effect.FAILED)
         raise
-    if seen is None:
-        await _unknown(ports, due, done, tell)
-    elif await _learn(ports, seen, done, tell) is Effect.MISMATCH:
-        async with ports.storage.transaction(by=SYSTEM) as tx:  # told of once a day, until somebody has looked after it
-            await tx.billing.put_back_check(due, until, now + EVERY)
+    if snapshot is None:
+        await _apply_unknown(ports, due, counts, report)
+    elif await _apply_snapshot(ports, snapshot, counts, report) is Effect.MISMATCH:
+        async with ports.storage.transaction(by=SYSTEM) as tx:  # reported once a day until an operator resolves it
+            await tx.billing.reschedule_check(due, until, now + CHECK_INTERVAL)
     return True
 
 
-async def _checkouts(ports: Ports, done: Counter[str], tell: Tell) -> bool:
-    """One question for each customer, however many checkouts its people have begun."""
+async def _check_checkouts(ports: Ports, counts: Counter[str], report: Report) -> bool:
+    """Make one request per customer, regardless of the number of its open checkouts."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        due = await tx.billing.claim_checkouts(now, now + ASKED_AGAIN, now - CHECKOUTS_ASKED_FOR, now - SOON)
+        due = await tx.checkouts.claim(now, now + RECHECK_INTERVAL, now - CHECKOUT_CHECK_PERIOD, now - SOON)
     if due is None:
         return False
     if due.customer_id is not None:
-        done["checkouts"] += len(due.ids)
+        counts["checkouts"] += len(due.ids)
         try:
-            found = await ports.payments.subscriptions_of(due.customer_id, due.since)
+            snapshots = await ports.payments.subscriptions_of(due.customer_id, due.since)
         except PaymentsFailed:
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                await tx.billing.put_back_checkouts(due.ids, ports.clock.now() + PUT_BACK, now - CHECKOUTS_ASKED_FOR)
+                await tx.checkouts.reschedule(due.ids, ports.clock.now() + RETRY_INTERVAL, now - CHECKOUT_CHECK_PERIOD)
             raise
-        for seen in reversed(found):  # the oldest first, which others wait for
-            # What else the customer has is asked about, and told of, once a day, however often this is asked.
+        for snapshot in reversed(snapshots):  # oldest first, because newer ones wait for it to end
+            # Other subscriptions of the customer are checked and reported once a day, even if this
+            # check runs more often.
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                is_known = await tx.billing.is_asked_about(seen.subscription.id, now - EVERY)
+                is_known = await tx.billing.is_checked_separately(snapshot.subscription.id, now - CHECK_INTERVAL)
             if not is_known:
-                await _learn(ports, seen, done, tell)
+                await _apply_snapshot(ports, snapshot, counts, report)
     return True
 
 
-async def _learn(ports: Ports, seen: ProviderSnapshot, done: Counter[str], tell: Tell) -> Effect:
+async def _apply_snapshot(ports: Ports, snapshot: ProviderSnapshot, counts: Counter[str], report: Report) -> Effect:
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        # What an event says of the same second may be of a later moment of it, as it is of news of a creation.
-        effect = await provider_events.apply_provider_state(tx, seen.subscription, seen.at, ports.clock.now(), at_creation=True)
-    if effect in TOLD:
-        done[TOLD[effect]] += 1
-        meant = seen.subscription.meant
-        tell(seen.subscription.id, None if meant is None else meant.org_id, effect)
+        # Treated as the creation event of its second: an event of the same second may be about a
+        # later moment, and then it counts.
+        effect = await apply_provider_state(tx, snapshot.subscription, snapshot.at, ports.clock.now(), at_creation=True)
+    if effect in REPORTED_EFFECTS:
+        counts[REPORTED_EFFECTS[effect]] += 1
+        metadata = snapshot.subscription.metadata
+        report(snapshot.subscription.id, None if metadata is None else metadata.org_id, effect)
     return effect
 
 
-async def _unknown(ports: Ports, id_: str, done: Counter[str], tell: Tell) -> None:
-    """The provider does not know it any more, or not with this key, or cannot be asked. It lives until its period is over. That it is not
-    known is told each time until then: with the key of another account or mode, none is."""
+async def _apply_unknown(ports: Ports, id_: str, counts: Counter[str], report: Report) -> None:
+    """Handle a subscription that the provider does not know, or that we cannot ask about. It stays live until its period is over.
+
+    Until then it is reported at every check: an API key of another account or mode makes all
+    subscriptions unknown.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         facts = await tx.billing.lock_facts(id_, now)
-        patience = timedelta(0) if ports.payments.is_on else UNHEARD
-        end = None if facts.implied is None else facts.implied.period_end
+        wait = timedelta(0) if ports.payments.is_on else LATE_EVENTS
+        end = None if facts.derived_state is None else facts.derived_state.period_end
         if facts.org_id is None:
             await tx.billing.save_facts(facts, now, check_at=None)
             return
-        if end is None or end + patience > now:
-            await tx.billing.save_facts(facts, now, check_at=now + EVERY)
-            ours = await tx.billing.subscription(id_)
-            effect = Effect.UNKNOWN if ports.payments.is_on and ours is not None and ours.status.is_live else Effect.UNCHANGED
+        if end is None or end + wait > now:
+            await tx.billing.save_facts(facts, now, check_at=now + CHECK_INTERVAL)
+            subscription = await tx.billing.subscription(id_)
+            is_live = subscription is not None and subscription.status.is_live
+            effect = Effect.UNKNOWN if ports.payments.is_on and is_live else Effect.UNCHANGED
         else:
             lapsed = ProviderSubscription(
                 id=id_,
                 customer_id=facts.customer_id,
                 status=LAPSED_STATUS,
                 price_id=facts.price_id,
-                period_end=None,  # what is known of it stays
-                meant=None,
+                period_end=None,  # keeps the known period
+                metadata=None,
             )
-            effect = await provider_events.apply_provider_state(tx, lapsed, now, now)
-            done["lapsed"] += 1
+            effect = await apply_provider_state(tx, lapsed, now, now)
+            counts["lapsed"] += 1
     if effect is Effect.UNKNOWN:
-        done[TOLD[effect]] += 1
-    if effect in TOLD:
-        tell(id_, facts.org_id, effect)
+        counts[REPORTED_EFFECTS[effect]] += 1
+    if effect in REPORTED_EFFECTS:
+        report(id_, facts.org_id, effect)

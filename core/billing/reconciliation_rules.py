@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.billing.reconciliation`."""
+"""Intervals, limits and reports of the billing reconciliation."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from uuid import UUID
 
 from core.billing.provider_events_rules import Effect
 
-NAME: Final = "billing_reconciler"  # of the lease
-# Longer than a question can take, and than the usual pause between two rounds, so that one process goes on doing it while it lives.
+LEASE_NAME: Final = "billing_reconciler"
+# Longer than one request to the provider, and than the usual pause between rounds, so that one
+# process keeps the lease while it runs.
 LEASE: Final = timedelta(minutes=5)
-AWAY: Final = 3  # failures of one kind in a row, after which the provider is taken to be away
-ASKED_AGAIN: Final = timedelta(hours=1)  # what nobody has said anything else of, such as a checkout that nobody has completed yet
-# What the provider fails at is due again after this: behind what else was due by then, and not in each round, since it may always fail.
-PUT_BACK: Final = timedelta(minutes=5)
-CHECKOUTS_ASKED_FOR: Final = timedelta(days=3)  # a session at the provider is open for a day at most
+MAX_CONSECUTIVE_FAILURES: Final = 3  # of one kind, after which the provider is treated as down
+RECHECK_INTERVAL: Final = timedelta(hours=1)  # if nothing else sets the next check, for example for a checkout that is still open
+# After a failed check. It comes after all checks that were due before, and not in every round,
+# because it may always fail.
+RETRY_INTERVAL: Final = timedelta(minutes=5)
+CHECKOUT_CHECK_PERIOD: Final = timedelta(days=3)  # checkout sessions at the provider are open for one day at most
 
 
-# What the operator hears of: what was repaired, and people who may pay for nothing, or twice, or not at all.
-TOLD: Final = {
+# The effects that are reported to the operator, with their names in the counts of a round: repairs,
+# and users who may pay for nothing, pay twice, or use a service without paying.
+REPORTED_EFFECTS: Final = {
     Effect.DONE: "changed",
     Effect.ORPHANED: "orphaned",
-    Effect.DUPLICATE_SUBSCRIPTION: "second",
-    Effect.MISMATCH: "disagreed",
+    Effect.DUPLICATE_SUBSCRIPTION: "duplicate_subscription",
+    Effect.MISMATCH: "mismatch",
     Effect.UNKNOWN: "unknown",
 }
-# Hears of each of those, and of what the provider failed at, by its name there; and whose it is, if it says so.
-Tell = Callable[[str, UUID | None, Effect], object]
+# Receives each of these effects and each failed check: the subscription's id at the provider, its
+# organization if known, and the effect.
+Report = Callable[[str, UUID | None, Effect], object]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckouts:
-    """An organization's checkouts of which nothing was heard: which, since when, and who the provider takes it to be, if it knows it."""
+    """Checkouts of one customer without a known result."""
 
     ids: tuple[UUID, ...]
-    since: datetime
-    customer_id: str | None
+    since: datetime  # start of the oldest
+    customer_id: str | None  # None if the provider does not know the organization yet

@@ -1,7 +1,8 @@
-"""Subscriptions of a service's users to its plans (identity.md sections 2.4, 3 and 4.5; decisions, points 37 and 113 to 116).
+"""Subscriptions, managed by API keys of the service (decisions 37, 113, 114, 115, 116).
 
-A person may have had several of one service, of which one at most is live; that one counts, or else the newest. What a key changes it
-changes under the lock of the organization; only the sweeper goes by without it, and only to mark what has run out.
+A user can have several subscriptions to a service over time, of which at most one is live. The
+current one is the live one, or else the newest. API keys change subscriptions under the lock on the
+organization. Only the sweeper works without it, and it only marks expired subscriptions.
 """
 
 from __future__ import annotations
@@ -14,9 +15,24 @@ from core.applications.cancellations_rules import Cancellation
 from core.applications.plans_rules import PlanNotFound
 from core.applications.service_users_rules import ServiceUserNotFound
 from core.billing import events
+from core.billing.subscriptions_rules import (
+    EXPIRY_BATCH,
+    LEASE,
+    LEASE_NAME,
+    PERIOD,
+    EmptySubscriptionUpdate,
+    NoServiceContext,
+    NotSubscribed,
+    PlanOfAnotherService,
+    PlanRemoved,
+    SubscribedPlan,
+    Subscription,
+    SubscriptionNotFound,
+    SubscriptionStatus,
+)
 from core.kernel.errors import refuse
 from core.kernel.principals import Permission
-from core.kernel.values import KEEP, provided, new_id
+from core.kernel.values import KEEP, new_id, provided
 from core.maintenance import housekeeping
 
 if TYPE_CHECKING:
@@ -27,49 +43,34 @@ if TYPE_CHECKING:
     from core.kernel.values import Keep, PageResult
     from ports import Ports
     from ports.storage import Transaction
-from core.billing.subscriptions_rules import (
-    BATCH,
-    LEASE,
-    PERIOD,
-    SWEEPER,
-    NoService,
-    NothingToChange,
-    NotSubscribed,
-    PlanOfAnotherService,
-    PlanRemoved,
-    SubscribedPlan,
-    Subscription,
-    SubscriptionNotFound,
-    SubscriptionStatus,
-)
-
-# What people do
 
 
-async def own(ports: Ports, caller: Person) -> Subscription:
-    """The caller's own that counts, to the service that the token was issued for (decisions, point 76). Raises NoService, NotSubscribed."""
-    service = caller.service or refuse(NoService)
+async def find_own(ports: Ports, caller: Person) -> Subscription:
+    """Return the caller's current subscription to the service that their token is for (decision 76).
+
+    Raises: NoServiceContext, NotSubscribed.
+    """
+    service = caller.service or refuse(NoServiceContext)
     async with ports.storage.reading() as read:
-        found = await read.subscriptions.of_user(service.org_id, service.id, caller.user_id, ports.clock.now())
-    return found or refuse(NotSubscribed)
+        subscription = await read.subscriptions.of_user(service.org_id, service.id, caller.user_id, ports.clock.now())
+    return subscription or refuse(NotSubscribed)
 
 
-# What programs do
-
-
-async def listed(ports: Ports, caller: ServiceKey, status: SubscriptionStatus | None, *, limit: int, offset: int) -> PageResult[Subscription]:
-    """The subscriptions to the service that have this status now, the oldest first."""
+async def list_subscriptions(
+    ports: Ports, caller: ServiceKey, status: SubscriptionStatus | None, *, limit: int, offset: int
+) -> PageResult[Subscription]:
+    """Return a page of the service's subscriptions with this current status, oldest first. None stands for any status."""
     service = caller.service
     async with ports.storage.reading() as read:
         return await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
 
 
-async def of_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> Subscription:
-    """The one of this user that counts. Raises SubscriptionNotFound."""
+async def find_of_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> Subscription:
+    """Return the user's current subscription. Raises: SubscriptionNotFound."""
     service = caller.service
     async with ports.storage.reading() as read:
-        found = await read.subscriptions.of_user(service.org_id, service.id, user_id, ports.clock.now())
-    return found or refuse(SubscriptionNotFound)
+        subscription = await read.subscriptions.of_user(service.org_id, service.id, user_id, ports.clock.now())
+    return subscription or refuse(SubscriptionNotFound)
 
 
 async def create(
@@ -81,17 +82,20 @@ async def create(
     status: SubscriptionStatus = SubscriptionStatus.ACTIVE,
     current_period_end: datetime | None = None,
 ) -> Subscription:
-    """Subscribe a user of the service to one of its plans; one that has run out makes room.
+    """Subscribe a user of the service to one of its plans. An active subscription after the end of its period does not prevent it.
 
-    Raises ServiceUserNotFound, PlanNotFound, PlanOfAnotherService, AlreadySubscribed, and what api_keys.lock_organization_for raises.
+    Raises: ServiceUserNotFound, PlanNotFound, PlanOfAnotherService, AlreadySubscribed; the errors
+    of `api_keys.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
-        # Nobody else's account is locked; a user's is, before the counter of the service, so that it stays until there is a subscription.
+        # Lock order: account, then the counter of the service. The account is locked so that it
+        # stays until the subscription exists. The check comes first, so that a key cannot lock
+        # accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
         await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
-        plan = await _plan(tx, service.id, plan_id)
+        plan = await _find_plan(tx, service.id, plan_id)
         await expire_overdue(tx, service.org_id, service.id, user_id, now)
         subscription = Subscription(
             id=new_id(),
@@ -109,7 +113,7 @@ async def create(
     return subscription
 
 
-async def change(
+async def update(
     ports: Ports,
     caller: ServiceKey,
     user_id: UUID,
@@ -118,45 +122,49 @@ async def change(
     current_period_end: datetime | Keep = KEEP,
     plan_id: UUID | Keep = KEEP,
 ) -> Subscription:
-    """Change the user's subscription: any status may follow any other (decisions, point 116).
+    """Change the user's current subscription. Any status may follow any other (decision 116).
 
-    One that has run out has expired, whoever marks it: a longer period alone does not make it active again. One that a payment provider
-    looks after is cancelled there when it ends here; and one that is over there is the organization's own from when it lives again. Raises
-    NothingToChange, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService, PlanRemoved, and what api_keys.lock_organization_for and
-    cancellations.at_once raise.
+    A subscription after the end of its period counts as expired, even if the sweeper has not marked it
+    yet: a longer period alone does not reactivate it. If a payment provider manages the
+    subscription and it ends here, it is canceled there too. If it has ended there and is
+    reactivated here, the provider no longer manages it.
+
+    Raises: EmptySubscriptionUpdate, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService,
+    PlanRemoved; the errors of `api_keys.lock_organization_for` and `cancellations.cancel_now`.
     """
-    wanted = provided(status=status, current_period_end=current_period_end)
-    if not wanted and plan_id is KEEP:
-        raise NothingToChange
+    changes = provided(status=status, current_period_end=current_period_end)
+    if not changes and plan_id is KEEP:
+        raise EmptySubscriptionUpdate
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
         await expire_overdue(tx, service.org_id, service.id, user_id, now)
         old = await tx.subscriptions.lock_of_user(service.org_id, service.id, user_id, now) or refuse(SubscriptionNotFound)
         if plan_id is not KEEP and plan_id != old.plan.id:
-            wanted["plan"] = await _plan(tx, service.id, plan_id)
-        new = replace(old, **wanted)
-        if new.status.is_live and not old.status.is_live and await _is_over_there(tx, old):
-            new = replace(new, provider_subscription_id=None)  # nobody else would ever end it
+            changes["plan"] = await _find_plan(tx, service.id, plan_id)
+        new = replace(old, **changes)
+        if new.status.is_live and not old.status.is_live and await _is_over_at_provider(tx, old):
+            new = replace(new, provider_subscription_id=None)  # otherwise it would never expire: the provider sends no more events
             await tx.subscriptions.detach_from_provider(old.org_id, old.id, now)
         new = new.at(now)
-        # A plan is not removed while somebody is subscribed to it, so nobody comes to be subscribed to one that was.
+        # A plan with live subscriptions cannot be deleted, so no live subscription may get a
+        # deleted plan.
         if new.plan.is_removed and new.status.is_live:
             raise PlanRemoved
-        ended_there = new.status != old.status and not new.status.is_live and await _end_there(tx, old, now)
+        must_cancel = new.status != old.status and not new.status.is_live and await _request_cancellation(tx, old, now)
         if new != old:
             await tx.subscriptions.save(new, now)
             tx.record(events.subscription_updated(old, new))
-    if ended_there:
-        await cancellations.at_once(ports, new.org_id, new.service_id)
+    if must_cancel:
+        await cancellations.cancel_now(ports, new.org_id, new.service_id)
     return new
 
 
-async def remove(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """End the user's subscription: it goes, but one that a payment provider looks after is cancelled (decisions, point 115).
+async def end(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
+    """End the user's current subscription. It is deleted, or canceled if a payment provider manages it (decision 115).
 
-    Raises SubscriptionNotFound, also for one that is cancelled and only stays for the provider, and what api_keys.lock_organization_for and
-    cancellations.at_once raise.
+    Raises: SubscriptionNotFound, also if it is already canceled and kept only for the provider; the
+    errors of `api_keys.lock_organization_for` and `cancellations.cancel_now`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -168,32 +176,41 @@ async def remove(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
             raise SubscriptionNotFound
         else:
             await tx.subscriptions.save(replace(old, status=SubscriptionStatus.CANCELLED), now)
-            await _end_there(tx, old, now)
+            await _request_cancellation(tx, old, now)
         tx.record(events.subscription_canceled(old))
     if old.provider_subscription_id is not None:
-        await cancellations.at_once(ports, old.org_id, old.service_id)
+        await cancellations.cancel_now(ports, old.org_id, old.service_id)
 
 
-async def _is_over_there(tx: Transaction, subscription: Subscription) -> bool:
-    """Whether the payment provider that looks after it has ended it; what is still to be cancelled there goes on there after all."""
+async def _is_over_at_provider(tx: Transaction, subscription: Subscription) -> bool:
+    """Return whether the payment provider has ended the subscription.
+
+    False if its cancellation is only requested: then the subscription continues at the provider,
+    and the request is dropped.
+    """
     if subscription.provider_subscription_id is None:
         return False
-    facts = await tx.billing.facts(subscription.provider_subscription_id)
+    facts = await tx.billing.find_facts(subscription.provider_subscription_id)
     return facts is not None and facts.is_over
 
 
-async def _end_there(tx: Transaction, old: Subscription, now: datetime) -> bool:
-    """Have it cancelled at the payment provider, too, if one looks after it and it was not cancelled yet; whether that is so."""
+async def _request_cancellation(tx: Transaction, old: Subscription, now: datetime) -> bool:
+    """Request the cancellation at the payment provider, if one manages the subscription and it was not canceled yet.
+
+    Return whether it was requested.
+    """
     if old.provider_subscription_id is None or old.status is SubscriptionStatus.CANCELLED:
         return False
     await tx.cancellations.request(Cancellation(old.provider_subscription_id, old.id, old.org_id, old.service_id, now))
     return True
 
 
-async def _plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedPlan:
-    """A plan of the service that can be subscribed to. That it is another service's is told, as the interface wants it (security.md B-5).
+async def _find_plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedPlan:
+    """Return a plan of the service that users can subscribe to.
 
-    Raises PlanNotFound, PlanOfAnotherService.
+    The API distinguishes plans of other services from plans that do not exist (security B-5).
+
+    Raises: PlanNotFound, PlanOfAnotherService.
     """
     plan = await tx.subscriptions.plan(plan_id)
     if plan is None or plan.is_removed:
@@ -204,24 +221,27 @@ async def _plan(tx: Transaction, service_id: UUID, plan_id: UUID) -> SubscribedP
 
 
 async def expire_overdue(tx: Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
-    """Do for this user what the sweeper will, so that what follows does not depend on whether it has come by."""
+    """Mark this user's overdue subscription as expired, so that the result does not depend on when the sweeper runs."""
     for expired in await tx.subscriptions.expire_of_user(org_id, service_id, user_id, now):
         tx.record(events.subscription_expired(expired))
 
 
-# What time does
+async def next_expiry(ports: Ports) -> datetime | None:
+    """Return when the next subscription expires, or None if there is none."""
+    async with ports.storage.reading() as read:
+        return await read.subscriptions.next_expiry()
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Mark in bounded batches what has run out: how many it were, if any. None while another holder is at it.
+    """Mark overdue subscriptions as expired, in batches. Return their number by kind, or None if another process holds the lease.
 
-    Nothing relies on it: time is looked at whenever a subscription is.
+    No rule relies on this sweep: every read of a subscription takes the time into account.
     """
 
-    async def batch(tx: Transaction, now: datetime) -> int:
-        expired = await tx.subscriptions.expire(now, BATCH)
+    async def expire_batch(tx: Transaction, now: datetime) -> int:
+        expired = await tx.subscriptions.expire(now, EXPIRY_BATCH)
         for subscription in expired:
             tx.record(events.subscription_expired(subscription))
         return len(expired)
 
-    return await housekeeping.in_batches(ports, holder, SWEEPER, LEASE, BATCH, {"subscriptions": batch})
+    return await housekeeping.in_batches(ports, holder, LEASE_NAME, LEASE, EXPIRY_BATCH, {"subscriptions": expire_batch})

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.billing.subscriptions`."""
+"""Subscriptions of users to the plans of a service."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-PERIOD: Final = timedelta(days=30)  # of a subscription that is made without saying when it ends
-SWEEPER = "subscription_sweeper"  # its lease
-BATCH = 500
-# Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
-LEASE = timedelta(minutes=3)
+PERIOD: Final = timedelta(days=30)  # of a subscription that is created without an end of its period
+LEASE_NAME: Final = "subscription_sweeper"
+EXPIRY_BATCH: Final = 500
+# Longer than one batch, and than the pause between two sweeps, so that one process keeps the lease
+# while it runs.
+LEASE: Final = timedelta(minutes=3)
 
 
 class SubscriptionNotFound(NotFound):
@@ -28,28 +29,28 @@ class NotSubscribed(NotFound):
     """You have no subscription to this service."""
 
 
-class NoService(Invalid):
-    """A subscription is one to a service. Sign in to the service, and use the token that you get there."""
+class NoServiceContext(Invalid):
+    """Subscriptions belong to a service. Sign in to the service, and use the token that you get there."""
 
 
 class PlanOfAnotherService(Forbidden):
-    """This plan belongs to another service. Name a plan of this one."""
+    """This plan belongs to another service. Choose a plan of this service."""
 
 
 class AlreadySubscribed(Invalid):
-    """This user has a subscription that is active or past due. Change that one, or delete it first."""
+    """This user already has an active or past due subscription. Change it, or delete it first."""
 
 
 class PlanRemoved(Invalid):
-    """The plan of this subscription was removed. Name another one as plan_id for the subscription to live again."""
+    """The plan of this subscription was deleted. Send the plan_id of another plan to reactivate the subscription."""
 
 
-class NothingToChange(Invalid):
-    """Say what to change: status, current_period_end, plan_id, or several of them."""
+class EmptySubscriptionUpdate(Invalid):
+    """The request changes nothing. Send at least one of status, current_period_end and plan_id."""
 
 
 class SubscriptionStatus(StrEnum):
-    """identity.md section 2.4."""
+    """The status of a subscription, as in the API and the database."""
 
     ACTIVE = "active"
     CANCELLED = "cancelled"
@@ -58,13 +59,13 @@ class SubscriptionStatus(StrEnum):
 
     @property
     def is_live(self) -> bool:
-        """Whether a person has one such subscription to a service at most."""
+        """Return whether the subscription is active or past due. A user has at most one live subscription to a service."""
         return self in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE)
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribedPlan:
-    """What of a plan matters to a subscription to it. One that was removed stays for the subscriptions that had it."""
+    """The plan of a subscription. A deleted plan stays for the subscriptions that had it."""
 
     id: UUID
     service_id: UUID
@@ -76,7 +77,7 @@ class SubscribedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Times are UTC."""
+    """A user's subscription to a plan of a service. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -85,11 +86,11 @@ class Subscription:
     plan: SubscribedPlan
     status: SubscriptionStatus
     current_period_end: datetime
-    provider_subscription_id: str | None
+    provider_subscription_id: str | None  # None if no payment provider manages it
     created_at: datetime
 
     def at(self, now: datetime) -> Subscription:
-        """As it is then: one that is active past its period, and that no payment provider looks after, has expired."""
+        """Return the subscription as of `now`. Without a payment provider, an active one is expired after its period."""
         if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
             return replace(self, status=SubscriptionStatus.EXPIRED)
         return self
@@ -97,7 +98,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """What a subscription is to, by name."""
+    """The names of the plan and the service of a subscription, for emails."""
 
     plan: str
     service: str
@@ -105,8 +106,11 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """What a person has of a service: by the subscription, or, without one, by the service's Free plan if there is one (point 37)."""
+    """The plan that a user has at a service, by subscription or because it is the service's free plan (decision 37).
+
+    All fields are None if the user has no plan.
+    """
 
     plan: str | None = None
-    status: SubscriptionStatus | None = None
+    status: SubscriptionStatus | None = None  # also None on the free plan
     features: tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""The audit log of an organization: entries, filters, pages (organizations.md sections 2.8, 4.9 and 6.3; decisions, points 226 to 232)."""
+"""Reading the audit log of an organization."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def listed(ports: Ports, caller: Member, filter_: AuditFilter | None, page: Page) -> PageResult[AuditEntry]:
-    """Entries of the organization that `caller` acts in, the newest first."""
+async def list_entries(ports: Ports, caller: Member, filter_: AuditFilter | None, page: Page) -> PageResult[AuditEntry]:
+    """Return a page of the matching entries, newest first. A filter of None matches no entry."""
     if filter_ is None:
         return PageResult([], 0)
     async with ports.storage.reading() as read:

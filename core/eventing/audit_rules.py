@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.eventing.audit`."""
+"""Audit log entries: their actors, the filters of the log, and their JSON form."""
 
 from __future__ import annotations
 
@@ -19,35 +19,40 @@ if TYPE_CHECKING:
 
 
 class TargetTypeRequired(Invalid):
-    """The parameter target_id needs target_type beside it, which says what it is the id of."""
+    """The parameter target_id requires the parameter target_type. Send both."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditActor:
-    """Who did it, as the log shows it."""
+    """The actor of an audit entry: an account, a credential, or one of the actors without an
+    account.
+    """
 
     id: str
     email: str
     is_platform_owner: bool = False
 
 
-SYSTEM: Final = AuditActor("system", "system@internal")  # a job of the service, or a command of the operator
-ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal")  # whoever was not signed in, as is who accepts an invitation by its link
+SYSTEM: Final = AuditActor("system", "system@internal")  # a background job or an operator's command
+# A caller without a session. Accepting an invitation by its link is an example.
+ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal")
 GONE: Final = AuditActor(accounts_rules.GONE.id, accounts_rules.GONE.email)
-NOBODY: Final = {nobody.id: nobody for nobody in (SYSTEM, ANONYMOUS)}  # there is an id in the log, and no account
+# The actors that filters can name and that have no account, by the id that entries show.
+ACTORS_WITHOUT_ACCOUNT: Final = {actor.id: actor for actor in (SYSTEM, ANONYMOUS)}
+
+# The email address shown for an actor that is a credential, by the kind of credential.
+CREDENTIAL_EMAILS: Final = {"api_key": "api-key@internal", "scim_token": "scim-token@internal"}
 
 
-# How a credential is shown that did it by itself, beside its id.
-CREDENTIALS: Final = {"api_key": "api-key@internal", "scim_token": "scim-token@internal"}
+def resolve_actor(actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None) -> AuditActor:
+    """Return the actor of an entry.
 
-
-def actor(actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None) -> AuditActor:
-    """Who did it. `kind` says which kind of credential it was, if it was no person; `account` is what there is of a person today.
-
-    Every request has an address, and nothing else does.
+    `kind` is the kind of credential, or None if a person acted. `account` is the person's account,
+    or None if it is gone. `address` is the IP address: every request has one, and a background job
+    has none.
     """
     if kind is not None:
-        return AuditActor(str(actor_id), CREDENTIALS[kind])
+        return AuditActor(str(actor_id), CREDENTIAL_EMAILS[kind])
     if actor_id is not None:
         return account or GONE
     return SYSTEM if address is None else ANONYMOUS
@@ -55,12 +60,12 @@ def actor(actor_id: UUID | None, kind: str | None, account: AuditActor | None, a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One entry. Times are UTC."""
+    """An entry of the audit log. Times are UTC."""
 
     id: UUID
     org_id: UUID
     actor: AuditActor
-    impersonator: AuditActor | None  # who really did it, as `actor`
+    impersonator: AuditActor | None  # the person who impersonated `actor`
     action: str
     target_type: str
     target_id: str
@@ -73,43 +78,50 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which entries: all that match everything that is not None."""
+    """A filter of the audit log. An entry must match every field that is not None."""
 
     actions: frozenset[str] | None = None
     target_type: str | None = None
     target_id: str | None = None
     actor_id: UUID | None = None
-    nobody: AuditActor | None = None  # one of NOBODY
+    actor_without_account: AuditActor | None = None  # one of ACTORS_WITHOUT_ACCOUNT
 
 
-def wanted(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> AuditFilter | None:
-    """The entries that these parameters ask for, or None if there cannot be any (decisions, points 13, 227, 230 and 231).
+def build_filter(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> AuditFilter | None:
+    """Return the filter for these query parameters, or None if no entry can match (decisions 13,
+    227, 230, 231).
 
-    Raises TargetTypeRequired.
+    Raises: TargetTypeRequired.
     """
     if target_id is not None and target_type is None:
         raise TargetTypeRequired
-    by, nobody = (parse_id(actor_id), NOBODY.get(actor_id)) if actor_id is not None else (None, None)
-    if actor_id is not None and by is None and nobody is None:
+    account_id, without_account = (None, None) if actor_id is None else (parse_id(actor_id), ACTORS_WITHOUT_ACCOUNT.get(actor_id))
+    if actor_id is not None and account_id is None and without_account is None:
         return None
     if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
-        return AuditFilter(target_type=target_type, target_id=target_id, actor_id=by, nobody=nobody)
-    # What an action is about is known, so the actions alone say which entries, as long as no id has to be looked for.
-    kinds = [kind for kind in AUDIT_ACTIONS.values() if action in (None, kind.name) and target_type in (None, *_found_as(kind))]
+        return AuditFilter(target_type=target_type, target_id=target_id, actor_id=account_id, actor_without_account=without_account)
+    # The target type of each action is known. So without a target id, the actions alone select the
+    # entries.
+    kinds = [kind for kind in AUDIT_ACTIONS.values() if action in (None, kind.name) and target_type in (None, *_target_types(kind))]
     if not kinds:
         return None
-    written = kinds[0].target if target_id is not None else None
-    actions = frozenset(kind.name for kind in kinds)
-    return AuditFilter(actions=actions, target_type=written, target_id=target_id, actor_id=by, nobody=nobody)
+    return AuditFilter(
+        actions=frozenset(kind.name for kind in kinds),
+        target_type=kinds[0].target if target_id is not None else None,
+        target_id=target_id,
+        actor_id=account_id,
+        actor_without_account=without_account,
+    )
 
 
-def _found_as(kind: EventKind) -> tuple[Target, ...]:
+def _target_types(kind: EventKind) -> tuple[Target, ...]:
+    """Return the target types by which a filter finds entries of this kind."""
     area = kind.name.partition(".")[0]
     return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
 
 
-def shown(entry: AuditEntry) -> dict[str, Any]:
-    """An entry as it is shown (organizations.md section 2.8), with ids and times as they are."""
+def to_json(entry: AuditEntry) -> dict[str, Any]:
+    """Return the JSON form of an entry, with ids and times not yet converted to text."""
     impersonator = {} if entry.impersonator is None else {"impersonator": _person(entry.impersonator)}
     return {
         "id": entry.id,

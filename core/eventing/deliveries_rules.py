@@ -1,4 +1,4 @@
-"""Webhook deliveries: entities, signed headers, outcomes, retries, and the limits on parallelism."""
+"""Webhook deliveries: entities, signed headers, outcomes, retries and parallelism."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ class DispatchCapacity:
     """
 
     free: int
-    of_organizations: Mapping[UUID, int]
-    of_webhooks: Mapping[UUID, int]
+    by_organization: Mapping[UUID, int]
+    by_webhook: Mapping[UUID, int]
 
     @classmethod
     def remaining(cls, slots: int, in_flight: Sequence[ClaimedDelivery]) -> DispatchCapacity:

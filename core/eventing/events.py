@@ -1,69 +1,74 @@
-"""The events of the area eventing."""
+"""The events of webhooks and of SIEM forwarding."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from core.eventing.siem_rules import SiemConfiguration as SiemConfiguration
-    from core.eventing.webhooks_rules import Webhook
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
+
+if TYPE_CHECKING:
+    from core.eventing.siem_rules import SiemConfiguration
+    from core.eventing.webhooks_rules import Webhook
 
 
 def siem_configured(configuration: SiemConfiguration) -> Event:
-    """An organization's log is forwarded there from now on; or it is not, if that is not enabled."""
-    details = {**_siem(configuration), "enabled": configuration.enabled}
+    """The organization set or replaced its SIEM configuration."""
+    details = {**_siem_details(configuration), "enabled": configuration.enabled}
     return Event(EVENT_KINDS["siem.configured"], str(configuration.org_id), org_id=configuration.org_id, details=details)
 
 
 def siem_removed(configuration: SiemConfiguration) -> Event:
-    """An organization's log is forwarded nowhere any more."""
-    details = _siem(configuration)
+    """The organization removed its SIEM configuration."""
+    details = _siem_details(configuration)
     return Event(EVENT_KINDS["siem.removed"], str(configuration.org_id), org_id=configuration.org_id, details=details)
 
 
-def _siem(configuration: SiemConfiguration) -> dict[str, Any]:
-    return {"provider": configuration.provider.value, "endpoint_url": _host(configuration.endpoint_url)}
+def _siem_details(configuration: SiemConfiguration) -> dict[str, Any]:
+    return {"provider": configuration.provider.value, "endpoint_url": _origin(configuration.endpoint_url)}
 
 
 def webhook_created(webhook: Webhook) -> Event:
-    """An organization has what happens told to another address."""
-    details = {**_webhook(webhook), "events": list(webhook.events)}
+    """A webhook was created."""
+    details = {**_webhook_details(webhook), "events": list(webhook.events)}
     return Event(EVENT_KINDS["webhook.created"], str(webhook.id), org_id=webhook.org_id, details=details)
 
 
 def webhook_updated(old: Webhook, new: Webhook) -> Event:
-    """A webhook was changed: old and new value by the name of the field. Of the address the host is told, and whether the rest changed."""
+    """A webhook was changed. The details have the old and the new value of each changed field.
+
+    Of the URL they have only the host, and whether the rest changed.
+    """
     changes = field_changes(old, new, "name", "events", "is_active")
-    if _host(old.url) != _host(new.url):
-        changes["url"] = {"old": _host(old.url), "new": _host(new.url)}
-    if _path(old.url) != _path(new.url):
+    if _origin(old.url) != _origin(new.url):
+        changes["url"] = {"old": _origin(old.url), "new": _origin(new.url)}
+    if _path_and_query(old.url) != _path_and_query(new.url):
         changes["url_path"] = {"old": "(hidden)", "new": "(hidden)"}
-    return Event(EVENT_KINDS["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook(new), "changes": changes})
+    return Event(EVENT_KINDS["webhook.updated"], str(new.id), org_id=new.org_id, details={**_webhook_details(new), "changes": changes})
 
 
 def webhook_secret_rotated(webhook: Webhook) -> Event:
-    """What a webhook is told is signed with another secret from now on."""
-    return Event(EVENT_KINDS["webhook.secret.rotated"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
+    """The secret of a webhook was replaced."""
+    return Event(EVENT_KINDS["webhook.secret.rotated"], str(webhook.id), org_id=webhook.org_id, details=_webhook_details(webhook))
 
 
 def webhook_deleted(webhook: Webhook) -> Event:
-    """A webhook is told nothing any more."""
-    return Event(EVENT_KINDS["webhook.deleted"], str(webhook.id), org_id=webhook.org_id, details=_webhook(webhook))
+    """A webhook was deleted."""
+    return Event(EVENT_KINDS["webhook.deleted"], str(webhook.id), org_id=webhook.org_id, details=_webhook_details(webhook))
 
 
-def _webhook(webhook: Webhook) -> dict[str, Any]:
-    return {"webhook_name": webhook.name, "url": _host(webhook.url)}
+def _webhook_details(webhook: Webhook) -> dict[str, Any]:
+    return {"webhook_name": webhook.name, "url": _origin(webhook.url)}
 
 
-def _host(url: str) -> str:
-    # Of an address that is called no more than this: the rest of it is often what opens the door there (security.md L-3).
+def _origin(url: str) -> str:
+    # Path and query often contain a secret of the receiver, so events have only scheme and host
+    # (security L-3).
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _path(url: str) -> tuple[str, str]:
-    # The rest of it, to be compared and never told.
+def _path_and_query(url: str) -> tuple[str, str]:
+    """Return the rest of the URL, for comparisons only."""
     parts = urlsplit(url)
     return parts.path, parts.query

@@ -1,8 +1,9 @@
-"""Forwarding the audit log of an organization to a SIEM of its own (decisions, point 213; ops/decisions/0014).
+"""Forwarding the audit log of an organization to its SIEM (decision 213, docs/adr/0014).
 
-Whatever is recorded while forwarding is on waits in a queue, from the transaction on that records it. The forwarder claims an organization
-for a moment, sends the beginning of its queue, and removes what was taken: so each entry arrives at least once, and in its order. What is
-sent is read when it is sent, so what was blanked or removed meanwhile is not told. The token is kept sealed (security.md W-7).
+While forwarding is on, each entry is queued in the transaction that records it. The forwarder
+leases one organization, sends the first entries of its queue, and removes the accepted ones. So
+each entry arrives at least once and in order. The entries are read when they are sent, so a
+redacted or removed entry is not sent. The token is stored encrypted (security W-7).
 """
 
 from __future__ import annotations
@@ -12,6 +13,24 @@ from typing import TYPE_CHECKING, Final
 
 from core.eventing import audit_rules, events
 from core.eventing.audit_rules import AuditEntry
+from core.eventing.siem_rules import (
+    LEASE,
+    MAX_BYTES,
+    POST_TIMEOUT,
+    ClaimedSiemQueue,
+    SiemAttempt,
+    SiemNotConfigured,
+    SiemProvider,
+    SiemResult,
+    SiemSink,
+    SiemStatus,
+    backoff,
+    batch_limit,
+    encode_entries,
+    headers,
+    new_sink,
+    result_of,
+)
 from core.kernel.errors import refuse
 from core.kernel.outbound import SendFailed, SendFailure
 from core.kernel.principals import SYSTEM, Capability
@@ -23,65 +42,58 @@ if TYPE_CHECKING:
 
     from core.kernel.principals import Member
     from ports import Ports
-from core.eventing.siem_rules import (
-    LEASE,
-    MOST_BYTES,
-    WITHIN,
-    SiemAttempt,
-    ClaimedSiemQueue,
-    NotForwarded,
-    SiemResult,
-    SiemProvider,
-    SiemSink,
-    SiemStatus,
-    at_once,
-    backoff,
-    body,
-    headers,
-    judged,
-    new_sink,
-)
 
-_OF_TROUBLE: Final[Mapping[SendFailure, SiemResult]] = {trouble: SiemResult[trouble.name] for trouble in SendFailure}
+_RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}
 
 
 async def configure(ports: Ports, caller: Member, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> SiemStatus:
-    """Forward what is recorded from now on, or not, as this says. What waits already goes where it says, too.
+    """Replace the SIEM configuration of the organization.
 
-    Raises outbound.TargetInvalid, TokenUnusable, and what organizations.lock_organization_for raises.
+    If it is enabled, new entries are forwarded from now on. Entries that are already queued go to
+    the new SIEM, too.
+
+    Raises: TargetInvalid, SiemTokenInvalid; the errors of `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         sink = new_sink(organization.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
         await tx.siem.put(new_id(), sink, ports.clock.now())
         tx.record(events.siem_configured(sink))
-        standing = await tx.siem.standing(sink.org_id)
-    return standing or refuse(NotForwarded)
+        status = await tx.siem.status(sink.org_id)
+    return status or refuse(SiemNotConfigured)
 
 
-async def current(ports: Ports, caller: Member) -> SiemStatus:
-    """Where it is forwarded to, and how that goes. Raises NotForwarded."""
+async def get_status(ports: Ports, caller: Member) -> SiemStatus:
+    """Return the configuration and the state of forwarding. Raises: SiemNotConfigured."""
     async with ports.storage.reading() as read:
-        return await read.siem.standing(caller.acts_in.id) or refuse(NotForwarded)
+        return await read.siem.status(caller.acts_in.id) or refuse(SiemNotConfigured)
 
 
 async def remove(ports: Ports, caller: Member) -> None:
-    """Forward nothing any more, not even what waits. Raises NotForwarded, and what organizations.lock_organization_for raises."""
+    """Remove the configuration and stop forwarding. Queued entries are not sent.
+
+    Raises: SiemNotConfigured; the errors of `organizations.lock_organization_for`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        removed = await tx.siem.remove(organization.id, ports.clock.now()) or refuse(NotForwarded)
+        removed = await tx.siem.remove(organization.id, ports.clock.now()) or refuse(SiemNotConfigured)
         tx.record(events.siem_removed(removed))
 
 
-async def try_out(ports: Ports, caller: Member) -> SiemResult:
-    """Send one entry that is in no log, enabled or not; of one organization one at a time. Raises NotForwarded."""
+async def send_test_entry(ports: Ports, caller: Member) -> SiemResult:
+    """Send an entry that is not in the log, even if forwarding is disabled.
+
+    An organization can run one test at a time; for a second one, return SiemResult.BUSY.
+
+    Raises: SiemNotConfigured.
+    """
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        sink = await tx.siem.sink(org_id) or refuse(NotForwarded)
+        sink = await tx.siem.sink(org_id) or refuse(SiemNotConfigured)
         if not await tx.siem.begin_test(org_id, now, now + LEASE):
             return SiemResult.BUSY
     try:
-        return await post(ports, sink, body(sink.provider, [_test_entry(caller, now)], now)[0])
+        return await post(ports, sink, encode_entries(sink.provider, [_test_entry(caller, now)], now)[0])
     finally:
         async with ports.storage.transaction(by=caller) as tx:
             await tx.siem.end_test(org_id, now + LEASE)
@@ -105,45 +117,55 @@ def _test_entry(caller: Member, now: datetime) -> AuditEntry:
 
 
 async def post(ports: Ports, sink: SiemSink, content: bytes) -> SiemResult:
-    """Send this, and say what came of it."""
+    """Send a request to the SIEM and return the result."""
     try:
-        return judged(await ports.sender.post(sink.endpoint_url, content, headers(sink), WITHIN))
+        return result_of(await ports.sender.post(sink.endpoint_url, content, headers(sink), POST_TIMEOUT))
     except SendFailed as failure:
-        return _OF_TROUBLE[failure.reason]
+        return _RESULTS[failure.reason]
 
 
 async def claim_queue(ports: Ports, *, struggling: bool) -> ClaimedSiemQueue | None:
-    """The organization whose turn it is, leased to the caller; with `struggling` also one that was slow or failed the last time."""
+    """Lease the queue that has been due for the longest time, or return None if none is due.
+
+    With `struggling`, this may be a queue with a slow or failed last attempt.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         return await tx.siem.claim(now, now + LEASE, struggling=struggling)
 
 
 async def attempt(ports: Ports, claimed: ClaimedSiemQueue) -> SiemAttempt | None:
-    """Send the beginning of the queue, as it is now. None where there was no time left for it: the lease ends, and another one does it."""
+    """Send the first entries of the queue.
+
+    Return None if the rest of the lease is too short for a request. The lease then expires, and the
+    next one sends the entries.
+    """
     if claimed.sink is None:
         return SiemAttempt(SiemResult.NOT_SENT)
     async with ports.storage.reading() as read:
-        waiting = await read.siem.waiting(claimed.org_id, claimed.id, at_once(claimed.failures), MOST_BYTES)
+        waiting = await read.siem.waiting(claimed.org_id, claimed.id, batch_limit(claimed.failures), MAX_BYTES)
     now = ports.clock.now()
-    entries = [each.entry for each in waiting if each.entry is not None]
-    content, count = body(claimed.sink.provider, entries, now)
-    left = {entry.id for entry in entries[count:]}
-    positions = [each.position for each in waiting if each.entry is None or each.entry.id not in left]
+    entries = [queued.entry for queued in waiting if queued.entry is not None]
+    content, count = encode_entries(claimed.sink.provider, entries, now)
+    unsent = {entry.id for entry in entries[count:]}
+    positions = [queued.position for queued in waiting if queued.entry is None or queued.entry.id not in unsent]
     if count == 0:
         return SiemAttempt(SiemResult.GOOD, positions)
-    if now + timedelta(seconds=WITHIN) > claimed.leased_until:
+    if now + timedelta(seconds=POST_TIMEOUT) > claimed.leased_until:
         return None
     return SiemAttempt(await post(ports, claimed.sink, content), positions, count)
 
 
 async def settle(ports: Ports, claimed: ClaimedSiemQueue, done: SiemAttempt, *, slow: bool, spread: float) -> datetime | None:
-    """Keep what came of an attempt, and let go of the lease: when the next one is due, if this one failed."""
+    """Record an attempt and end the lease. If it failed, return the time of the next attempt.
+
+    `spread` is a random number from 0 to 1 that varies this time.
+    """
     now = ports.clock.now()
     due_at = None if done.result is SiemResult.GOOD else now + backoff(claimed.failures + 1, spread)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if due_at is None:
-            await tx.siem.taken(claimed, done.positions, now, posted=done.sent > 0, slow=slow)
+            await tx.siem.record_success(claimed, done.positions, now, posted=done.sent > 0, slow=slow)
         else:
-            await tx.siem.failed(claimed, done.result, now, due_at)
+            await tx.siem.record_failure(claimed, done.result, now, due_at)
     return due_at

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.eventing.siem`."""
+"""Forwarding to a SIEM: configurations, results, and the requests that each provider expects."""
 
 from __future__ import annotations
 
@@ -21,40 +21,43 @@ if TYPE_CHECKING:
     from core.eventing.audit_rules import AuditEntry
     from core.kernel.outbound import Reply
 
-# Of one post. Datadog takes 1000 logs and 5 MB, and what stands before a collector often 1 MB.
-MOST_ENTRIES: Final = 500
-MOST_BYTES: Final = 1_000_000
-WITHIN: Final = 10.0  # seconds for one post, all in all (security.md W-2)
-# For reading what to send, and for the post. Whoever was slower than that leaves the post to the next one.
+# The limits of one request. Datadog accepts 1000 logs and 5 MB. A proxy in front of a collector
+# often accepts 1 MB.
+MAX_ENTRIES: Final = 500
+MAX_BYTES: Final = 1_000_000
+POST_TIMEOUT: Final = 10.0  # seconds, for the whole request (security W-2)
+# Time to read the entries and to send them. If reading took too long, the next lease sends them.
 LEASE: Final = timedelta(seconds=20)
 LONGEST_BACKOFF: Final = timedelta(minutes=5)
-COUNTED: Final = 10_000  # of what waits; beyond, counting would take longer the more it is
-# Datadog drops what says that it is older than 18 hours.
-OLD_FOR_DATADOG: Final = timedelta(hours=17)
+PENDING_CAP: Final = 10_000  # counting stops here, because counting a long queue is slow
+DATADOG_MAX_AGE: Final = timedelta(hours=17)  # Datadog drops logs with a timestamp older than 18 hours
 
-_SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
-
-
-class NotForwarded(NotFound):
-    """The audit log of this organization is not forwarded anywhere."""
+_PRINTABLE_ASCII: Final = re.compile(r"[\x21-\x7e]+")
 
 
-class TokenUnusable(Invalid):
-    """The token must be of printable ASCII characters without spaces: others cannot be sent."""
+class SiemNotConfigured(NotFound):
+    """The audit log of this organization is not forwarded to a SIEM. Configure one first."""
+
+
+class SiemTokenInvalid(Invalid):
+    """The token may contain only printable ASCII characters, without spaces."""
 
 
 class SiemProvider(StrEnum):
-    """What kind of SIEM it is: how it wants to be asked."""
+    """The product that receives the entries. It determines the format of the requests."""
 
-    HTTP = "http"  # anything that takes a JSON array
+    HTTP = "http"  # any server that accepts a JSON array
     SPLUNK_HEC = "splunk_hec"
     DATADOG = "datadog"
 
 
 class SiemResult(StrEnum):
-    """How an attempt or a test ended: all that is told of it, so nothing of what is behind an address (security.md W-7)."""
+    """The result of an attempt or a test.
 
-    GOOD = "The SIEM took what was sent."
+    The tenant sees only these texts, so that it learns nothing about the network (security W-7).
+    """
+
+    GOOD = "The SIEM accepted the entries."
     NOT_RESOLVED = "The host name was not resolved."
     NOT_ALLOWED = "The host is at an address that is not allowed."
     NOT_CONNECTED = "No connection could be made."
@@ -62,11 +65,11 @@ class SiemResult(StrEnum):
     TIMED_OUT = "The SIEM did not answer in time."
     BROKEN = "The connection ended before a complete answer, or the answer was not HTTP."
     TOKEN_REFUSED = "The SIEM does not accept the token."  # noqa: S105  (a sentence, not a secret)
-    REFUSED = "The SIEM refused what was sent."
-    REDIRECTED = "The SIEM answered with a redirect, which is not followed."
-    FAILED = "The SIEM answered that it cannot take anything now."
-    NOT_SENT = "Nothing could be sent, for a reason on our side."
-    BUSY = "Another test is still running. Wait for it to end."
+    REFUSED = "The SIEM refused the entries."
+    REDIRECTED = "The SIEM answered with a redirect. Redirects are not followed."
+    FAILED = "The SIEM answered that it cannot accept entries at the moment."
+    NOT_SENT = "Nothing could be sent because of a problem on our side."
+    BUSY = "Another test is still running. Wait until it ends."
 
 
 FAILURES: Final = tuple(result for result in SiemResult if result not in (SiemResult.GOOD, SiemResult.BUSY))
@@ -74,7 +77,7 @@ FAILURES: Final = tuple(result for result in SiemResult if result not in (SiemRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiemConfiguration:
-    """Where the audit log of an organization is forwarded to."""
+    """The SIEM that receives the audit log of an organization."""
 
     org_id: UUID
     provider: SiemProvider
@@ -84,38 +87,38 @@ class SiemConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiemSink(SiemConfiguration):
-    """The same with the token, for whoever sends."""
+    """A SIEM configuration with its token, as needed to send entries."""
 
     token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiemStatus(SiemConfiguration):
-    """The same, and how it goes. Times are UTC. `pending` counts no further than COUNTED."""
+    """A SIEM configuration and the state of forwarding. Times are UTC."""
 
     updated_at: datetime
     last_success_at: datetime | None
-    last_failure: SiemResult | None  # none since it last went well
+    last_failure: SiemResult | None  # None since the last success
     failing_since: datetime | None
-    pending: int
+    pending: int  # queued entries; counted up to PENDING_CAP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedSiemQueue:
-    """One whose queue is somebody's to send, until `leased_until`. Without a sink where its token cannot be opened."""
+    """The queue of one organization, leased to a forwarder until `leased_until`."""
 
     org_id: UUID
-    id: UUID
-    sink: SiemSink | None
+    id: UUID  # of the configuration
+    sink: SiemSink | None  # None if the token could not be decrypted
     leased_until: datetime
     claims: int
-    failures: int
-    is_struggling: bool  # it was slow or failed the last time
+    failures: int  # in a row
+    is_struggling: bool  # the last attempt was slow or failed
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedEntry:
-    """What waits at a place of the queue; None is an entry that is gone from the log."""
+    """A position in the queue. The entry is None if it was removed from the audit log."""
 
     position: int
     entry: AuditEntry | None
@@ -123,22 +126,25 @@ class QueuedEntry:
 
 @dataclass(frozen=True, slots=True)
 class SiemAttempt:
-    """What came of an attempt; what stood at `positions` is done with if it went well. `sent` is how many entries were posted."""
+    """The result of an attempt to send the first entries of a queue."""
 
     result: SiemResult
-    positions: Sequence[int] = ()
-    sent: int = 0
+    positions: Sequence[int] = ()  # removed from the queue if the attempt succeeded
+    sent: int = 0  # entries in the request
 
 
 def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> SiemSink:
-    """The sink, if it can be one. Raises outbound.TargetInvalid, TokenUnusable."""
-    if not _SENDABLE.fullmatch(token):
-        raise TokenUnusable
+    """Return the sink.
+
+    Raises: TargetInvalid, SiemTokenInvalid.
+    """
+    if not _PRINTABLE_ASCII.fullmatch(token):
+        raise SiemTokenInvalid
     return SiemSink(org_id=org_id, provider=provider, endpoint_url=outbound.parse_target(endpoint_url), token=token, enabled=enabled)
 
 
 def headers(sink: SiemSink) -> dict[str, str]:
-    """What goes with each post there."""
+    """Return the HTTP headers of each request to the SIEM."""
     match sink.provider:
         case SiemProvider.HTTP:
             credentials = {"Authorization": f"Bearer {sink.token}"}
@@ -149,46 +155,50 @@ def headers(sink: SiemSink) -> dict[str, str]:
     return {"Content-Type": "application/json", **credentials}
 
 
-def body(provider: SiemProvider, entries: Sequence[AuditEntry], now: datetime) -> tuple[bytes, int]:
-    """The first of these entries as the provider takes them, and how many of them: as fit into one post, but one at least."""
+def encode_entries(provider: SiemProvider, entries: Sequence[AuditEntry], now: datetime) -> tuple[bytes, int]:
+    """Return a request body with the first entries, and their number.
+
+    The body has as many entries as fit into MAX_BYTES, and at least one.
+    """
     parts: list[bytes] = []
     size = 2
     for entry in entries:
-        part = json.dumps(_item(provider, entry, now), ensure_ascii=False, separators=(",", ":"), default=_told).encode()
+        part = json.dumps(_to_item(provider, entry, now), ensure_ascii=False, separators=(",", ":"), default=_to_text).encode()
         size += len(part) + 1
-        if parts and size > MOST_BYTES:
+        if parts and size > MAX_BYTES:
             break
         parts.append(part)
-    if provider is SiemProvider.SPLUNK_HEC:  # one object after the other, and no array around them
+    if provider is SiemProvider.SPLUNK_HEC:  # expects objects one after the other, without an array
         return b"\n".join(parts), len(parts)
     return b"[" + b",".join(parts) + b"]", len(parts)
 
 
-def _item(provider: SiemProvider, entry: AuditEntry, now: datetime) -> dict[str, Any]:
+def _to_item(provider: SiemProvider, entry: AuditEntry, now: datetime) -> dict[str, Any]:
     match provider:
         case SiemProvider.HTTP:
-            return audit_rules.shown(entry)
+            return audit_rules.to_json(entry)
         case SiemProvider.SPLUNK_HEC:
             return {
                 "time": entry.created_at.timestamp(),
                 "source": "gatehouse",
                 "sourcetype": "gatehouse:audit",
-                "event": audit_rules.shown(entry),
+                "event": audit_rules.to_json(entry),
             }
         case SiemProvider.DATADOG:
-            # Without a time it is given that of its arrival; its own is in the entry.
-            timed = {"timestamp": rfc3339(entry.created_at)} if now - entry.created_at < OLD_FOR_DATADOG else {}
+            # Datadog gives a log without a timestamp its time of arrival. The entry still has its
+            # own time.
+            timestamp = {"timestamp": rfc3339(entry.created_at)} if now - entry.created_at < DATADOG_MAX_AGE else {}
             message = f"{entry.action} by {entry.actor.email}"
-            return {"ddsource": "gatehouse", "service": "gatehouse", "message": message, **timed, "audit": audit_rules.shown(entry)}
+            return {"ddsource": "gatehouse", "service": "gatehouse", "message": message, **timestamp, "audit": audit_rules.to_json(entry)}
 
 
-def _told(value: object) -> str:
-    """A time or an id as the interface has it."""
+def _to_text(value: object) -> str:
+    """Return a time or an id in the format of the API."""
     return rfc3339(value) if isinstance(value, datetime) else str(value)
 
 
-def judged(reply: Reply) -> SiemResult:
-    """What an answer means. Only 2xx says that everything was taken."""
+def result_of(reply: Reply) -> SiemResult:
+    """Return the result for a response. Only 2xx means that the SIEM accepted all entries."""
     if reply.is_success:
         return SiemResult.GOOD
     if reply.status in (401, 403):
@@ -199,12 +209,17 @@ def judged(reply: Reply) -> SiemResult:
 
 
 def backoff(failures: int, spread: float) -> timedelta:
-    """How long to wait after so many failures in a row: 5 s doubling to five minutes, times 0.75 to 1.25. `spread` is a random number from
-    0 to 1."""
+    """Return the pause after this number of failures in a row: 5 seconds, doubling up to 5 minutes.
+
+    `spread` is a random number from 0 to 1. It multiplies the pause by 0.75 to 1.25.
+    """
     return min(timedelta(seconds=5 * 2 ** min(failures - 1, 10)), LONGEST_BACKOFF) * (0.75 + spread / 2)
 
 
-def at_once(failures: int) -> int:
-    """How many entries to send after so many failures in a row: fewer each time, so that neither a size that the sink does not take nor one
-    entry that it does not like holds back what comes before it."""
-    return max(1, MOST_ENTRIES >> min(failures, 10))
+def batch_limit(failures: int) -> int:
+    """Return the largest number of entries to send after this number of failures in a row.
+
+    The limit is halved with each failure. So when the SIEM refuses large requests or one bad entry,
+    the entries before the bad one still get through.
+    """
+    return max(1, MAX_ENTRIES >> min(failures, 10))

@@ -1,28 +1,16 @@
-"""Outbound webhooks: to which addresses of its own an organization has what happens told (organizations.md sections 2.7 and 4.8; decisions,
-points 214 to 225). How it is told is in `core/deliveries.py`.
+"""Webhooks of an organization: HTTP endpoints that receive its events (decisions 214, 216, 218,
+225).
+
+Sending is in `core.eventing.deliveries`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from core.eventing import deliveries_rules, events
 from core.eventing.deliveries_rules import PING, DeliveryNotFound
-from core.kernel.errors import refuse
-from core.kernel.outbound import parse_target
-from core.kernel.principals import Capability
-from core.kernel.values import KEEP, Keep, provided, new_id
-from core.tenancy import organizations, organizations_rules
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.deliveries_rules import Delivery
-    from core.kernel.principals import Member
-    from core.kernel.values import PageResult, Page
-    from ports import Ports
 from core.eventing.webhooks_rules import (
     OVERLAP,
     NoWebhookChanges,
@@ -31,67 +19,84 @@ from core.eventing.webhooks_rules import (
     WebhookInactive,
     WebhookNotFound,
     new_signing_secret,
-    subscribable,
+    parse_event_types,
 )
+from core.kernel.errors import refuse
+from core.kernel.outbound import parse_target
+from core.kernel.principals import Capability
+from core.kernel.values import KEEP, Keep, new_id, provided
+from core.tenancy import organizations, organizations_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.eventing.deliveries_rules import Delivery
+    from core.kernel.principals import Member
+    from core.kernel.values import Page, PageResult
+    from ports import Ports
 
 
 async def create(ports: Ports, caller: Member, name: str, url: str, event_types: Sequence[str]) -> tuple[Webhook, str]:
-    """A webhook, and its secret, which nobody gets to see again.
+    """Create a webhook. Return it with its secret, which is never returned again.
 
-    Raises TargetInvalid, NoEvents, EventTypeUnknown, TooManyWebhooks, WebhookNameTaken, and what organizations.lock_organization_for raises.
+    Raises: TargetInvalid, NoEvents, EventTypeUnknown, TooManyWebhooks, WebhookNameTaken; the errors
+    of `organizations.lock_organization_for`.
     """
-    url, wanted = parse_target(url), subscribable(event_types)
+    target, types = parse_target(url), parse_event_types(event_types)
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         if len(await tx.webhooks.of_org(organization.id)) >= ports.policy.webhooks_per_organization:
             raise TooManyWebhooks(ports.policy.webhooks_per_organization)
         webhook = Webhook(
-            id=new_id(), org_id=organization.id, name=name, url=url, events=wanted, is_active=True, created_at=now, updated_at=now
+            id=new_id(), org_id=organization.id, name=name, url=target, events=types, is_active=True, created_at=now, updated_at=now
         )
         await tx.webhooks.add(webhook, secret)
         tx.record(events.webhook_created(webhook))
     return webhook, secret
 
 
-async def listed(ports: Ports, caller: Member) -> list[Webhook]:
-    """All webhooks of the organization, the oldest first."""
+async def list_webhooks(ports: Ports, caller: Member) -> list[Webhook]:
+    """Return all webhooks of the organization, oldest first."""
     async with ports.storage.reading() as read:
         return await read.webhooks.of_org(caller.acts_in.id)
 
 
 async def find(ports: Ports, caller: Member, webhook_id: UUID) -> Webhook:
-    """One webhook of the organization. Raises WebhookNotFound."""
+    """Return a webhook of the organization. Raises: WebhookNotFound."""
     async with ports.storage.reading() as read:
         return await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
 
 
-async def update(
-    ports: Ports,
-    caller: Member,
-    webhook_id: UUID,
-    *,
-    name: str | Keep = KEEP,
-    url: str | Keep = KEEP,
-    event_types: Sequence[str] | Keep = KEEP,
-    is_active: bool | Keep = KEEP,
-) -> Webhook:
-    """The webhook with what was changed of it. What waits to be delivered goes to the new address.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookChanges:
+    """The new values of a webhook. Fields that are KEEP stay as they are."""
 
-    Raises NoWebhookChanges, TargetInvalid, NoEvents, EventTypeUnknown, WebhookNotFound, WebhookNameTaken, and what organizations.lock_organization_for raises.
+    name: str | Keep = KEEP
+    url: str | Keep = KEEP
+    event_types: Sequence[str] | Keep = KEEP
+    is_active: bool | Keep = KEEP
+
+
+async def update(ports: Ports, caller: Member, webhook_id: UUID, changes: WebhookChanges) -> Webhook:
+    """Change a webhook. Deliveries that wait go to the new URL.
+
+    Raises: NoWebhookChanges, TargetInvalid, NoEvents, EventTypeUnknown, WebhookNotFound,
+    WebhookNameTaken; the errors of `organizations.lock_organization_for`.
     """
-    wanted = provided(
-        name=name,
-        url=KEEP if url is KEEP else parse_target(url),
-        events=KEEP if event_types is KEEP else subscribable(event_types),
-        is_active=is_active,
+    values = provided(
+        name=changes.name,
+        url=KEEP if changes.url is KEEP else parse_target(changes.url),
+        events=KEEP if changes.event_types is KEEP else parse_event_types(changes.event_types),
+        is_active=changes.is_active,
     )
-    if not wanted:
+    if not values:
         raise NoWebhookChanges
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         old = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
-        new = replace(old, **wanted)
+        new = replace(old, **values)
         if new != old:
             new = replace(new, updated_at=ports.clock.now())
             await tx.webhooks.save(new)
@@ -100,10 +105,14 @@ async def update(
 
 
 async def rotate_secret(ports: Ports, caller: Member, webhook_id: UUID) -> tuple[Webhook, str]:
-    """The webhook with another secret, which nobody gets to see again; the one that it had signs beside it for OVERLAP, and so do
-    those before it for what is left of theirs.
+    """Replace the secret of a webhook.
 
-    Raises WebhookNotFound, and what organizations.lock_organization_for raises.
+    Return the webhook with the new secret, which is never returned again.
+
+    The old secret signs beside the new one for OVERLAP. Secrets that were replaced earlier sign
+    until their own overlap ends.
+
+    Raises: WebhookNotFound; the errors of `organizations.lock_organization_for`.
     """
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
@@ -116,9 +125,11 @@ async def rotate_secret(ports: Ports, caller: Member, webhook_id: UUID) -> tuple
 
 
 async def delete(ports: Ports, caller: Member, webhook_id: UUID) -> None:
-    """Remove the webhook and its deliveries, those that wait included; of very many, the housekeeper removes the rest.
+    """Delete a webhook and its deliveries, including those that wait.
 
-    Raises WebhookNotFound, and what organizations.lock_organization_for raises.
+    The housekeeper deletes the rest of a long history.
+
+    Raises: WebhookNotFound; the errors of `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -128,22 +139,22 @@ async def delete(ports: Ports, caller: Member, webhook_id: UUID) -> None:
         tx.record(events.webhook_deleted(webhook))
 
 
-# What was sent to it, and what is sent on demand
+# Deliveries
 
 
-async def history(
+async def list_deliveries(
     ports: Ports, caller: Member, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
 ) -> PageResult[Delivery]:
-    """Deliveries of the webhook, the newest first. Raises WebhookNotFound."""
+    """Return a page of the deliveries of a webhook, newest first. Raises: WebhookNotFound."""
     async with ports.storage.reading() as read:
         webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
         return await read.deliveries.page(webhook.org_id, webhook.id, page, event_type=event_type, delivered=delivered)
 
 
-async def test(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
-    """Send a ping to this webhook, whatever it subscribes to.
+async def send_ping(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
+    """Queue a test delivery to a webhook, whatever its event types are.
 
-    Raises WebhookNotFound, WebhookInactive, and what organizations.lock_organization_for raises.
+    Raises: WebhookNotFound, WebhookInactive; the errors of `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -156,14 +167,15 @@ async def test(ports: Ports, caller: Member, webhook_id: UUID) -> Delivery:
 
 
 async def replay(ports: Ports, caller: Member, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Send what a delivery told once more, as another delivery.
+    """Queue a new delivery with the payload of an earlier one.
 
-    Raises WebhookNotFound, WebhookInactive, DeliveryNotFound, and what organizations.lock_organization_for raises.
+    Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound; the errors of
+    `organizations.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         if not webhook.is_active:
             raise WebhookInactive
-        again = await tx.deliveries.repeat(webhook.org_id, webhook.id, delivery_id, new_id(), ports.clock.now())
-    return again or refuse(DeliveryNotFound)
+        copy = await tx.deliveries.add_copy(webhook.org_id, webhook.id, delivery_id, new_id(), ports.clock.now())
+    return copy or refuse(DeliveryNotFound)

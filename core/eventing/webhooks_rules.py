@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.eventing.webhooks`."""
+"""Webhooks: the entity, its event types and its signing secrets."""
 
 from __future__ import annotations
 
@@ -17,53 +17,56 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-# How long a secret that was replaced goes on signing beside the new one, so that nothing is lost while receivers learn that.
+# After a rotation, the old secret signs beside the new one for this time, so that receivers can
+# switch without losing a delivery.
 OVERLAP: Final = timedelta(hours=24)
-# So that whoever rotates all day long does not have us sign, and send, without bounds.
+# The limit keeps the signature header small when a member rotates the secret again and again.
 FORMER_SECRETS_KEPT: Final = 10
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
 
-# What webhooks can be told of (decisions, points 216 and 226).
-SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType({name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only})
+# The event types that webhooks can subscribe to (decisions 216, 226).
+SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType(
+    {name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only}
+)
 
 
 class WebhookNotFound(NotFound):
-    """There is no such webhook."""
+    """This webhook does not exist."""
 
 
 class WebhookNameTaken(Invalid):
-    """A webhook of the organization has this name already. Choose another one."""
+    """A webhook of the organization already has this name. Choose another one."""
 
 
 class NoEvents(Invalid):
-    """A webhook is told of one type of event at least. Name which."""
+    """A webhook needs at least one event type. List the ones to send."""
 
 
 class EventTypeUnknown(Invalid):
-    """There is no such type of event."""
+    """This event type does not exist."""
 
     def __init__(self) -> None:
-        super().__init__(f"There is no such type of event. There are: {', '.join(SUBSCRIBABLE)}.")
+        super().__init__(f"This event type does not exist. The event types are: {', '.join(SUBSCRIBABLE)}.")
 
 
 class TooManyWebhooks(Invalid):
-    """The organization has as many webhooks as it can have."""
+    """The organization has reached its number of webhooks."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"The organization has as many webhooks as it can have, which is {most}. Delete one that is not needed any more.")
+        super().__init__(f"The organization already has the maximum of {most} webhooks. Delete one that you no longer need.")
 
 
 class NoWebhookChanges(Invalid):
-    """Say what to change: name, url, events or is_active."""
+    """The request changes nothing. Send at least one of name, url, events and is_active."""
 
 
 class WebhookInactive(Invalid):
-    """The webhook is not active, so nothing is sent to it. Set is_active first."""
+    """The webhook is not active, so nothing is sent to it. Set is_active to true first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Whom an organization has told of events of these types. Times are UTC. Its secret is nobody's but the receiver's."""
+    """A webhook of an organization, without its secret. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -76,12 +79,15 @@ class Webhook:
 
 
 def new_signing_secret() -> str:
-    """256 bits in the form of Standard Webhooks (security.md W-5)."""
+    """Return a new secret of 256 random bits in the format of Standard Webhooks (security W-5)."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def subscribable(names: Sequence[str]) -> tuple[str, ...]:
-    """The types of these names, each once. Raises NoEvents, EventTypeUnknown."""
+def parse_event_types(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the event types without duplicates.
+
+    Raises: NoEvents, EventTypeUnknown.
+    """
     if not names:
         raise NoEvents
     if not set(names) <= SUBSCRIBABLE.keys():

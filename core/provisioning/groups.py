@@ -140,11 +140,11 @@ async def _move(tx: Transaction, org_id: UUID, joining: Sequence[GroupMember], l
         await tx.sessions.end_in_organization(org_id, gone, now)
         for each in leaving:
             assert each.role is not None, "who is not in the group does not leave it"
-            tx.record(events.removed(org_id, each.user_id, each.role))
+            tx.record(events.user_removed(org_id, each.user_id, each.role))
             if each.role is not Role.MEMBER:  # nobody else may have invited anybody
                 await members.revoke_invitations_from(tx, org_id, each.user_id, None, now)
         await members.revoke_invitations_to(tx, org_id, gone, now)
     if joining:
         await tx.scim_users.admit(org_id, [each.user_id for each in joining], now)
         for each in joining:
-            tx.record(events.joined(org_id, each.user_id, Role.MEMBER))
+            tx.record(events.user_joined(org_id, each.user_id, Role.MEMBER))

@@ -111,7 +111,7 @@ async def create(ports: Ports, caller: ScimClient, new: ScimUserData) -> ScimUse
             require_member_capacity(organization, 1)
         for event in events.provisioned(organization.id, account.id):
             tx.record(event)
-        tx.record(tenancy_events.joined(organization.id, account.id, Role.MEMBER))
+        tx.record(tenancy_events.user_joined(organization.id, account.id, Role.MEMBER))
         user = _provisioned(account, new.description)
         if new.active is False:
             await _deactivate(tx, user, organization, now)

@@ -1,11 +1,11 @@
-"""The Quart application: its blueprints, its edge, and the checks that it must pass before it serves."""
+"""The Quart application: its blueprints, its edge, and the checks at start."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from quart import request
@@ -36,27 +36,74 @@ from entrypoints.http.api.tenancy import branding, domains, governance, home_rea
 from entrypoints.http.edge.access import check_every_route
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.connection import WholeBodyConnection
-from entrypoints.http.edge.context import Served, exchange, serve
+from entrypoints.http.edge.context import AppContext
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.middleware import Exchange, Headers, Outer, Refused, json_error
+from entrypoints.http.edge.middleware import EdgeMiddleware, Headers, Refused, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
 from entrypoints.http.pages import account, sign_in
 from ports import Ports
 
+# The API description lists the areas in this order.
+BLUEPRINTS: Final = (
+    (accounts, "Registration, email verification, passwords and the profile."),
+    (sessions, "Sign in, refresh, sign out, and select an organization."),
+    (mfa, "The second factor: enrollment, backup codes, and its removal."),
+    (devices, "The devices of the signed-in user."),
+    (identities, "Accounts at identity providers that are linked to the user's account."),
+    (privacy, "Data export and anonymization."),
+    (organizations, "Organizations of the signed-in user."),
+    (members, "Members of an organization, their roles, and the transfer of ownership."),
+    (invitations, "Invitations to join an organization."),
+    (branding, "Name, logo and color of an organization."),
+    (domains, "The domain of an organization, and its verification in the DNS."),
+    (home_realm, "Which identity provider signs in the users of a domain."),
+    (mail_server, "The mail server of an organization."),
+    (audit, "The audit log of an organization."),
+    (analytics, "Sign-ins of an organization and its services."),
+    (services, "Applications of an organization. The API calls them services."),
+    (plans, "Plans that the users of a service can subscribe to."),
+    (api_keys, "API keys of a service."),
+    (end_users, "Users of an organization's services, and their sessions."),
+    (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
+    (saml, "SAML configuration and certificate of a service."),
+    (oauth, "OAuth 2.0: authorization, tokens and revocation."),
+    (device_flow, "The OAuth device flow for programs without a browser."),
+    (social, "Sign-in through identity providers."),
+    (saml_sign_on, "SAML sign-on."),
+    (saml_logout, "SAML single logout."),
+    (service_info, "Service API: the service of the API key."),
+    (service_users, "Service API: the users of the service."),
+    (subscriptions, "Service API: subscriptions of users to plans."),
+    (checkout, "Hosted checkout for a plan."),
+    (scim_tokens, "SCIM tokens of an organization."),
+    (scim_users, "SCIM 2.0 users."),
+    (scim_groups, "SCIM 2.0 groups."),
+    (scim_discovery, "SCIM 2.0 discovery."),
+    (webhooks, "Outgoing webhooks and their deliveries."),
+    (siem, "Forwarding of the audit log to a SIEM."),
+    (governance, "Platform owners: organizations, their lifecycle, tiers and limits."),
+    (platform_users, "Platform owners: users, second factors, and platform ownership."),
+    (impersonation, "Platform owners: impersonation of users."),
+    (provider_events, "Events of the payment provider."),
+    (sign_in, "Pages: sign in and sign out."),
+    (account, "Pages: the user's account."),
+    (operations, "Health, metrics, signing keys, and this description."),
+)
+
 
 class Application(QuartTrio):
-    """Quart's application, which is reached through the outer layer only."""
+    """Quart's application behind the edge middleware."""
 
-    outer: Outer
-    description: bytes  # of the interface, as JSON
+    middleware: EdgeMiddleware
+    description: bytes  # the API description as JSON
 
     async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.outer(scope, receive, send)
+        await self.middleware(scope, receive, send)
 
     def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
-        """Look routes up by path and method alone; the framework's own takes the Host header apart for each request as well."""
+        """Look up routes by path and method only. The framework's adapter also parses the Host header of every request."""
         if request is None:
             return None
         return MapAdapter(self.url_map, "localhost", "/", "", request.scheme, request.path, request.method)
@@ -64,39 +111,42 @@ class Application(QuartTrio):
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What the HTTP edge is told by the operator's settings."""
+    """The operator's settings for the HTTP edge."""
 
     base_url: str
     frontend_url: str | None
     trusted_proxies: Sequence[IPv4Network | IPv6Network]
-    rate_limit_factor: float | None  # None: off
-    client_rate: float  # exchanges a second that an application has which shows its client secret
+    rate_limit_factor: float | None  # None switches the limits off
+    client_rate: float  # token requests per second for an application with a client secret
     metrics_token: str | None
-    scim_string_status: bool = False  # of errors of SCIM (decisions, point 121)
-    billing_secrets: Sequence[str] = ()  # with which the payment provider signs its events
+    scim_string_status: bool = False  # send the status of SCIM errors as a string (decision 121)
+    billing_secrets: Sequence[str] = ()  # the payment provider signs its events with one of these
 
 
 def create_app(
-    ports: Ports, edge: Edge, *, observe: Callable[[Exchange], None], exposition: Callable[[], bytes], exposition_type: str
+    ports: Ports, edge: Edge, *, observe: Callable[[RequestRecord], None], exposition: Callable[[], bytes], exposition_type: str
 ) -> Application:
-    """The application. Raises ValueError where a route does not say who may call it, or the interface description is not sound."""
-    app = routed()
-    equip(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
+    """Return the application.
+
+    Raises: ValueError if a route has no access decorator, or if the API description is not valid.
+    """
+    app = build_routes()
+    configure(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
     return app
 
 
-def equip(
+def configure(
     app: Application,
     ports: Ports,
     edge: Edge,
     *,
-    observe: Callable[[Exchange], None],
+    observe: Callable[[RequestRecord], None],
     exposition: Callable[[], bytes],
     exposition_type: str,
 ) -> None:
-    """Give the routes what they are served with from now on, in place of what they had."""
+    """Bind the routes to these ports and settings, in place of earlier ones."""
     base = urlsplit(edge.base_url)
-    served = Served(
+    context = AppContext(
         ports=ports,
         limits=RateLimits(edge.rate_limit_factor, edge.client_rate),
         base_url=edge.base_url,
@@ -109,10 +159,10 @@ def equip(
         exposition_type=exposition_type,
         description=app.description,
     )
-    serve(app, served)
+    bind_context(app, context)
     routes = RouteTable(app)
-    app.outer = Outer(
-        super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn's names for the same three
+    app.middleware = EdgeMiddleware(
+        super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn has other names for these types
         routes=routes,
         observe=observe,
         body_limit=body_limit,
@@ -124,53 +174,45 @@ def equip(
 
 
 def origin(url: str) -> str:
-    """Scheme and host of an address, as browsers say it."""
+    """Return the origin of a URL: its scheme and host."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def acceptance_page(base_url: str, frontend_url: str | None) -> str:
-    """The page that shows an invitation: the frontend's, at the path of the mail's link, or our own (decisions, point 196).
+    """Return the URL of the page that shows an invitation: the frontend's, or our own (decision 196).
 
-    A frontend at the very address of the service has that path from us, and would be sent in a circle.
+    If the frontend has the same URL as the service, use our own page. The frontend's path is served by us
+    then, and would redirect to itself.
     """
-    if frontend_url is None or _place(frontend_url) == _place(base_url):
+    if frontend_url is None or _location(frontend_url) == _location(base_url):
         return f"{base_url}/app/invitations/accept"
     return f"{frontend_url}/invitations/accept"
 
 
-def _place(url: str) -> tuple[str, str | None, int | None, str]:
+def _location(url: str) -> tuple[str, str | None, int | None, str]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme), parts.path
 
 
 def describe() -> dict[str, Any]:
-    """The interface description, without a running service."""
-    description: dict[str, Any] = json.loads(routed().description)
+    """Return the API description without a running service."""
+    description: dict[str, Any] = json.loads(build_routes().description)
     return description
 
 
-def routed() -> Application:
-    """All routes and their description, which are the same for every installation, and nothing yet that serves them."""
+def build_routes() -> Application:
+    """Return the application with all routes and their description, not yet bound to ports and settings."""
     app = Application("gatehouse", static_folder=None)
     app.request_class = StrictRequest
     app.asgi_http_class = WholeBodyConnection
     app.url_map.converters["provider"] = social.ProviderConverter
-    app.url_map.merge_slashes = False  # a doubled slash is an unknown address (decisions, point 7)
-    # The interface description lists them in this order.
-    for area in (
-        accounts, sessions, device_flow, mfa, devices, identities, privacy,
-        organizations, members, invitations, services, plans, checkout, api_keys, end_users, analytics, audit,
-        webhooks, mail_server, branding, domains, oauth_credentials, saml, home_realm, siem,
-        service_users, subscriptions, service_info,
-        scim_tokens, scim_users, scim_groups, scim_discovery,
-        oauth, social,
-        governance, platform_users, impersonation, sign_in, account, saml_sign_on, saml_logout, provider_events, operations,
-    ):  # fmt: skip
-        app.register_blueprint(area.routes)
-    app.before_request(_look_at_address)
+    app.url_map.merge_slashes = False  # a path with a doubled slash is unknown (decision 7)
+    for module, _ in BLUEPRINTS:
+        app.register_blueprint(module.routes)
+    app.before_request(_check_path)
     handle_errors(app)
-    describe_interface(app)
+    describe_interface(app, {module.routes.name: description for module, description in BLUEPRINTS})
     app.json.sort_keys = False  # type: ignore[attr-defined]
     check_every_route(app)
     app.description = json.dumps(interface_description(app)).encode()
@@ -178,7 +220,7 @@ def routed() -> Application:
 
 
 class RouteTable:
-    """What the outer layer asks about routes."""
+    """The routes, as the middleware needs them."""
 
     def __init__(self, app: QuartTrio) -> None:
         self._views = app.view_functions
@@ -204,24 +246,24 @@ class RouteTable:
 
 
 def _render_error(
-    routes: RouteTable, scim_string_status: bool, refused: Refused, exchange: Exchange, accept: str | None
+    routes: RouteTable, scim_string_status: bool, refused: Refused, record: RequestRecord, accept: str | None
 ) -> tuple[Headers, bytes]:
-    """What the outer layer refuses looks as if the route had refused it."""
-    view = routes.view(exchange.path, exchange.method)
+    """Render an error of the middleware in the format of the route: OAuth, SCIM, JSON or a page."""
+    view = routes.view(record.path, record.method)
     if is_oauth(view):
         return [(b"content-type", b"application/json")], oauth_error_body(refused.sentence, refused.code, oauth_error_of(refused.status))
-    if speaks_scim(exchange.path):
+    if speaks_scim(record.path):
         return [(b"content-type", SCIM_JSON.encode())], scim_error_body(refused.status, refused.sentence, as_text=scim_string_status)
-    if not prefers_page(view, exchange.path, accept):
-        return json_error(refused, exchange, accept)
-    page = error_page(refused.status, refused.sentence, exchange.request_id)
+    if not prefers_page(view, record.path, accept):
+        return json_error(refused, record, accept)
+    page = error_page(refused.status, refused.sentence, record.request_id)
     return [(name.lower().encode(), value.encode()) for name, value in page.headers.items()], page.body.encode()
 
 
-async def _look_at_address() -> None:
-    """Tell the outer layer the route's template, and refuse what no address of ours can hold (security.md N-5)."""
-    # The framework would take away slashes in front, and find a route.
+async def _check_path() -> None:
+    """Record the template of the route, and refuse paths with characters that no route has (security N-5)."""
+    # The framework would strip leading slashes, and find a route.
     if request.scope["path"].startswith("//") or not is_printable(request.path):
         raise NoSuchRoute
     if request.url_rule is not None:
-        exchange().route = request.url_rule.rule
+        request_record().route = request.url_rule.rule

@@ -48,7 +48,7 @@ class Billing(Protocol):
         ...
 
     async def claim_check(self, now: datetime, until: datetime) -> str | None:
-        """Return the subscription whose check has been due longest, or None. The check is due again at `until`."""
+        """Return the subscription with the check that has been due longest, or None. The check is due again at `until`."""
         ...
 
     async def next_check(self) -> datetime | None:
@@ -67,7 +67,7 @@ class Billing(Protocol):
         ...
 
     async def is_checked_separately(self, id_: str, since: datetime) -> bool:
-        """Return whether this subscription has a check of its own, or its state has been received after `since`."""
+        """Return whether this subscription has its own next check, or its state was received after `since`."""
         ...
 
     async def subscription(self, id_: str) -> Subscription | None:
@@ -128,7 +128,7 @@ class Customers(Protocol):
         ...
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
-        """Attach a payment method to a customer, unless a newer event is known. Return whether the customer is one of ours.
+        """Attach a payment method to a customer, unless a newer event is known. Return whether the customer is known.
 
         The current payment method of an organization is the one that was attached last and is still
         attached.
@@ -136,7 +136,7 @@ class Customers(Protocol):
         ...
 
     async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
-        """Detach a payment method, unless a newer event is known. Return whether it belonged to an organization of ours."""
+        """Detach a payment method, unless a newer event is known. Return whether it belonged to a known customer."""
         ...
 
 
@@ -185,7 +185,7 @@ class Checkouts(Protocol):
     async def reschedule(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
         """Make claimed checkouts due at `at`, unless their checks were stopped. `since` is that of the claim.
 
-        Checkouts that started before `since` are always checked once more, because their claim has
+        Checkouts that started before `since` are always checked again, because their claim has
         already removed the next check.
         """
         ...

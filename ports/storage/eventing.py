@@ -19,7 +19,10 @@ class AuditRead(Protocol):
     """Read access to the audit logs of organizations."""
 
     async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
-        """Return a page of the matching entries, newest first, with the total number. Runs two statements."""
+        """Return a page of the matching entries, newest first, with the total number.
+
+        Runs two statements.
+        """
         ...
 
 
@@ -27,7 +30,9 @@ class Audit(Protocol):
     """Write access to the audit logs. `Transaction.record` adds the entries."""
 
     async def forget(self, user_id: UUID) -> None:
-        """Remove the entries about the security of this user's account from all logs, and decrement the totals."""
+        """Remove the entries about the security of this user's account from all logs, and decrement
+        the totals.
+        """
         ...
 
 
@@ -45,21 +50,27 @@ class WebhooksRead(Protocol):
 
 
 class Webhooks(WebhooksRead, Protocol):
-    """Write access to webhooks. Callers lock the organization first. Secrets are stored encrypted."""
+    """Write access to webhooks.
+
+    Callers lock the organization first. Secrets are stored encrypted.
+    """
 
     async def add(self, webhook: Webhook, secret: str) -> None:
         """Add a webhook. Raises: WebhookNameTaken."""
         ...
 
     async def save(self, webhook: Webhook) -> None:
-        """Store the changes of a webhook and wake the dispatchers of all processes. Raises: WebhookNameTaken."""
+        """Store the changes of a webhook and wake the dispatchers of all processes.
+
+        Raises: WebhookNameTaken.
+        """
         ...
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
         """Replace the signing secret.
 
-        The old secret signs beside the new one until `former_until`. Older secrets sign until their own time ends.
-        The newest FORMER_SECRETS_KEPT of them are kept.
+        The old secret signs beside the new one until `former_until`. Older secrets sign until their
+        own time ends. The newest FORMER_SECRETS_KEPT of them are kept.
         """
         ...
 
@@ -74,8 +85,13 @@ class Webhooks(WebhooksRead, Protocol):
 class DeliveriesRead(Protocol):
     """Read access to the deliveries of webhooks."""
 
-    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> PageResult[Delivery]:
-        """Return a page of the deliveries, newest first, with the total number. Runs two statements."""
+    async def page(
+        self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
+    ) -> PageResult[Delivery]:
+        """Return a page of the deliveries, newest first, with the total number.
+
+        Runs two statements.
+        """
         ...
 
 
@@ -85,11 +101,15 @@ class Deliveries(DeliveriesRead, Protocol):
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
-        """Queue a delivery. The commit wakes the dispatchers of all processes. Callers lock the organization first."""
+        """Queue a delivery.
+
+        The commit wakes the dispatchers of all processes. Callers lock the organization first.
+        """
         ...
 
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
-        """Queue a new delivery with the payload of `delivery_id`, or return None if that is not one of this webhook.
+        """Queue a new delivery with the payload of `delivery_id`, or return None if that is not one
+        of this webhook.
 
         Otherwise as `add`.
         """
@@ -102,12 +122,16 @@ class Deliveries(DeliveriesRead, Protocol):
     async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         """Store the outcomes of attempts.
 
-        A failure is ignored if the delivery was claimed again since, because the later attempt decides.
+        A failure is ignored if the delivery was claimed again since, because the later attempt
+        decides.
         """
         ...
 
     async def wake(self, now: datetime, limit: int) -> None:
-        """Change at most `limit` waiting deliveries whose time has come to due. `claim` sees only due deliveries."""
+        """Change at most `limit` waiting deliveries to due if their time has come.
+
+        `claim` sees only due deliveries.
+        """
         ...
 
     def next_due(self) -> Deferred[datetime]:
@@ -118,10 +142,11 @@ class Deliveries(DeliveriesRead, Protocol):
         ...
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
-        """Lease due deliveries to active webhooks of active organizations, as far as there is capacity.
+        """Lease due deliveries to active webhooks of active organizations, as far as there is
+        capacity.
 
-        A delivery becomes due again at `lease_until`. Organizations and webhooks take turns, so that each gets its
-        share, which is at least one.
+        A delivery becomes due again at `lease_until`. Organizations and webhooks take turns, so
+        that each gets its share, which is at least one.
         """
         ...
 
@@ -133,7 +158,10 @@ class SiemRead(Protocol):
     """Read access to the SIEM configurations of organizations and their queues."""
 
     async def status(self, org_id: UUID) -> SiemStatus | None:
-        """Return the configuration and the state of forwarding. Queued entries are counted up to PENDING_CAP."""
+        """Return the configuration and the state of forwarding.
+
+        Queued entries are counted up to PENDING_CAP.
+        """
         ...
 
     async def sink(self, org_id: UUID) -> SiemSink | None:
@@ -151,8 +179,8 @@ class SiemRead(Protocol):
 class Siem(SiemRead, Protocol):
     """Write access to SIEM configurations and queues.
 
-    Tokens are stored encrypted. Callers of `put` and `remove` lock the organization first. Recording an entry reads
-    the configuration without a lock.
+    Tokens are stored encrypted. Callers of `put` and `remove` lock the organization first.
+    Recording an entry reads the configuration without a lock.
     """
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
@@ -164,7 +192,10 @@ class Siem(SiemRead, Protocol):
         ...
 
     async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
-        """Reserve the test of the organization until this time. Return False if another test is running."""
+        """Reserve the test of the organization until this time.
+
+        Return False if another test is running.
+        """
         ...
 
     async def end_test(self, org_id: UUID, until: datetime) -> None:
@@ -172,16 +203,15 @@ class Siem(SiemRead, Protocol):
         ...
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
-        """Lease the non-empty queue that has been due for the longest time, of an enabled configuration of an active organization.
+        """Lease the non-empty queue that has been due for the longest time, of an enabled
+        configuration of an active organization.
 
-        With `struggling`, this may be a queue with a slow or failed last attempt. No other process can claim it
-        before `leased_until`.
+        With `struggling`, this may be a queue with a slow or failed last attempt. No other process
+        can claim it before `leased_until`.
         """
         ...
 
-    async def record_success(
-        self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool
-    ) -> None:
+    async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         """Remove these positions from the queue and make the rest due now.
 
         `posted` is false if no request was necessary. Then the state of forwarding stays as it is.
@@ -189,7 +219,10 @@ class Siem(SiemRead, Protocol):
         ...
 
     async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
-        """Keep the queue until `due_at`. Does nothing if the lease expired and another process holds the queue."""
+        """Keep the queue until `due_at`.
+
+        Does nothing if the lease expired and another process holds the queue.
+        """
         ...
 
 

@@ -110,7 +110,7 @@ async def test_what_is_queued_is_forwarded_in_its_order(
 async def test_a_large_queue_goes_in_posts_of_some_size(
     reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem, "MOST_ENTRIES", 4)
+    monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
     await configure(reaching, make_sink(acme, sink.url()))
     names = [str(number) for number in range(10)]
     await record(reaching, acme, *names)
@@ -123,7 +123,7 @@ async def test_a_large_queue_goes_in_posts_of_some_size(
 async def test_several_forwarders_never_send_for_one_organization_at_once(
     reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 1)
     names = [str(number) for number in range(12)]
     for org, path in ((acme, "/acme"), (twin, "/twin")):
         await configure(reaching, make_sink(org, sink.url(path)))
@@ -188,7 +188,7 @@ async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_f
 async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_after_it(
     reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem, "MOST_ENTRIES", 4)
+    monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "1", "2", "bad", "4")
     judge = siem.post
@@ -332,6 +332,6 @@ async def test_whoever_has_no_time_left_to_post_leaves_it_to_the_next_one(
     await record(reaching, acme, "x")
     claimed = await siem.claim_queue(reaching, struggling=True)
     assert isinstance(claimed, ClaimedSiemQueue)
-    clock.advance(siem_rules.LEASE - timedelta(seconds=siem_rules.WITHIN - 1))
+    clock.advance(siem_rules.LEASE - timedelta(seconds=siem_rules.POST_TIMEOUT - 1))
     assert await siem.attempt(reaching, claimed) is None
     assert sink.posts == []

@@ -17,15 +17,15 @@ from entrypoints.http.edge import bodies
 from entrypoints.http.edge.bodies import (
     LARGE_BODY,
     MAX_BODY,
-    Body,
+    RequestModel,
     BodyInvalid,
     BodyNotAnObject,
     EmailAddress,
-    Moment,
+    DateTime,
     Name,
     PasswordText,
     Reason,
-    Shown,
+    ResponseModel,
     Text,
     Timestamp,
     decode,
@@ -176,7 +176,7 @@ def test_surrogate_pairs_are_characters() -> None:
 # Models
 
 
-class Sample(Body):
+class Sample(RequestModel):
     text: Text = ""
     number: int = 0
     flag: bool = False
@@ -184,8 +184,8 @@ class Sample(Body):
     password: PasswordText = ""
 
 
-class Dated(Body):
-    at: Moment
+class Dated(RequestModel):
+    at: DateTime
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ async def test_nothing_is_assigned_that_was_not_asked_for(api: Api, ports: Ports
 # Names, reasons, times, and fields that may be left out
 
 
-class Named(Body):
+class Named(RequestModel):
     name: Name
     reason: Reason
 
@@ -422,7 +422,7 @@ def test_a_name_that_mail_programs_would_decode_or_that_nobody_can_see_is_refuse
     assert Named(name="A=B ? Ünïcödé 😀", reason="=?").name == "A=B ? Ünïcödé 😀"
 
 
-class Timed(Shown):
+class Timed(ResponseModel):
     at: Timestamp
     until: Timestamp | None
 
@@ -442,7 +442,7 @@ def test_a_time_is_shown_in_utc_with_z(at: datetime, shown: str) -> None:
     assert Timed.model_json_schema(mode="serialization")["properties"]["at"]["format"] == "date-time"
 
 
-class Changed(Body):
+class Changed(RequestModel):
     name: Name = maybe()
     days: int = maybe(ge=1, le=90)
 

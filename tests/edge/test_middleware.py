@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from entrypoints.http.edge.middleware import App, Exchange, Headers, Message, Outer, Receive, Refused, Scope, Send
+from entrypoints.http.edge.middleware import App, RequestRecord, Headers, Message, EdgeMiddleware, Receive, Refused, Scope, Send
 from tests.proof.wire.wire import Paths
 
 FRONTEND = "https://app.example"
@@ -45,7 +45,7 @@ class Asked:
 
 
 class Answer:
-    def __init__(self, sent: list[Message], exchange: Exchange | None) -> None:
+    def __init__(self, sent: list[Message], exchange: RequestRecord | None) -> None:
         self.sent = sent
         self.exchange = exchange
         self.status = sent[0]["status"] if sent else None
@@ -70,10 +70,10 @@ async def ask(
     receive: Receive | None = None,
     **options: Any,
 ) -> Answer:
-    observed: list[Exchange] = []
+    observed: list[RequestRecord] = []
     sent: list[Message] = []
     settings: dict[str, Any] = {"routes": PATHS, "body_limit": lambda _: 1000, "cors_origin": FRONTEND, **options}
-    outer = Outer(app, observe=observed.append, **settings)
+    outer = EdgeMiddleware(app, observe=observed.append, **settings)
 
     async def nothing() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -129,8 +129,8 @@ async def test_a_page_sets_its_own_content_security_policy() -> None:
 
 async def test_the_application_finds_its_exchange_in_the_scope_and_fills_it_in() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["exchange"].route = "/api/user"
-        scope["exchange"].caller = "ada"
+        scope["request_record"].route = "/api/user"
+        scope["request_record"].caller = "ada"
         await Asked(status=418)(scope, receive, send)
 
     exchange = (await ask(app, monotonic=iter([10.0, 12.5]).__next__)).exchange
@@ -188,7 +188,7 @@ async def test_a_refusal_has_the_error_body_of_the_interface() -> None:
 
 
 async def test_other_places_may_render_their_errors_themselves() -> None:
-    def rendered(refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+    def rendered(refused: Refused, exchange: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
         return [(b"content-type", b"text/x")], f"{refused.status} {exchange.path} {accept}".encode()
 
     answer = await ask(Asked(), "CONNECT", "/scim/v2/Users", ("accept", "text/x"), render_error=rendered)
@@ -253,7 +253,7 @@ async def test_a_websocket_is_closed() -> None:
     async def never() -> Message:
         raise AssertionError
 
-    await Outer(Asked(), routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "websocket"}, never, send)
+    await EdgeMiddleware(Asked(), routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "websocket"}, never, send)
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
@@ -504,7 +504,7 @@ async def test_the_end_of_an_answer_is_no_leaving() -> None:
     """A server reports the end of an exchange in the words of a client's leaving, while the last of the answer is still being sent."""
     over = trio.Event()
     sent: list[Message] = []
-    observed: list[Exchange] = []
+    observed: list[RequestRecord] = []
     app = Watching(trio.lowlevel.checkpoint)
 
     async def send(message: Message) -> None:
@@ -514,7 +514,7 @@ async def test_the_end_of_an_answer_is_no_leaving() -> None:
             await trio.testing.wait_all_tasks_blocked()  # the news spreads before this returns
             sent.append({"type": "done"})
 
-    outer = Outer(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
+    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
@@ -578,8 +578,8 @@ async def test_a_request_cut_off_by_shutdown_is_told_so(nested: bool) -> None:
     async def send(message: Message) -> None:
         answers.append(message)
 
-    observed: list[Exchange] = []
-    outer = Outer(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
+    observed: list[RequestRecord] = []
+    outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
@@ -609,5 +609,5 @@ async def test_start_up_and_shutdown_go_to_the_application() -> None:
     async def nothing(message: Message | None = None) -> Any:
         return {}
 
-    await Outer(app, routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "lifespan"}, nothing, nothing)
+    await EdgeMiddleware(app, routes=PATHS, observe=lambda _: None, body_limit=lambda _: 0)({"type": "lifespan"}, nothing, nothing)
     assert seen == ["lifespan"]

@@ -15,7 +15,7 @@ from adapters.postgres.engine.pool import Pool
 from core.applications import plans
 from core.kernel.errors import StorageDown
 from core.kernel.values import Batches
-from entrypoints.http.edge.bodies import Shown
+from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.streaming import Part, streamed, streamed_object
 from tests.applications.api.services import Workshop
 from tests.proof.wire.wire import Client, serving
@@ -113,7 +113,7 @@ async def test_of_a_list_that_is_only_asked_about_one_batch_is_read(app: QuartTr
 # Without the service around it
 
 
-class Piece(Shown):
+class Piece(ResponseModel):
     text: str
 
 
@@ -185,7 +185,7 @@ async def test_while_a_piece_goes_out_nothing_of_the_database_is_held(pool: Pool
 # Objects with several lists
 
 
-class Head(Shown):
+class Head(ResponseModel):
     a: int
     b: str
 

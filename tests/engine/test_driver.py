@@ -10,8 +10,9 @@ import trio.testing
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from adapters.postgres.engine import driver
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine import connecting
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from tests.support.waiting import PATIENCE, eventually
 
 
@@ -491,7 +492,7 @@ async def test_every_address_of_a_name_is_tried(silent: int, monkeypatch: pytest
         looked_up.append(host)
         return [(2, 1, 6, "", (address, 0)) for address in ("127.0.0.1", "127.0.0.2", "127.0.0.1")]
 
-    monkeypatch.setattr(driver, "_getaddrinfo", answer)
+    monkeypatch.setattr(connecting, "_getaddrinfo", answer)
     with pytest.raises(errors.OperationalError, match=r"127\.0\.0\.2.*refused"):
         await connect(f"host=db.example port={silent} sslmode=disable", timeout=0.2)
     assert looked_up == ["db.example"]
@@ -501,7 +502,7 @@ async def test_unknown_name_is_an_operational_error(monkeypatch: pytest.MonkeyPa
     def answer(host: str) -> list[tuple[object, ...]]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(driver, "_getaddrinfo", answer)
+    monkeypatch.setattr(connecting, "_getaddrinfo", answer)
     with pytest.raises(errors.OperationalError, match="not resolved"):
         await connect("host=db.example", timeout=PATIENCE)
 

@@ -14,7 +14,8 @@ import trio.testing
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.migrate import MIGRATIONS, MigrationRefused, migrate, pending
 from core.kernel.errors import StorageDown
 from tests import ROOT

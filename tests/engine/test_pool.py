@@ -14,7 +14,8 @@ import trio.testing
 from psycopg import errors
 
 from adapters.postgres.engine import embedded
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool, PoolStats, translated
 from core.kernel.errors import Conflict, StorageDown
 from tests.support.waiting import PATIENCE, eventually

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints import logs
-from entrypoints.http.edge.middleware import Exchange
+from entrypoints.http.edge.middleware import RequestRecord
 from tests import ROOT
 
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e]")
@@ -59,8 +59,8 @@ def records(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def an_exchange() -> Exchange:
-    exchange = Exchange("req-7", "POST", "/api/organizations/acme/members", "203.0.113.7")
+def an_exchange() -> RequestRecord:
+    exchange = RequestRecord("req-7", "POST", "/api/organizations/acme/members", "203.0.113.7")
     exchange.route, exchange.status, exchange.duration = "/api/organizations/<org_slug>/members", 404, 0.01234
     exchange.caller, exchange.organization, exchange.error_code = "person:7", "acme", "NOT_FOUND"
     exchange.impersonator = "person:9"
@@ -228,7 +228,7 @@ def test_the_user_agent_is_cut(output: int, written: Written) -> None:
 def test_the_line_of_an_exchange(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     logs.access(an_exchange())
-    aborted = Exchange("req-8", "GET", "/health", "2001:db8::1")
+    aborted = RequestRecord("req-8", "GET", "/health", "2001:db8::1")
     aborted.status, aborted.aborted = 499, True
     logs.access(aborted)
     first, second = records(written())

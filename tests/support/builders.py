@@ -35,7 +35,7 @@ from core.accounts.accounts_rules import Account, Origin
 from core.accounts.devices_rules import Device, DeviceType
 from core.accounts.email_queue_rules import Ended
 from core.accounts.risk import Risk
-from core.authentication import login, signing_keys
+from core.authentication import login, session_start, signing_keys
 from core.authentication.login_rules import SignedIn as BegunSession
 from core.authentication.sessions_rules import Session, TokenPair
 from core.authentication.signing_keys_rules import SigningKey
@@ -337,9 +337,9 @@ async def log_in(
     ports: Ports, email: str = EMAIL, password: str = PASSWORD, service: ServiceContext | None = None, *, by: Caller = SYSTEM
 ) -> TokenPair:
     """The tokens that the password gives, where no second factor is asked for."""
-    found = await login.with_password(ports, by, Email(email), password, service=service)
+    found = await login.sign_in_with_password(ports, by, Email(email), password, service=service)
     assert isinstance(found, BegunSession), found
-    return login.tokens(ports, found)
+    return session_start.issue_first_tokens(ports, found)
 
 
 async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:

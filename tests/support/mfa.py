@@ -58,9 +58,9 @@ def waiting(user_id: UUID, now: datetime) -> Pending:
 
 
 async def show(ports: Ports, account: Account, code: str) -> None:
-    """Show the second factor, with a sign-in that waits for it. Raises what core.login.with_code raises."""
+    """Show the second factor, with a sign-in that waits for it. Raises what core.login.sign_in_with_code raises."""
     pending = waiting(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
     claims = PreAuthClaims(id=pending.id, user_id=account.id, issued_at=pending.created_at, expires_at=pending.expires_at)
-    await login.with_code(ports, SYSTEM, claims, code)
+    await login.sign_in_with_code(ports, SYSTEM, claims, code)

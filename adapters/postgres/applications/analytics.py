@@ -1,31 +1,34 @@
-"""How many logins there are, from the totals of days; and the latest ones."""
+"""Login analytics, from totals per day, and the latest logins."""
 
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, ServiceLogins, RecentLogin, ServiceUsage
+from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.providers import Provider
 
-# The totals of services that exist. They are looked up for each service, so that an index gives the days alone.
+# The totals of existing services. The join by service allows an index to return only the days of
+# the range.
 TOTALS: Final = """
     services v join login_totals t on t.org_id = v.org_id and t.service_id = v.id
     where v.org_id = %(org_id)s and t.day between %(first)s and %(last)s"""
 OF_SERVICE: Final = "and v.id = %(service_id)s"
-# A total that somebody's removal has brought to nothing is none.
+# Deleting users can reduce a total to zero. Such a total is left out.
 COUNT: Final = "sum(t.total)::bigint"
 ANY: Final = f"having {COUNT} > 0"
-# The latest to each service that exists, and of those the latest: of the newest logins of an organization, all might be to a service that
-# is gone, of which the housekeeper has not removed them yet. Without the organization, so that only the index of the service has the order.
+# The latest logins of each existing service, and the latest of those. Taking the latest of the
+# organization directly would not do: all of them could belong to a deleted service, until the
+# housekeeper has removed them. Keep the inner query free of the organization, so that only the
+# index by service has the order.
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc limit %(limit)s"
 LATEST: Final = f"""
     select l.* from services v cross join lateral (
         select l.id, l.user_id, l.service_id, l.provider, l.created_at from login_events l
         where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
     where v.org_id = %(org_id)s {NEWEST_FIRST}"""
-FROM_THE_LATEST: Final = LATEST.format(older="")
-FROM_ONE_ON: Final = LATEST.format(older="and (l.created_at, l.id) < (%(created_at)s, %(id)s)")
+LATEST_FIRST_PAGE: Final = LATEST.format(older="")
+LATEST_NEXT_PAGE: Final = LATEST.format(older="and (l.created_at, l.id) < (%(created_at)s, %(id)s)")
 
 
 def to_recent(row: Row) -> RecentLogin:
@@ -33,7 +36,7 @@ def to_recent(row: Row) -> RecentLogin:
 
 
 class Analytics(Repository):
-    """ports.storage.AnalyticsRead."""
+    """Implements ports.storage.applications.AnalyticsRead."""
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
         return await self._all(
@@ -70,17 +73,18 @@ class Analytics(Repository):
     async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
         return await self._all(
             to_recent,
-            FROM_THE_LATEST if before is None else FROM_ONE_ON,
+            LATEST_FIRST_PAGE if before is None else LATEST_NEXT_PAGE,
             org_id=org_id,
             limit=limit,
             created_at=before.created_at if before else None,
             id=before.id if before else None,
         )
 
-    async def use(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
-        # Who was active is counted among all users of the service: 300,000 in some 0.25 seconds. By an index of their last logins that
-        # would be quick, but every login would write to each index of the relation, and there are many more logins than such questions.
-        use = await self._one(
+    async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
+        # Active users are counted by reading all users of the service, about 0.25 seconds for
+        # 300,000. An index on the last login would make this fast, but every login would then
+        # update each index of the table, and logins are far more frequent than this query.
+        usage = await self._one(
             lambda row: ServiceUsage(*row),
             """
             select v.user_count,
@@ -92,7 +96,7 @@ class Analytics(Repository):
             service_id=service_id,
             since=since,
         )
-        return use or ServiceUsage(0, 0, 0, 0)  # it is gone since the key was looked at
+        return usage or ServiceUsage(0, 0, 0, 0)  # the service was deleted after the key was checked
 
 
 def _of(service_id: UUID | None) -> LiteralString:

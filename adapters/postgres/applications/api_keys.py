@@ -1,4 +1,4 @@
-"""API keys."""
+"""API keys of services."""
 
 from datetime import datetime
 from typing import Final
@@ -10,7 +10,7 @@ from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
 from core.kernel.principals import Permission
 from core.kernel.values import PageResult
 
-# In the order in which `to_api_key` reads them.
+# In the order in which `to_api_key` reads them
 COLUMNS: Final = "k.id, k.org_id, k.service_id, k.name, k.prefix, k.permissions, k.last_used_at, k.expires_at, k.created_by, k.created_at"
 OF_THE_SERVICE: Final = "k.org_id = %(org_id)s and k.service_id = %(service_id)s"
 
@@ -30,16 +30,16 @@ def to_api_key(row: Row) -> ApiKey:
     )
 
 
-def to_standing(row: Row) -> ApiKeyRecord:
+def to_record(row: Row) -> ApiKeyRecord:
     return ApiKeyRecord(row[0], row[1], frozenset(Permission(name) for name in row[2]), row[3], to_context(row[4:]))
 
 
 class ApiKeys(Repository):
-    """ports.storage.ApiKeys and ApiKeyUse."""
+    """Implements ports.storage.applications.ApiKeys and ApiKeyUse."""
 
-    async def standing(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
+    async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
         return await self._one(
-            to_standing,
+            to_record,
             f"""
             select k.id, k.key_hash, k.permissions, k.last_used_at, {CONTEXT}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id
@@ -59,7 +59,7 @@ class ApiKeys(Repository):
         )
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
-        # The outer join gives one row where the page is empty.
+        # The outer join returns one row with the total if the page is empty.
         rows = await self._all(
             lambda row: row,
             f"""
@@ -109,7 +109,7 @@ class ApiKeys(Repository):
             f"delete from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s", org_id=org_id, service_id=service_id, key_id=key_id
         )
 
-    async def used(self, key_id: UUID, now: datetime, before: datetime) -> None:
+    async def record_use(self, key_id: UUID, now: datetime, before: datetime) -> None:
         await self._run(
             "update api_keys set last_used_at = %(now)s where id = %(key_id)s and (last_used_at is null or last_used_at <= %(before)s)",
             key_id=key_id,

@@ -1,39 +1,40 @@
-"""Who uses which service, and so is an end user of its organization."""
+"""Users of services, which makes them end users of the organization."""
 
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.applications.end_users_rules import EndUser, LinkedIdentity, EndUserSummary, UsedService
+from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.providers import Provider
-from core.kernel.values import Email, PageResult, Page
+from core.kernel.values import Email, Page, PageResult
 
-# The service that is asked about, if it is one of the organization.
+# The requested service, if it belongs to the organization
 OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_id)s and id = %(service_id)s)"
 OF_ORGANIZATION: Final = "org_id = %(org_id)s"
-# Whom the directory of the organization has deactivated, which may be less than the whole account.
-KEPT_OUT: Final = "select user_id from scim_users where org_id = %(org_id)s and deactivated_at is not null"
-# What is counted as it comes and goes, less the deactivated, of whom there are few.
+# Users that the organization's directory deactivated. Their accounts may still be active.
+DEACTIVATED: Final = "select user_id from scim_users where org_id = %(org_id)s and deactivated_at is not null"
+# The counter, minus deactivated users, of which there are few
 TOTAL: Final = f"""
     coalesce((select total from end_user_totals where org_id = %(org_id)s), 0)
     - (select count(*) from end_users where org_id = %(org_id)s and deactivated)
-    - (select count(*) from ({KEPT_OUT}) d join end_users e on e.org_id = %(org_id)s and e.user_id = d.user_id and not e.deactivated)"""
+    - (select count(*) from ({DEACTIVATED}) d join end_users e on e.org_id = %(org_id)s and e.user_id = d.user_id and not e.deactivated)"""
 TOTAL_OF_SERVICE: Final = f"""
     coalesce((select user_count from services where org_id = %(org_id)s and id = %(service_id)s), 0)
     - (select count(*) from service_users where {OF_SERVICE} and deactivated)
-    - (select count(*) from ({KEPT_OUT}) d join service_users e on e.{OF_SERVICE} and e.user_id = d.user_id and not e.deactivated)"""
-# Addresses are stored in lower case, and a part of one is found without the wildcards of a pattern.
+    - (select count(*) from ({DEACTIVATED}) d join service_users e on e.{OF_SERVICE} and e.user_id = d.user_id and not e.deactivated)"""
+# Emails are stored in lower case. strpos needs no escaping of wildcards.
 MATCHING: Final = "and strpos(email, %(search)s) > 0"
 
 
 def _page(table: LiteralString, which: LiteralString, total: LiteralString | None) -> LiteralString:
-    # A search reads all there is of the organization or the service, and as a rule nothing else, in an index that has the address, too:
-    # once to count, and once in the order of the page, as far as that goes. Nothing is joined before the page is cut out, and then each of
-    # its rows is looked up by itself: with a plain join, a plan might read all accounts there are for a few of them, depending on how large
-    # other organizations are. How many match stands on each row, and on one where the page is empty.
+    # A search reads all users of the organization or service from an index that includes the email:
+    # once to count, and once in the order of the page, as far as needed. Build the page before any
+    # join, and look up each of its rows with a lateral join and a limit: with a plain join the
+    # planner may read all accounts of the database for a few rows, depending on the size of other
+    # organizations. Each row has the total, and an empty page returns one row with it.
     matching = "" if total is not None else MATCHING
-    listed = f"{which} and not deactivated and not exists ({KEPT_OUT} and user_id = {table}.user_id) {matching}"
+    listed = f"{which} and not deactivated and not exists ({DEACTIVATED} and user_id = {table}.user_id) {matching}"
     return f"""
         with page as (
             select user_id, created_at from {table} where {listed}
@@ -51,10 +52,10 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
         order by p.created_at desc, p.user_id desc"""
 
 
-EVERYBODY: Final = _page("end_users", OF_ORGANIZATION, TOTAL)
+END_USERS: Final = _page("end_users", OF_ORGANIZATION, TOTAL)
 USERS_OF_SERVICE: Final = _page("service_users", OF_SERVICE, TOTAL_OF_SERVICE)
-FOUND: Final = _page("end_users", OF_ORGANIZATION, None)
-FOUND_OF_SERVICE: Final = _page("service_users", OF_SERVICE, None)
+END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
+USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
 
 
 def to_listed(row: Row) -> EndUserSummary:
@@ -73,14 +74,22 @@ def to_identity(row: Row) -> LinkedIdentity:
     return LinkedIdentity(Provider(row[0]), *row[1:])
 
 
-# Steps read what others wrote, so that rows are locked in one order: the service, whose deletion waits for this, the two relations,
-# which are the account's; the counter of the service before that of the organization. A row that was inserted has no xmax yet. The
-# update that never happens locks its row, so that whoever removes it meets this. Only a deletion holds a service so that this would
-# wait, and that of a large one does for a while, in which all who sign in would take connections from everybody else. So the
-# service is gone for them, even if it comes back because the deletion fails. And so it is for whom the directory of the organization has
-# deactivated. Whoever comes by membership alone stays what they are, if they use the service already; whoever comes in another way is a
-# user in their own right from then on.
-def _add(which: LiteralString, *, by_membership: LiteralString = "false") -> LiteralString:
+# Lock order: the service, service_users, end_users, the counter of the service, the counter of the
+# organization. Each CTE reads the previous one, which enforces this order. Deleting the service
+# waits for this statement.
+#
+# A row that was just inserted has xmax = 0. The update "where false" never changes its row, but
+# locks it, so that a transaction that removes it has to wait.
+#
+# Keep "skip locked": only the deletion of a service holds a conflicting lock, and for a large
+# service it takes a while. Without it, all sign-ins to that service would wait and occupy the
+# connections of other requests. A locked service therefore counts as deleted, even if the deletion
+# fails later. Users that the organization's directory deactivated are treated as if the service did
+# not exist.
+#
+# A user who comes as a member only keeps an existing relation unchanged. A user who comes in any
+# other way becomes a user in their own right.
+def _enroll(which: LiteralString, *, by_membership: LiteralString = "false") -> LiteralString:
     return f"""
         with held as (
             select id, org_id from services
@@ -105,29 +114,31 @@ def _add(which: LiteralString, *, by_membership: LiteralString = "false") -> Lit
         counted as (
             update services s set user_count = user_count + 1 from used where s.id = used.service_id and used.is_new
             returning s.org_id),
-        told as (
+        added_total as (
             insert into end_user_totals as t (org_id, total)
             select known.org_id, 1 from known left join counted on counted.org_id = known.org_id
             on conflict (org_id) do update set total = t.total + 1)
         select 1 from held"""
 
 
-ADD: Final = _add("id = %(service_id)s")
-ADD_MEMBER: Final = _add("org_id = %(org_id)s and slug = %(slug)s", by_membership="true")
+ENROLL: Final = _enroll("id = %(service_id)s")
+ENROLL_MEMBER: Final = _enroll("org_id = %(org_id)s and slug = %(slug)s", by_membership="true")
 
 
-def _addition(user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, object]:
+def _enrollment(user_id: UUID, now: datetime, *, signed_in: bool) -> dict[str, object]:
     return {"user_id": user_id, "now": now, "login_at": now if signed_in else None}
 
 
 class EndUsers(Repository):
-    """ports.storage.EndUsers."""
+    """Implements ports.storage.applications.EndUsers."""
 
-    async def page(self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None) -> PageResult[EndUserSummary]:
+    async def page(
+        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None
+    ) -> PageResult[EndUserSummary]:
         if service_id is None:
-            statement = EVERYBODY if search is None else FOUND
+            statement = END_USERS if search is None else END_USERS_MATCHING
         else:
-            statement = USERS_OF_SERVICE if search is None else FOUND_OF_SERVICE
+            statement = USERS_OF_SERVICE if search is None else USERS_OF_SERVICE_MATCHING
         rows = await self._all(
             lambda row: row, statement, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
         )
@@ -166,7 +177,7 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
-    async def knows(self, org_id: UUID, user_id: UUID) -> bool:
+    async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
             """
             select 1 from end_users where org_id = %(org_id)s and user_id = %(user_id)s
@@ -175,11 +186,13 @@ class EndUsers(Repository):
             user_id=user_id,
         )
 
-    async def add(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
-        return await self._exists(ADD, service_id=service_id, **_addition(user_id, now, signed_in=signed_in))
+    async def enroll(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
+        return await self._exists(ENROLL, service_id=service_id, **_enrollment(user_id, now, signed_in=signed_in))
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, ADD, service_id=service_id, **_addition(user_id, now, signed_in=True))
+        return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, **_enrollment(user_id, now, signed_in=True))
 
     def enroll_member_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, ADD_MEMBER, org_id=org_id, slug=service_slug, **_addition(user_id, now, signed_in=True))
+        return self._one_deferred(
+            lambda _: True, ENROLL_MEMBER, org_id=org_id, slug=service_slug, **_enrollment(user_id, now, signed_in=True)
+        )

@@ -1,4 +1,4 @@
-"""Plans."""
+"""Plans of services."""
 
 from datetime import datetime
 from typing import Final
@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.plans_rules import Plan
 
-# In the order in which `to_plan` reads them.
+# In the order in which `to_plan` reads them
 COLUMNS: Final = "id, org_id, service_id, name, price_cents, currency, features, billing_price_id, created_at, updated_at"
 
 
@@ -27,7 +27,7 @@ def to_plan(row: Row) -> Plan:
 
 
 class Plans(Repository):
-    """ports.storage.Plans."""
+    """Implements ports.storage.applications.Plans."""
 
     async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None:
         return await self._one(
@@ -40,7 +40,7 @@ class Plans(Repository):
             plan_id=plan_id,
         )
 
-    async def service_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
+    async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
         return await self._one(
             lambda row: row[0],
             "select service_id from plans where org_id = %(org_id)s and id = %(plan_id)s and removed_at is null",
@@ -48,7 +48,7 @@ class Plans(Repository):
             plan_id=plan_id,
         )
 
-    async def listed(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
+    async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
         newer = "and (created_at, id) > (%(created_at)s, %(id)s)" if after is not None else ""
         return await self._all(
             to_plan,

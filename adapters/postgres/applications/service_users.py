@@ -1,4 +1,4 @@
-"""Who uses a service, as its API keys see them; and the end of that."""
+"""Users of a service as its API keys see them, and their removal from services."""
 
 from collections.abc import Collection
 from typing import LiteralString
@@ -14,10 +14,11 @@ def to_service_user(row: Row) -> ServiceUser:
 
 
 class ServiceUsers(Repository):
-    """ports.storage.ServiceUsers."""
+    """Implements ports.storage.applications.ServiceUsers."""
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
-        # The page comes before the join, so that only its own users are looked up. One row has the total where the page is empty.
+        # The page is built before the join, so that only its own users are looked up. The outer
+        # join returns one row with the total if the page is empty.
         rows = await self._all(
             lambda row: row,
             """
@@ -47,20 +48,22 @@ class ServiceUsers(Repository):
         )
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        # All parts of a statement see the relations as they were, so those that stay are told by their services.
+        # All parts of a statement see the tables as they were before it, so remaining rows are
+        # recognized by their services.
         uses_no_other = """
             and not exists (
                 select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
                 and not exists (select 1 from parted where parted.service_id = r.service_id))"""
         await self._run(
-            _removing("and org_id = %(org_id)s", "and service_id = %(service_id)s", uses_no_other),
+            _removal("and org_id = %(org_id)s", "and service_id = %(service_id)s", uses_no_other),
             org_id=org_id,
             service_id=service_id,
             user_id=user_id,
         )
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        # In the order of `_removing`. An identity at a service comes with a sign-in there, so these have none.
+        # Lock order: as in `_removal`. These users never signed in to the service, so they have no
+        # identities there.
         await self._run(
             """
             with parted as (
@@ -87,13 +90,15 @@ class ServiceUsers(Repository):
         )
 
     async def remove_everywhere(self, user_id: UUID) -> None:
-        # Nothing stays, whatever the housekeeper removes of deleted organizations meanwhile.
-        await self._run(_removing("", "", ""), user_id=user_id)
+        # No rows remain, even if the housekeeper removes rows of deleted organizations at the same
+        # time.
+        await self._run(_removal("", "", ""), user_id=user_id)
 
 
-def _removing(of_organization: LiteralString, of_service: LiteralString, further: LiteralString) -> LiteralString:
-    # The two relations, in this order; then counters as in `EndUsers.add`: those of services first, then those of organizations, each once
-    # all rows that it counts are gone. `further` says which end users `e` are none any more.
+def _removal(of_organization: LiteralString, of_service: LiteralString, no_longer: LiteralString) -> LiteralString:
+    # Lock order: service_users, end_users, then counters as in `EndUsers.enroll`: services first,
+    # then organizations. Each counter is updated after all rows that it counts were deleted.
+    # `no_longer` selects the end users `e` to delete.
     return f"""
         with parted as (
             delete from service_users where user_id = %(user_id)s {of_organization} {of_service} returning org_id, service_id),
@@ -111,7 +116,7 @@ def _removing(of_organization: LiteralString, of_service: LiteralString, further
             where v.id = fewer.service_id
             returning v.id),
         gone as (
-            delete from end_users e using (select count(*) from parted) before where user_id = %(user_id)s {of_organization} {further}
+            delete from end_users e using (select count(*) from parted) before where user_id = %(user_id)s {of_organization} {no_longer}
             returning org_id)
         update end_user_totals t set total = total - fewer.people
         from (

@@ -1,4 +1,4 @@
-"""Services."""
+"""Services, which are the applications of organizations."""
 
 from datetime import datetime
 from typing import ClassVar, Final
@@ -7,16 +7,16 @@ from uuid import UUID
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import removing_logins
-from core.applications.services_rules import ServiceSummary, Service, ServiceSlugTaken, ServiceType
+from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
 from core.kernel.principals import OrganizationStatus, ServiceContext
 from core.kernel.values import Slug
 
-# Of `services v` and `organizations vo`, in the order in which `to_context` reads them.
+# Columns of `services v` and `organizations vo`, in the order in which `to_context` reads them
 CONTEXT: Final = "v.id, v.slug, v.client_id, v.service_type, vo.id, vo.slug, vo.status"
 CONTEXT_WIDTH: Final = 7
-# In the order in which `to_service` reads them.
+# Columns of `services v`, in the order in which `to_service` reads them
 COLUMNS: Final = (
     "v.id, v.org_id, v.slug, v.name, v.service_type, v.client_id, v.client_secret_hash, v.codehost_scopes, v.websuite_scopes, "
     "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
@@ -24,13 +24,14 @@ COLUMNS: Final = (
 )
 WIDTH: Final = 16
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
-# Of users `r` of a service those who use no other one of its organization. With a limit, since each of these few is looked up by itself
-# then; as a plain join, all users of the organization might be read to find them.
+# Selects users `r` of a service who use no other service of its organization. Keep the limit: it
+# makes the planner look up each user by index. With a plain join it may read all users of the
+# organization.
 NO_OTHER: Final = """
     (select o.user_id from service_users o
      where o.org_id = %(org_id)s and o.user_id = r.user_id and o.service_id <> %(service_id)s limit 1) is null"""
 
-BEFORE_ALL: Final = UUID(int=0)  # the id of nobody, and less than any other
+BEFORE_ALL: Final = UUID(int=0)  # not the id of any user, and less than all of them
 
 
 def to_context(row: Row) -> ServiceContext:
@@ -79,7 +80,7 @@ def to_client(row: Row) -> tuple[Service, ServiceContext]:
 
 
 class Services(Repository):
-    """ports.storage.Services."""
+    """Implements ports.storage.applications.Services."""
 
     constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
 
@@ -96,7 +97,7 @@ class Services(Repository):
             service_id=service_id,
         )
 
-    async def context(self, org_slug: str, slug: str) -> ServiceContext | None:
+    async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None:
         return await self._one(
             to_context,
             f"""
@@ -106,7 +107,7 @@ class Services(Repository):
             slug=slug,
         )
 
-    async def context_of(self, service_id: UUID) -> ServiceContext | None:
+    async def context_by_id(self, service_id: UUID) -> ServiceContext | None:
         return await self._one(
             to_context,
             f"select {CONTEXT} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s",
@@ -124,13 +125,13 @@ class Services(Repository):
             now=now,
         )
 
-    async def named(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
+    async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
         return await self._one(to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s", org_slug=org_slug, slug=slug)
 
-    async def of_client(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
+    async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
         return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s", client_id=client_id)
 
-    async def listed(
+    async def list_after(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
     ) -> list[ServiceSummary]:
         of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
@@ -190,7 +191,8 @@ class Services(Repository):
         )
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
-        # In the order in which a new address of an account goes through the two relations.
+        # Lock order: service_users, then end_users, as in a change of the email address of an
+        # account.
         return await self._one(
             lambda row: row[0],
             f"""
@@ -208,7 +210,7 @@ class Services(Repository):
         )
 
     async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
-        forgotten = await self._one(
+        removed_end_users = await self._one(
             lambda row: int(row[0]),
             f"""
             with r as (
@@ -223,16 +225,16 @@ class Services(Repository):
             after=after or BEFORE_ALL,
             until=until,
         )
-        return forgotten or 0
+        return removed_end_users or 0
 
-    async def remove_totals(self, org_id: UUID, service_id: UUID, forgotten: int) -> None:
+    async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
         await self._run(
             """
-            with counted as (update end_user_totals set total = total - %(forgotten)s where org_id = %(org_id)s)
+            with counted as (update end_user_totals set total = total - %(end_users)s where org_id = %(org_id)s)
             delete from login_totals where org_id = %(org_id)s and service_id = %(service_id)s""",
             org_id=org_id,
             service_id=service_id,
-            forgotten=forgotten,
+            end_users=end_users,
         )
 
     async def purge(self, service_id: UUID, limit: int) -> None:

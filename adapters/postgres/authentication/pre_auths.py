@@ -48,8 +48,8 @@ def refresh_place(row: str) -> Place:
 
 def to_pending(vault: Vault, row: Row) -> PendingSignIn:
     """Of COLUMNS and UNLINKED. Raises SealBroken."""
-    unlinked = None if row[6] is None else to_unlinked(vault, str(row[0]), Provider(row[3]), row[6:])
-    return PendingSignIn(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], unlinked=unlinked)
+    identity = None if row[6] is None else to_unlinked(vault, str(row[0]), Provider(row[3]), row[6:])
+    return PendingSignIn(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], identity=identity)
 
 
 def to_unlinked(vault: Vault, name: str, provider: Provider, row: Row) -> PendingIdentity:
@@ -75,19 +75,19 @@ class PreAuths(SealingRepository):
             "created_at": pending.created_at,
             "expires_at": pending.expires_at,
         }
-        unlinked, name = pending.unlinked, str(pending.id)
-        if unlinked is None:
+        identity, name = pending.identity, str(pending.id)
+        if identity is None:
             await self._write(f"insert into pre_auths ({COLUMNS}) values ({VALUES})", **values)
             return
         await self._write(
             f"insert into pre_auths ({COLUMNS}, {UNLINKED}) values ({VALUES}, {UNLINKED_VALUES})",
             **values,
-            issuer=unlinked.issuer,
-            subject=unlinked.subject,
-            identity_service_id=unlinked.service_id,
-            email=unlinked.email,
-            known_elsewhere=unlinked.known_elsewhere,
-            **sealed(self._vault, unlinked.tokens, access_place(name), refresh_place(name)),
+            issuer=identity.issuer,
+            subject=identity.subject,
+            identity_service_id=identity.service_id,
+            email=identity.email,
+            known_elsewhere=identity.known_elsewhere,
+            **sealed(self._vault, identity.tokens, access_place(name), refresh_place(name)),
         )
 
     async def count_attempt(

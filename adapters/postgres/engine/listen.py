@@ -7,7 +7,8 @@ from typing import Final
 import trio
 from psycopg.sql import SQL, Identifier
 
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import translated
 from core.kernel.errors import StorageDown
 

@@ -15,7 +15,8 @@ from typing import Final
 import trio
 from psycopg import errors
 
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from core.kernel.errors import StorageDown
 

@@ -11,7 +11,8 @@ from typing import Final
 import trio
 from psycopg import errors
 
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from core.kernel.errors import StorageDown
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.eventing.audit_rules import ANONYMOUS, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
-from core.kernel.values import PageResult, Page
+from core.kernel.values import Page, PageResult
 
 COLUMNS: Final = (
     "l.id, l.org_id, l.action, l.target_type, l.target_id, l.actor_id, l.impersonator_id, l.address, l.agent, l.success, l.details, "
@@ -94,8 +94,9 @@ class Audit(Repository):
         )
 
     async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:
-        # The totals have no target ids and no actors, so these filters count entries by index. The time
-        # grows with the number of entries of the target or actor, which can be a large part of the log.
+        # The totals have no target ids and no actors, so these filters count entries by index. The
+        # time grows with the number of entries of the target or actor, which can be a large part of
+        # the log.
         is_counted = filter_.target_id is not None or filter_.actor_id is not None or filter_.actor_without_account is not None
         total = "select count(*) from audit_log l" if is_counted else "select coalesce(sum(l.total), 0)::bigint from audit_totals l"
         where = " ".join(FILTERS[name] for name in values)
@@ -106,8 +107,8 @@ def _page(values: dict[str, object]) -> LiteralString:
     if "actions" not in values:
         where = " ".join(FILTERS[name] for name in values)
         return f"select {COLUMNS} from audit_log l where l.org_id = %(org_id)s {where}"
-    # One lateral query per action: with several actions in one condition, no index provides the order,
-    # and a search for a rare action would read the whole log.
+    # One lateral query per action: with several actions in one condition, no index provides the
+    # order, and a search for a rare action would read the whole log.
     where = " ".join(FILTERS[name] for name in values if name != "actions")
     return f"""
         select l.* from unnest(%(actions)s::text[]) as wanted (action) cross join lateral (

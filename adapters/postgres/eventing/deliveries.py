@@ -12,7 +12,7 @@ from adapters.postgres.engine.statements import DeferredRow, Row, SealingReposit
 from adapters.postgres.eventing.webhooks import place
 from adapters.postgres.maintenance.deferred_deletion import removing_deliveries
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
-from core.kernel.values import PageResult, Page
+from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
 
 log = structlog.get_logger("storage")
@@ -29,19 +29,20 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "event_type": "and d.event_type = %(event_type)s",
     "delivered": "and d.delivered = %(delivered)s",
 }
-# Keep the one-value range and the leading webhook_id in ORDER BY: an index on age alone cannot serve
-# them. With a plain equality the planner may scan the newest deliveries of all webhooks, and then
-# reads everything that busier webhooks have received since.
+# Keep the one-value range and the leading webhook_id in ORDER BY: an index on age alone cannot
+# serve them. With a plain equality the planner may scan the newest deliveries of all webhooks, and
+# then reads everything that busier webhooks have received since.
 BY_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
 NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
-# webhook: a loose index scan that hops from one webhook with due deliveries to the next. Its cost is the
-# number of these webhooks, no matter how many deliveries each has.
+# webhook: a loose index scan that hops from one webhook with due deliveries to the next. Its cost
+# is the number of these webhooks, no matter how many deliveries each has.
 #
-# shares, served: the webhooks that may get a slot (core.eventing.deliveries_rules.DispatchCapacity), in
-# random order. Each gets its first slot before any gets a second one.
+# shares, served: the webhooks that may get a slot
+# (core.eventing.deliveries_rules.DispatchCapacity), in random order. Each gets its first slot
+# before any gets a second one.
 #
-# queued: deliveries that another process is claiming are skipped. The limits keep the number of locked
-# rows close to the number of claimed ones.
+# queued: deliveries that another process is claiming are skipped. The limits keep the number of
+# locked rows close to the number of claimed ones.
 CLAIM: Final = """
     with recursive webhook as (
         (select org_id, webhook_id from webhook_deliveries where status = 'due' order by org_id, webhook_id limit 1)
@@ -131,7 +132,9 @@ class Deliveries(SealingRepository):
             log.error("seal_broken", webhook=str(webhook_id), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             return None
 
-    async def page(self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None) -> PageResult[Delivery]:
+    async def page(
+        self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
+    ) -> PageResult[Delivery]:
         filters = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
         condition = BY_WEBHOOK + " ".join(FILTERS[name] for name in filters)
         # Counted each time: it is one month of one webhook, unlike lists that grow forever.
@@ -197,9 +200,9 @@ class Deliveries(SealingRepository):
         )
 
     async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
-        # A success counts no matter which process holds the lease. A failure counts only if no later
-        # attempt has started, and only once: a process that is unsure whether an outcome was stored
-        # sends it again.
+        # A success counts no matter which process holds the lease. A failure counts only if no
+        # later attempt has started, and only once: a process that is unsure whether an outcome was
+        # stored sends it again.
         await self._write(
             """
             update webhook_deliveries d set
@@ -242,7 +245,10 @@ class Deliveries(SealingRepository):
 
 
 def _insert(source: LiteralString) -> LiteralString:
-    """Return the statement that queues a delivery. `source` selects its event type, payload and actor."""
+    """Return the statement that queues a delivery.
+
+    `source` selects its event type, payload and actor.
+    """
     return f"""
         with source (event_type, payload, actor_id) as ({source}),
         d as (

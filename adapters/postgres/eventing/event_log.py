@@ -24,21 +24,24 @@ class EventLog(Repository):
     """Writes the events that a transaction recorded."""
 
     def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> Deferred[QueuedWork]:
-        """Write the events with the next statement of the transaction, and tell whether they queued work."""
-        # logs: an event goes to the log of its organization; or to the logs of all organizations in which
-        # the person has a confirmed membership, because an organization that merely added a user must learn
-        # nothing about the account (security R-5); or else to the platform's log. Events of one transaction
-        # are a microsecond apart, so that the log keeps their order.
+        """Write the events with the next statement of the transaction, and tell whether they queued
+        work.
+        """
+        # logs: an event goes to the log of its organization; or to the logs of all organizations in
+        # which the person has a confirmed membership, because an organization that merely added a
+        # user must learn nothing about the account (security R-5); or else to the platform's log.
+        # Events of one transaction are a microsecond apart, so that the log keeps their order.
         #
-        # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was committed
-        # before another one was written has the lower position (docs/adr/0014). Keep the lateral subquery:
-        # a plain join may read all configurations.
+        # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
+        # committed before another one was written has the lower position (docs/adr/0014). Keep the
+        # lateral subquery: a plain join may read all configurations.
         #
-        # counted: lock order: totals by their key, so that two transactions cannot wait for each other.
+        # counted: lock order: totals by their key, so that two transactions cannot wait for each
+        # other.
         #
-        # delivered: webhooks receive the events in the log of their organization, and events that are not
-        # audited. Without webhooks this is one index lookup. If a webhook is deleted at the same time, the
-        # housekeeper deletes its deliveries.
+        # delivered: webhooks receive the events in the log of their organization, and events that
+        # are not audited. Without webhooks this is one index lookup. If a webhook is deleted at the
+        # same time, the housekeeper deletes its deliveries.
         return self._one_deferred(
             lambda row: QueuedWork(row[0], row[1]),
             """

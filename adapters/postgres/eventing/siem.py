@@ -10,15 +10,24 @@ import structlog
 from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.eventing.audit import COLUMNS as ENTRY
 from adapters.postgres.eventing.audit import to_entry
-from core.eventing.siem_rules import PENDING_CAP, ClaimedSiemQueue, SiemConfiguration, QueuedEntry, SiemResult, SiemProvider, SiemSink, SiemStatus
+from core.eventing.siem_rules import (
+    PENDING_CAP,
+    ClaimedSiemQueue,
+    QueuedEntry,
+    SiemConfiguration,
+    SiemProvider,
+    SiemResult,
+    SiemSink,
+    SiemStatus,
+)
 from ports.crypto import Place, SealBroken
 
 log = structlog.get_logger("storage")
 
 # `_fields` reads the columns in this order.
 COLUMNS: Final = "org_id, provider, endpoint_url, enabled"
-# Keep the scalar subquery: it uses the index for each row, whereas a join may read the whole queue. Keep
-# the common table expression: without it, the planner may update more rows than the limit.
+# Keep the scalar subquery: it uses the index for each row, whereas a join may read the whole queue.
+# Keep the common table expression: without it, the planner may update more rows than the limit.
 CLAIM: Final = """
     with due as (
         select s.org_id from siem_configurations s join organizations o on o.id = s.org_id
@@ -112,8 +121,8 @@ class Siem(SealingRepository):
         )
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
-        # A running lease continues, so that two processes never send for one organization. The new value
-        # of `claims` makes the outcome of that attempt irrelevant for the new configuration.
+        # A running lease continues, so that two processes never send for one organization. The new
+        # value of `claims` makes the outcome of that attempt irrelevant for the new configuration.
         await self._run(
             """
             insert into siem_configurations (org_id, id, provider, endpoint_url, token, enabled, updated_at, due_at)

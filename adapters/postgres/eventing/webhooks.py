@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, WebhookNameTaken, Webhook
+from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, Webhook, WebhookNameTaken
 from ports.crypto import Place
 
 # `to_webhook` reads the columns in this order.
@@ -86,8 +86,8 @@ class Webhooks(SealingRepository):
             self._signals.deliveries_due()
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
-        # All parts of the statement see the rows from before it: `kept` reads the secret that is being
-        # replaced, and `forgotten` does not yet count it among the former ones.
+        # All parts of the statement see the rows from before it: `kept` reads the secret that is
+        # being replaced, and `forgotten` does not yet count it among the former ones.
         await self._run(
             """
             with kept as (

@@ -11,8 +11,8 @@ from quart_schema import validate_response
 from core.kernel.errors import NotFound, StorageDown, Unauthenticated
 from core.kernel.values import digest
 from entrypoints.http.edge.access import bearer_token, operations
-from entrypoints.http.edge.bodies import Shown
-from entrypoints.http.edge.context import page_response, ports, served
+from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.context import app_context, page_response, ports
 from entrypoints.http.edge.openapi import describes, describes_page, refuses
 from entrypoints.http.pages import asset, docs, render
 from entrypoints.version import VERSION
@@ -20,7 +20,7 @@ from entrypoints.version import VERSION
 routes = Blueprint("operations", __name__)
 
 
-class Health(Shown):
+class Health(ResponseModel):
     """The service is up."""
 
     status: Literal["healthy"]
@@ -43,7 +43,7 @@ async def live() -> Response:
     return Response(b"", 200)
 
 
-class Readiness(Shown):
+class Readiness(ResponseModel):
     """Whether the database answers."""
 
     status: Literal["ready", "unhealthy"]
@@ -70,7 +70,7 @@ async def ready() -> tuple[Readiness, int]:
 @describes({200: "Metrics in the text exposition format 0.0.4."}, content_type="text/plain")
 async def metrics() -> Response:
     """Metrics for Prometheus; closed to others where the operator has set a token for it."""
-    here = served()
+    here = app_context()
     token = here.metrics_token
     if token is not None and not hmac.compare_digest(digest(bearer_token()), digest(token)):
         raise Unauthenticated
@@ -91,7 +91,7 @@ async def jwks() -> Response:
 @describes({200: "An OpenAPI 3.1 document."}, content_type="application/json")
 async def openapi() -> Response:
     """This description of the interface."""
-    return Response(served().description, 200, content_type="application/json")
+    return Response(app_context().description, 200, content_type="application/json")
 
 
 @routes.get("/docs")

@@ -11,7 +11,7 @@ from core.kernel.principals import Role
 from core.kernel.providers import Provider
 from core.privacy_rules import Export, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from entrypoints.http.edge.access import person_anywhere
-from entrypoints.http.edge.bodies import Shown, Timestamp
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
@@ -20,7 +20,7 @@ from entrypoints.http.edge.streaming import Part, streamed_object
 routes = Blueprint("privacy", __name__)
 
 
-class ExportedMembership(Shown):
+class ExportedMembership(ResponseModel):
     """An organization that the person belongs to."""
 
     organization_id: UUID
@@ -29,7 +29,7 @@ class ExportedMembership(Shown):
     joined_at: Timestamp
 
 
-class ExportedLogin(Shown):
+class ExportedLogin(ResponseModel):
     """A login, or an attempt that failed. `risk_score` goes from 0 to 100, and `risk_factors` is a JSON array in a string."""
 
     id: UUID
@@ -44,7 +44,7 @@ class ExportedLogin(Shown):
     geo_city: str | None
 
 
-class ExportedIdentity(Shown):
+class ExportedIdentity(ResponseModel):
     """An account at an external provider."""
 
     provider: Provider
@@ -52,7 +52,7 @@ class ExportedIdentity(Shown):
     linked_at: Timestamp
 
 
-class ExportedMfaEvent(Shown):
+class ExportedMfaEvent(ResponseModel):
     """What happened with the second factor."""
 
     event_type: str
@@ -60,7 +60,7 @@ class ExportedMfaEvent(Shown):
     success: bool
 
 
-class ExportedPasskey(Shown):
+class ExportedPasskey(ResponseModel):
     """A passkey, without its key."""
 
     id: UUID
@@ -71,7 +71,7 @@ class ExportedPasskey(Shown):
     last_used_at: Timestamp | None
 
 
-class ExportedPerson(Shown):
+class ExportedPerson(ResponseModel):
     """Whose data these are."""
 
     user_id: UUID
@@ -79,13 +79,13 @@ class ExportedPerson(Shown):
     created_at: Timestamp
 
 
-class ExportedCount(Shown):
+class ExportedCount(ResponseModel):
     """How many logins are kept, of which the newest follow."""
 
     login_events_count: int
 
 
-class ExportPackage(Shown):
+class ExportPackage(ResponseModel):
     """What is kept about a person; of the logins the newest. Secrets and hashes are not in it."""
 
     user_id: UUID
@@ -163,7 +163,7 @@ def _passkey(kept: KeptPasskey) -> ExportedPasskey:
     )
 
 
-class Forgotten(Shown):
+class Forgotten(ResponseModel):
     """The person is unknown from now on; `user_id` stays."""
 
     success: bool

@@ -22,7 +22,7 @@ from core.kernel.principals import Capability, NotAPlatformOwner, Permission, Pe
 from core.kernel.rate_limits import BILLING, Bucket
 from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.bodies import check_query
-from entrypoints.http.edge.context import agent, anonymous, exchange, ports, served, signed_in
+from entrypoints.http.edge.context import agent, anonymous, app_context, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.limits import admit
 
@@ -125,12 +125,12 @@ def bearer_token(headers: Headers | None = None) -> str:
 
 
 async def _as_person(access: Access, *, anywhere: bool = False) -> None:
-    found = await sessions.authenticate(ports(), bearer_token(), address=exchange().address, agent=agent(), anywhere=anywhere)
+    found = await sessions.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent(), anywhere=anywhere)
     await _let_in(found, access)
     if found.organization is not None:
-        exchange().organization = found.organization.slug
+        request_record().organization = found.organization.slug
     elif found.service is not None:
-        exchange().organization = found.service.org_slug
+        request_record().organization = found.service.org_slug
 
 
 async def _as_person_if_present(access: Access) -> None:
@@ -142,7 +142,7 @@ async def _as_person_if_present(access: Access) -> None:
 
 async def _as_pre_auth(_: Access) -> None:
     claims = await signing_keys.read_pre_auth(ports(), bearer_token())
-    exchange().caller = str(claims.user_id)
+    request_record().caller = str(claims.user_id)
     g.pre_auth = claims
     g.caller = anonymous()  # until the second factor is shown, nobody is signed in
 
@@ -152,10 +152,10 @@ async def _as_browser(_: Access) -> Response | None:
     if cookie is None:
         return to_sign_in()
     try:
-        found = await browser.authenticate(ports(), cookie, address=exchange().address, agent=agent())
+        found = await browser.authenticate(ports(), cookie, address=request_record().address, agent=agent())
     except SessionEnded:
         return to_sign_in()
-    exchange().caller = str(found.user_id)
+    request_record().caller = str(found.user_id)
     g.caller = found
     return None
 
@@ -177,9 +177,9 @@ def to_sign_in() -> Response:
 async def _as_member(access: Access) -> None:
     assert access.capability is not None, "a member's access names one"
     slug = (request.view_args or {})["org_slug"]
-    exchange().organization = slug
+    request_record().organization = slug
     found = await sessions.authenticate_member(
-        ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=exchange().address, agent=agent()
+        ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=request_record().address, agent=agent()
     )
     await _let_in(found, access)
 
@@ -194,14 +194,14 @@ async def _as_service_key(access: Access) -> None:
     assert access.permission is not None, "a key's access names one"
     # The one header that is looked at (decisions, point 120).
     key = request.headers.get("X-Api-Key") or refuse(api_keys_rules.ApiKeyInvalid)
-    found = await api_keys.authenticate(ports(), key, access.permission, address=exchange().address, agent=agent())
-    exchange().caller, exchange().organization = str(found.key_id), found.service.org_slug
+    found = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
+    request_record().caller, request_record().organization = str(found.key_id), found.service.org_slug
     g.caller = found
 
 
 async def _as_scim_client(_: Access) -> None:
-    found = await scim_tokens.authenticate(ports(), bearer_token(), address=exchange().address, agent=agent())
-    exchange().caller, exchange().organization = str(found.token_id), found.org_slug
+    found = await scim_tokens.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent())
+    request_record().caller, request_record().organization = str(found.token_id), found.org_slug
     g.caller = found
 
 
@@ -209,16 +209,16 @@ async def _as_billing(_: Access) -> None:
     headers = request.headers
     header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE)
     raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # never text, so asked
-    provider_events_rules.verify(served().billing_secrets, header, raw, ports().clock.now())
-    exchange().caller = "billing"
+    provider_events_rules.verify(app_context().billing_secrets, header, raw, ports().clock.now())
+    request_record().caller = "billing"
     g.caller = anonymous()
 
 
 async def _let_in(found: Person, access: Access) -> None:
-    exchange().caller = str(found.user_id)
+    request_record().caller = str(found.user_id)
     if found.impersonator_id is not None:
-        exchange().impersonator = str(found.impersonator_id)
-        await impersonation.record_request(ports(), found, request.method, exchange().route, request.view_args or {})
+        request_record().impersonator = str(found.impersonator_id)
+        await impersonation.record_request(ports(), found, request.method, request_record().route, request.view_args or {})
     if found.service is not None and not access.applications:
         raise rules.NotForApplications
     if found.impersonator_id is not None and not access.impersonated:

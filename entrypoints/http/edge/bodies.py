@@ -168,7 +168,7 @@ async def read_beside(read: Callable[[dict[str, Any]], T]) -> T:
     return await cast("StrictRequest", request).read_json(read)
 
 
-class Body(BaseModel):
+class RequestModel(BaseModel):
     """A JSON body: no coercion ("5" is not 5), unknown fields ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -183,7 +183,7 @@ def _without_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
-class Shown(BaseModel):
+class ResponseModel(BaseModel):
     """A JSON answer: names every field that goes out, so that nothing else can."""
 
     model_config = ConfigDict(frozen=True)
@@ -256,7 +256,7 @@ Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
 # In its canonical form only, as in paths; one that nothing has is the use case's to refuse (decisions, point 8).
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
 # A point in time, of whatever offset (decisions, point 24); without one it would be a different moment everywhere.
-Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
+DateTime = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 # EmailInvalid is not a ValueError, so it passes through validation and says its own sentence.
 EmailAddress = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})
@@ -273,11 +273,11 @@ Timestamp = Annotated[
 ]
 
 
-class Message(Shown):
+class Message(ResponseModel):
     """What was done, in a sentence."""
 
     message: str
 
 
-class Nothing(Shown):
+class Empty(ResponseModel):
     """It was done, and there is nothing to say about it."""

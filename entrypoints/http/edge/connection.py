@@ -11,7 +11,7 @@ from core.kernel.errors import Outage, Refusal
 from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.access import bearer_token
 from entrypoints.http.edge.bodies import MAX_BODY
-from entrypoints.http.edge.context import served
+from entrypoints.http.edge.context import app_context
 
 
 class WholeBodyConnection(TrioASGIHTTPConnection):
@@ -49,7 +49,7 @@ class WholeBodyConnection(TrioASGIHTTPConnection):
         # To its end, whatever becomes of the request: a statement that is broken off costs the pool its connection.
         with trio.CancelScope(shield=True):
             try:
-                await scim_tokens.authenticate(served(self.app).ports, bearer_token(request.headers), address=None, agent=None)
+                await scim_tokens.authenticate(app_context(self.app).ports, bearer_token(request.headers), address=None, agent=None)
             except (Refusal, Outage):  # which the request meets again, and which is answered there
                 return False
         return True

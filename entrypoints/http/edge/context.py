@@ -12,7 +12,7 @@ from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
     from entrypoints.http.edge.limits import RateLimits
-    from entrypoints.http.edge.middleware import Exchange
+    from entrypoints.http.edge.middleware import RequestRecord
     from entrypoints.http.pages import Page
     from ports import Ports
 
@@ -24,7 +24,7 @@ _SERVED = "gatehouse"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class AppContext:
     """What the application was made with: the same for every request."""
 
     ports: "Ports"
@@ -40,22 +40,22 @@ class Served:
     description: bytes  # of the interface, as JSON
 
 
-def serve(app: Quart, served: Served) -> None:
+def bind_context(app: Quart, served: AppContext) -> None:
     """Let the views of this application find it."""
     app.extensions[_SERVED] = served
 
 
-def served(app: Quart = current_app) -> Served:
-    return cast("Served", app.extensions[_SERVED])
+def app_context(app: Quart = current_app) -> AppContext:
+    return cast("AppContext", app.extensions[_SERVED])
 
 
 def ports() -> "Ports":
-    return served().ports
+    return app_context().ports
 
 
-def exchange() -> "Exchange":
+def request_record() -> "RequestRecord":
     """What the outer layer knows, and will log, of this exchange."""
-    return cast("Exchange", request.scope["exchange"])  # type: ignore[typeddict-item]
+    return cast("RequestRecord", request.scope["request_record"])  # type: ignore[typeddict-item]
 
 
 def caller() -> Caller:
@@ -108,7 +108,7 @@ def agent() -> str | None:
 
 
 def anonymous() -> Anonymous:
-    return Anonymous(address=exchange().address, agent=agent())
+    return Anonymous(address=request_record().address, agent=agent())
 
 
 def no_content() -> Response:

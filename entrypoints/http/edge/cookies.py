@@ -13,7 +13,7 @@ from core.accounts.devices_rules import TRUST_TOKEN_TTL
 from core.federation.saml.logout_rules import LOGOUT_TTL
 from core.federation.saml.sign_on_rules import STATE_TTL
 from core.kernel.values import digest, new_secret
-from entrypoints.http.edge.context import ports, served
+from entrypoints.http.edge.context import app_context, ports
 
 DEVICE_AGE: Final = timedelta(days=400)  # no browser keeps one for longer
 NOTICE_AGE: Final = timedelta(seconds=60)
@@ -146,7 +146,7 @@ def _secret(kind: str) -> str | None:
 
 
 def _is_https() -> bool:
-    return served().origin.startswith("https://")
+    return app_context().origin.startswith("https://")
 
 
 def _set(response: Response, kind: str, value: str, age: timedelta) -> None:

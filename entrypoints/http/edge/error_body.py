@@ -1,48 +1,58 @@
-"""The standard error body (organizations.md section 7): for the application's errors, and for what the outer layer refuses."""
+"""The standard error body, for errors of the application and for requests that the middleware refuses (decisions 1, 2)."""
 
 import json
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-# What is said where there is no more to say than the status does.
+# The messages of errors that have only a status.
 SENTENCES = {
     400: "The request is not valid.",
-    404: "There is nothing at this address.",
-    405: "This method is not allowed here.",
+    404: "There is no resource at this URL.",
+    405: "This URL does not support this method.",
     408: "The request took too long to arrive.",
     413: "The request body is too large.",
     415: "The body must be JSON, with the header Content-Type: application/json.",
     431: "The request headers are larger than 16 KiB.",
-    501: "Of transfer encodings, only chunked is understood.",
+    501: "The only supported transfer encoding is chunked.",
     503: "The service is restarting. Try again.",
-    505: "Only HTTP/1.1 and HTTP/1.0 are spoken here.",
+    505: "Use HTTP/1.1 or HTTP/1.0.",
 }
 
-# Where the code is not the status's own phrase; Python has called 413 by two names.
+# Codes that differ from the phrase of the status. Python has used two phrases for 413.
 _CODES = {413: "PAYLOAD_TOO_LARGE", 429: "RATE_LIMIT_EXCEEDED"}
+
+# All values of `error_code`.
+ERROR_CODES = frozenset({
+    "AUDIT_ERROR", "BAD_REQUEST", "BILLING_ERROR", "CONFLICT", "DATABASE_ERROR", "DEVICE_CODE_EXPIRED", "DEVICE_CODE_PENDING", "FORBIDDEN",
+    "INTERNAL_SERVER_ERROR", "INVITATION_EXPIRED", "JWT_ERROR", "METHOD_NOT_ALLOWED", "NOT_FOUND", "NOT_IMPLEMENTED", "OAUTH_ERROR",
+    "ORGANIZATION_NOT_ACTIVE", "PAYLOAD_TOO_LARGE", "RATE_LIMIT_EXCEEDED", "SERVICE_LIMIT_EXCEEDED", "TEAM_LIMIT_EXCEEDED", "TOKEN_EXPIRED",
+    "UNAUTHORIZED", "UNSUPPORTED_MEDIA_TYPE", "REQUEST_TIMEOUT", "REQUEST_HEADER_FIELDS_TOO_LARGE", "SERVICE_UNAVAILABLE",
+    "HTTP_VERSION_NOT_SUPPORTED",
+})  # fmt: skip
 
 
 def code_of(status: int) -> str:
-    """The default error code of a status (decisions, point 2)."""
+    """Return the default error code of a status (decision 2)."""
     return _CODES.get(status) or HTTPStatus(status).name
 
 
 def failed(request_id: str) -> str:
-    """The sentence for a fault of ours, which says nothing about it but where to find it in the logs."""
-    return f"Something went wrong on our side. If it happens again, report it with the request id {request_id}."
+    """Return the message for an internal error. It reveals nothing but the request id, by which operators find the log line."""
+    return f"Something went wrong on our side. Try again. If it keeps happening, report it with the request id {request_id}."
 
 
 def error_body(message: str, code: str) -> bytes:
+    """Return the error body as JSON."""
     return json.dumps({"error": message, "error_code": code, "timestamp": _now()}).encode()
 
 
 def oauth_error_of(status: int) -> str:
-    """What OAuth calls a failure of which no more is known than its status."""
+    """Return the OAuth error code for a failure of which only the status is known."""
     return "server_error" if status >= 500 else "invalid_request"
 
 
 def oauth_error_body(message: str, code: str, oauth_error: str) -> bytes:
-    """The same for those who speak OAuth: `error` is a code of RFC 6749 section 5.2 (decisions, point 94)."""
+    """Return the error body for OAuth clients, where `error` is a code of RFC 6749 section 5.2 (decision 94)."""
     body = {"error": oauth_error, "error_description": _as_described(message), "error_code": code, "timestamp": _now()}
     return json.dumps(body).encode()
 
@@ -52,7 +62,7 @@ SCIM_ERROR = "urn:ietf:params:scim:api:messages:2.0:Error"
 
 
 def scim_error_body(status: int, detail: str, scim_type: str | None = None, *, as_text: bool = False) -> bytes:
-    """The same for directories (RFC 7644 section 3.12). The status is a number, as identity.md section 4.6 has, or a text."""
+    """Return the error body for directories (RFC 7644 section 3.12), with the status as a number, or `as_text`."""
     body: dict[str, object] = {"schemas": [SCIM_ERROR], "status": str(status) if as_text else status}
     if scim_type is not None:
         body["scimType"] = scim_type
@@ -60,12 +70,12 @@ def scim_error_body(status: int, detail: str, scim_type: str | None = None, *, a
 
 
 def speaks_scim(path: str) -> bool:
-    """Whether whoever asks at this path is told of errors as directories are (decisions, point 127)."""
+    """Return whether errors at this path have the format of SCIM (decision 127)."""
     return path == "/scim" or path.startswith("/scim/")
 
 
 def _as_described(message: str) -> str:
-    """Without the characters that a description must not have: all but printable ASCII, quotation marks and backslashes."""
+    """Replace the characters that an OAuth error_description must not contain: non-ASCII, controls, quotation marks, backslashes."""
     return "".join(letter if " " <= letter <= "~" and letter != "\\" else "?" for letter in message.replace('"', "'"))
 
 

@@ -27,7 +27,7 @@ from core.kernel.errors import (
     Unauthenticated,
     Unsupported,
 )
-from entrypoints.http.edge.context import exchange, served
+from entrypoints.http.edge.context import app_context, request_record
 from entrypoints.http.edge.error_body import (
     SCIM_JSON,
     SENTENCES,
@@ -100,10 +100,10 @@ def _answer(error: Exception) -> Answer:
         case Refusal():
             return Answer(status_of(error), error.message, error.code, _headers(error), error.oauth_error, error.scim_type)
         case StorageDown():
-            log.error("storage_down", request_id=exchange().request_id, error=str(error.__cause__ or error))
+            log.error("storage_down", request_id=request_record().request_id, error=str(error.__cause__ or error))
             return Answer(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
         case Outage():
-            log.error("outage", request_id=exchange().request_id, error=str(error), kind=type(error).__name__)
+            log.error("outage", request_id=request_record().request_id, error=str(error), kind=type(error).__name__)
             return Answer(500, (type(error).__doc__ or "").strip(), error.code)
         case RequestSchemaValidationError():
             return Answer(400, _first_mistake(error.validation_error))
@@ -113,8 +113,8 @@ def _answer(error: Exception) -> Answer:
             return Answer(415, error.description)
         case HTTPException(code=int(code)) if code < 500:
             return Answer(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
-    log.error("unexpected", request_id=exchange().request_id, exc_info=error)
-    return Answer(500, failed(exchange().request_id))
+    log.error("unexpected", request_id=request_record().request_id, exc_info=error)
+    return Answer(500, failed(request_record().request_id))
 
 
 def _innermost(error: Exception) -> Exception:
@@ -193,12 +193,12 @@ def error_page(status: int, message: str, request_id: str) -> Page:
 async def respond(error: Exception) -> Response:
     """The answer to an error, whatever it is."""
     answer = _answer(error)
-    exchange().error_code = answer.code
+    request_record().error_code = answer.code
     if speaks_scim(request.path):
-        body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=served().scim_string_status)
+        body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
-        page = error_page(answer.status, answer.message, exchange().request_id)
+        page = error_page(answer.status, answer.message, request_record().request_id)
         return Response(page.body, answer.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)
     if is_oauth(_view()):

@@ -11,11 +11,11 @@ from quart_schema import RequestSchemaValidationError
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Forbidden, Invalid
-from entrypoints.http.edge.bodies import Body
-from entrypoints.http.edge.context import served
+from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.context import app_context
 
 FORM = "application/x-www-form-urlencoded"
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=RequestModel)
 
 MAX_FIELDS = 100
 
@@ -93,5 +93,5 @@ def _refuse_foreign_origin() -> None:
     # Our pages send no referrer, and for those a browser says "null" here, as it also does for a sandboxed frame elsewhere: this header
     # can only convict. The token in the form is what acquits.
     origin = request.headers.get("Origin")
-    if origin not in (None, "null", served().origin):
+    if origin not in (None, "null", app_context().origin):
         raise ForeignOrigin

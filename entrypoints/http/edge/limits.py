@@ -8,7 +8,7 @@ from quart import request
 from core.kernel.errors import Limited
 from core.kernel.rate_limits import AUTH, DEVICE, Bucket
 from entrypoints.http.edge.client_address import limit_key
-from entrypoints.http.edge.context import exchange, ports, served
+from entrypoints.http.edge.context import app_context, ports, request_record
 
 
 class RateLimits:
@@ -38,7 +38,7 @@ class RateLimits:
 async def admit(own: tuple[Bucket, ...]) -> None:
     """Take a token from every bucket of this route. Raises Limited, and then takes none."""
     assert request.url_rule is not None, "only matched routes are guarded"
-    buckets = served().limits.of(request.url_rule.rule, own)
+    buckets = app_context().limits.of(request.url_rule.rule, own)
     if not buckets:
         return
     wait = await _charge(buckets)
@@ -51,7 +51,7 @@ async def admit_client(client_id: UUID) -> None:
 
     Raises Limited.
     """
-    buckets = served().limits.of_client
+    buckets = app_context().limits.of_client
     wait = await _charge(buckets, f"client {client_id}") if buckets else 0.0
     if wait > 0:
         raise Limited(wait)
@@ -68,7 +68,7 @@ async def admit_poll() -> None:
 
     Raises PolledTooOften.
     """
-    buckets = served().limits.beside(DEVICE)
+    buckets = app_context().limits.beside(DEVICE)
     wait = await _charge(buckets) if buckets else 0.0
     if wait > 0:
         raise PolledTooOften(wait)
@@ -77,4 +77,4 @@ async def admit_poll() -> None:
 async def _charge(buckets: tuple[Bucket, ...], whose: str | None = None) -> float:
     """`whose` they are: the address's, if nobody's else."""
     async with ports().storage.autocommit() as count:
-        return await count.rates.charge(whose or limit_key(exchange().address), buckets, ports().clock.now())
+        return await count.rates.charge(whose or limit_key(request_record().address), buckets, ports().clock.now())

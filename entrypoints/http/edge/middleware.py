@@ -1,7 +1,7 @@
 """What surrounds the application: a thin ASGI layer that refuses, limits, marks and records (security.md sections 1, 17, 18).
 
 It stands on the way of every request, so it looks at the headers once, uses no regular expressions, and copies nothing it need not.
-The application finds the `Exchange` at `scope["exchange"]` and fills in the route and who called; when the exchange is over, however it
+The application finds the `RequestRecord` at `scope["request_record"]` and fills in the route and who called; when the record is over, however it
 ended, `observe` gets it exactly once and writes the log line and the metrics.
 """
 
@@ -54,7 +54,7 @@ class Routes(Protocol):
         """Whether answering GET here changes something, as following a verification link does."""
 
 
-class Exchange:
+class RequestRecord:
     """One request and what became of it."""
 
     __slots__ = (
@@ -103,16 +103,16 @@ class Refused:
         return code_of(self.status)
 
 
-# Renders a refusal, for an exchange and its Accept header: headers and body. Browsers get pages (N-8).
-RenderError = Callable[[Refused, Exchange, str | None], tuple[Headers, bytes]]
+# Renders a refusal, for an record and its Accept header: headers and body. Browsers get pages (N-8).
+RenderError = Callable[[Refused, RequestRecord, str | None], tuple[Headers, bytes]]
 
 
-def json_error(refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+def json_error(refused: Refused, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
     """The error body of the interface, whoever asks."""
     return [(b"content-type", b"application/json")], error_body(refused.sentence, refused.code)
 
 
-class Outer:
+class EdgeMiddleware:
     """The application with its surroundings; itself an ASGI application."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Outer:
         app: App,
         *,
         routes: Routes,
-        observe: Callable[[Exchange], None],
+        observe: Callable[[RequestRecord], None],
         body_limit: Callable[[str], int],
         trusted_proxies: Sequence[Network] = (),
         cors_origin: str | None = None,
@@ -150,15 +150,15 @@ class Outer:
         else:
             await self._app(scope, receive, send)
 
-    def malformed(self, status: int, peer: str | None, *, record: bool = True) -> tuple[Headers, bytes]:
-        """The answer to what the server could not even read as a request; it is observed like any other exchange."""
-        exchange = Exchange(_new_request_id(), OTHER_METHOD, "", client_address(peer, None, ()))
+    def malformed(self, status: int, peer: str | None, *, observed: bool = True) -> tuple[Headers, bytes]:
+        """Return the response to input that the server could not parse as a request, and observe it unless `observed` is false."""
+        record = RequestRecord(_new_request_id(), OTHER_METHOD, "", client_address(peer, None, ()))
         refused = Refused(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
-        exchange.status, exchange.error_code = status, refused.code
-        headers, body = self.answer(refused, exchange, None)
-        if record:
-            self._observe(exchange)
-        return self.marked(headers, exchange), body
+        record.status, record.error_code = status, refused.code
+        headers, body = self.answer(refused, record, None)
+        if observed:
+            self._observe(record)
+        return self.marked(headers, record), body
 
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = self._monotonic()
@@ -178,18 +178,18 @@ class Outer:
         method = scope["method"]
         peer = scope.get("client")
         forwarded_for = seen[b"x-forwarded-for"].decode("latin-1") if self._trusted and b"x-forwarded-for" in seen else None
-        exchange = Exchange(
+        record = RequestRecord(
             _request_id(seen.get(b"x-request-id")),
             method if method in METHODS else OTHER_METHOD,
             scope["path"],
             client_address(peer[0] if peer else None, forwarded_for, self._trusted),
         )
-        scope = {**scope, "exchange": exchange}  # a copy, as ASGI asks of whoever changes it for those further in
+        scope = {**scope, "request_record": record}  # a copy, as ASGI asks of whoever changes it for those further in
         refused = _unacceptable(scope, seen, repeated, size) or _normalize(scope, seen)
-        path = exchange.path = scope["path"]
+        path = record.path = scope["path"]
         cors = self._cors_origin is not None and (path.startswith("/api/") or path == "/auth/token")
         allowed_origin = self._cors_origin if cors and seen.get(b"origin") == self._cors_origin else None
-        call = _Call(self, exchange, receive, send, accept=seen.get(b"accept"), cors=cors, allowed_origin=allowed_origin)
+        call = _Call(self, record, receive, send, accept=seen.get(b"accept"), cors=cors, allowed_origin=allowed_origin)
         has_body = b"content-length" in seen or b"transfer-encoding" in seen
         try:
             if refused is None:
@@ -203,16 +203,16 @@ class Outer:
             if refused is not None and not call.started:
                 await call.refuse(refused)
         except (trio.Cancelled, BaseExceptionGroup):
-            if not call.started and not exchange.aborted:
+            if not call.started and not record.aborted:
                 # Only shutdown cancels from outside, at the end of its patience: better a clear answer than a connection that breaks.
                 with trio.move_on_after(LAST_WORDS_WITHIN, shield=True):
                     await call.refuse(_SHUTTING_DOWN)
             raise
         finally:
-            exchange.duration = self._monotonic() - started
+            record.duration = self._monotonic() - started
             if not call.started:
-                exchange.status = CLIENT_GONE
-            self._observe(exchange)
+                record.status = CLIENT_GONE
+            self._observe(record)
 
     def _answered_here(self, method: str, path: str, preflight: bool) -> Refused | None:
         """OPTIONS, and HEAD where GET would change something: neither may run a view (decisions, point 6)."""
@@ -238,28 +238,28 @@ class Outer:
         except Exception as error:
             # The application turns every error into an answer; one that arrives here is a fault in that, or came after its answer began.
             if not call.cut:
-                call.exchange.error = error
-        if call.started or call.exchange.aborted:
+                call.record.error = error
+        if call.started or call.record.aborted:
             return None
         if call.patience is not None and call.patience.cancel_called:
             return _TOO_LARGE if call.too_large else _TOO_SLOW
-        return Refused(500, failed(call.exchange.request_id))
+        return Refused(500, failed(call.record.request_id))
 
-    def answer(self, refused: Refused, exchange: Exchange, accept: str | None) -> tuple[Headers, bytes]:
+    def answer(self, refused: Refused, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
         headers = list(refused.headers)
         body = b""
         if refused.status >= 400:
-            rendered, body = self._render_error(refused, exchange, accept)
+            rendered, body = self._render_error(refused, record, accept)
             headers += [*rendered, (b"content-length", b"%d" % len(body))]
         if refused.close:
             headers.append((b"connection", b"close"))
         return headers, body
 
     def marked(
-        self, headers: Iterable[tuple[bytes, bytes]], exchange: Exchange, cors: bool = False, allowed_origin: bytes | None = None
+        self, headers: Iterable[tuple[bytes, bytes]], record: RequestRecord, cors: bool = False, allowed_origin: bytes | None = None
     ) -> Headers:
         """The headers of an answer with those that every answer has; what the application set itself stands."""
-        marked: Headers = [*headers, (b"x-request-id", exchange.request_id.encode()), *self._always]
+        marked: Headers = [*headers, (b"x-request-id", record.request_id.encode()), *self._always]
         names = dict(marked)
         if b"cache-control" not in names:
             marked.append((b"cache-control", b"no-store"))
@@ -278,13 +278,28 @@ class Outer:
 class _Call:
     """One call of the application: what passes in and out of it."""
 
-    __slots__ = ("_outer", "_over", "_receive", "_send", "accept", "allowed_origin", "answered", "complete", "cors", "cut", "exchange",
-                 "patience", "room", "started", "too_large")  # fmt: skip
+    __slots__ = (
+        "_outer",
+        "_over",
+        "_receive",
+        "_send",
+        "accept",
+        "allowed_origin",
+        "answered",
+        "complete",
+        "cors",
+        "cut",
+        "patience",
+        "record",
+        "room",
+        "started",
+        "too_large",
+    )  # fmt: skip
 
     def __init__(
         self,
-        outer: Outer,
-        exchange: Exchange,
+        outer: EdgeMiddleware,
+        record: RequestRecord,
         receive: Receive,
         send: Send,
         *,
@@ -295,7 +310,7 @@ class _Call:
         self._outer = outer
         self._receive = receive
         self._send = send
-        self.exchange = exchange
+        self.record = record
         self.accept = accept
         self.cors = cors
         self.allowed_origin = allowed_origin
@@ -322,7 +337,7 @@ class _Call:
             self.complete = not message.get("more_body", False)
         elif message["type"] == "http.disconnect" and not self._over:
             if not self.answered:
-                self.exchange.aborted = True
+                self.record.aborted = True
             if self.complete or self.answered:
                 # Withheld (P-3). Quart-Trio would cancel its handler in mid-query and the pool would lose the connection; or, when the
                 # answer is just leaving, cancel the server's own bookkeeping behind it, and the socket would stay open for ever.
@@ -332,8 +347,8 @@ class _Call:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            self.exchange.status = message["status"]
-            headers = self._outer.marked(message.get("headers", ()), self.exchange, self.cors, self.allowed_origin)
+            self.record.status = message["status"]
+            headers = self._outer.marked(message.get("headers", ()), self.record, self.cors, self.allowed_origin)
             message = {**message, "headers": headers}
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if last:
@@ -343,16 +358,16 @@ class _Call:
         try:
             await self._send(message)
         except OSError:  # what ASGI foresees for a client that is gone; let the application stop, it has nobody to talk to
-            self.cut = self.exchange.aborted = True
+            self.cut = self.record.aborted = True
             raise
         if last:
             self._over = True
 
     async def refuse(self, refused: Refused) -> None:
         accept = None if self.accept is None else self.accept.decode("latin-1")
-        headers, body = self._outer.answer(refused, self.exchange, accept)
+        headers, body = self._outer.answer(refused, self.record, accept)
         if refused.status >= 400:
-            self.exchange.error_code = refused.code
+            self.record.error_code = refused.code
         with suppress(OSError):  # gone before it was told
             await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
             await self.send({"type": "http.response.body", "body": body})

@@ -1,7 +1,8 @@
-"""The interface description (OpenAPI 3.1): what quart-schema makes of the routes, and what it needs help with.
+"""The API description (OpenAPI 3.1): the output of quart-schema, completed.
 
-The help: unique operation ids, one name for one model, answers of pages and other routes without a model, the error answers that follow
-from a route's access, and the security entry, which is taken from the access decorator, so that it cannot disagree with it.
+quart-schema describes the models of a route. This module adds unique operation ids, path parameters,
+responses without a model, and one shared component per model. The error responses and the security entry
+of a route follow from its access decorator, so they cannot disagree with it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,8 +17,9 @@ from quart_schema.openapi import APIKeySecurityScheme, HttpSecurityScheme
 from werkzeug.routing.rules import Rule
 
 from entrypoints.http.edge.access import Access, access_of
-from entrypoints.http.edge.error_body import SCIM_ERROR, SCIM_JSON, speaks_scim
+from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR, SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
+from entrypoints.http.edge.openapi_components import share_models
 from entrypoints.version import VERSION
 
 V = TypeVar("V", bound=Callable[..., Any])
@@ -29,15 +31,15 @@ _PARAMETERS = "_parameters"
 _BOTH = "_both"
 PAGE = "text/html"
 
-ABOUT = """A self-hosted, multi-tenant single-sign-on and identity platform.
+ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
 
-Sign in with `POST /api/auth/login`, then send `Authorization: Bearer <access_token>`. Every error has the same body: `error` is for people,
-`error_code` for programs."""
+Sign in with `POST /api/auth/login`, then send `Authorization: Bearer <access_token>`. All errors outside SCIM have the same body: `error` is
+a message for people, `error_code` is a stable code for programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a route without models answers and takes."""
+    """The documentation of a route that has no models."""
 
     answers: Mapping[int, str]
     content_type: str | None
@@ -60,10 +62,12 @@ def describes(
     body: Mapping[str, Any] | None = None,
     shows: Mapping[str, Any] | None = None,
 ) -> Callable[[V], V]:
-    """Say what a route answers that has no model: sentences by status, the content type, query parameters, required and optional ones,
-    form fields, and the schemas of a JSON body and of a JSON answer.
+    """Document a route that has no models.
 
-    `changes_state` says that GET changes something, as following the link of a mail does: HEAD then must not (security.md G-2).
+    `answers` maps statuses to descriptions. `query` and `optional` are required and optional query
+    parameters, `form` the fields of a form, `body` and `shows` the schemas of the JSON request and response.
+    `changes_state` marks a GET route with side effects, such as a link in an email. HEAD must not cause
+    them (security G-2).
     """
 
     def decorate(view: V) -> V:
@@ -82,18 +86,18 @@ def describes_page(
     form: Iterable[str] = (),
     changes_state: bool = False,
 ) -> Callable[[V], V]:
-    """The same for a page that browsers visit: its errors are pages, too."""
+    """Document a page for browsers. Its errors are pages too."""
     return describes(answers, content_type=PAGE, query=query, optional=optional, form=form, changes_state=changes_state)
 
 
 def serves_both(view: V) -> V:
-    """Say that programs call a route as well as people visit it: whoever asks for HTML sees pages."""
+    """Mark a route that serves programs and browsers. Clients that accept HTML get pages."""
     setattr(view, _BOTH, True)
     return view
 
 
 def is_page(view: Callable[..., Any]) -> bool | None:
-    """Whether people visit this route with a browser; None where programs call it as well."""
+    """Return whether this route is a page for browsers, or None if programs call it too."""
     if getattr(view, _BOTH, False):
         return None
     description: Description | None = getattr(view, _DESCRIPTION, None)
@@ -101,24 +105,24 @@ def is_page(view: Callable[..., Any]) -> bool | None:
 
 
 def changes_state(view: Callable[..., Any]) -> bool:
-    """Whether GET changes something."""
+    """Return whether GET on this route has side effects."""
     description: Description | None = getattr(view, _DESCRIPTION, None)
     return description is not None and description.changes_state
 
 
 def speaks_oauth(view: V) -> V:
-    """Say that a route is called by clients of OAuth, to whom errors are told as these expect it (decisions, point 94)."""
+    """Mark a route for OAuth clients, which get errors in the format of OAuth (decision 94)."""
     setattr(view, _OAUTH, True)
     return view
 
 
 def is_oauth(view: Callable[..., Any] | None) -> bool:
-    """Whether clients of OAuth call this route; None is no route."""
+    """Return whether this route is for OAuth clients. None stands for an unknown route."""
     return getattr(view, _OAUTH, False)
 
 
 def takes(model: type[BaseModel]) -> Callable[[V], V]:
-    """Say what a route takes as a form or as JSON, whichever a client likes better."""
+    """Document the model of a request body that clients send as a form or as JSON."""
 
     def decorate(view: V) -> V:
         setattr(view, _PARAMETERS, model)
@@ -128,7 +132,7 @@ def takes(model: type[BaseModel]) -> Callable[[V], V]:
 
 
 def refuses(*statuses: int) -> Callable[[V], V]:
-    """Say which errors a route can answer besides those that follow from its access and its body."""
+    """Document error statuses beyond those that follow from the route's access and body."""
 
     def decorate(view: V) -> V:
         setattr(view, _REFUSES, frozenset(statuses))
@@ -140,27 +144,49 @@ def refuses(*statuses: int) -> Callable[[V], V]:
 ERRORS = {
     400: "The request is not valid.",
     401: "Credentials are missing, expired or not valid.",
-    403: "Not allowed.",
-    404: "There is no such thing.",
-    409: "In conflict with something that exists.",
+    403: "The caller is not allowed to do this.",
+    404: "The resource does not exist, or the caller cannot see it.",
+    409: "The request conflicts with something that already exists.",
     413: "The body is too large.",
-    415: "The body is not JSON.",
-    429: "Too many requests; `Retry-After` says when to come back.",
-    500: "Something failed on the server's side.",
+    415: "The content type of the body is not supported.",
+    429: "Too many requests. `Retry-After` is the number of seconds to wait.",
+    500: "The server failed. Nothing was changed.",
     501: "This is not supported.",
 }
 
-# What browsers are told that are not signed in.
-ELSEWHERE = {303: {"description": "Not signed in in this browser: on to the page to do that."}}
+# Browsers without a session are redirected.
+SIGN_IN_REDIRECT = {303: {"description": "The browser is not signed in, and is redirected to the sign-in page."}}
+
+PATH_PARAMETERS = {
+    "org_slug": "The slug of the organization.",
+    "service_slug": "The slug of the service.",
+    "provider": "The identity provider: `codehost`, `websuite` or `officesuite`.",
+    "org_id": "The id of the organization.",
+    "user_id": "The id of the user.",
+    "device_id": "The id of the device.",
+    "service_id": "The id of the service.",
+    "plan_id": "The id of the plan.",
+    "key_id": "The id of the API key.",
+    "token_id": "The id of the SCIM token.",
+    "group_id": "The id of the group. The only group is the organization, and has its id.",
+    "invitation_id": "The id of the invitation.",
+    "webhook_id": "The id of the webhook.",
+    "delivery_id": "The id of the delivery.",
+    "subscription_id": "The id of the subscription.",
+    "name": "The name of the file.",
+}
+
+_ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
+_TIMESTAMP = {"type": "string", "format": "date-time", "description": "The time of the error, in UTC."}
 
 ERROR_SCHEMA = {
     "type": "object",
     "title": "Error",
     "required": ["error", "error_code", "timestamp"],
     "properties": {
-        "error": {"type": "string", "description": "What went wrong, for people."},
-        "error_code": {"type": "string", "description": "What went wrong, for programs.", "examples": ["BAD_REQUEST"]},
-        "timestamp": {"type": "string", "format": "date-time"},
+        "error": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+        "error_code": _ERROR_CODE,
+        "timestamp": _TIMESTAMP,
     },
 }
 
@@ -169,10 +195,10 @@ OAUTH_ERROR_SCHEMA = {
     "title": "OAuthError",
     "required": ["error", "error_description", "error_code", "timestamp"],
     "properties": {
-        "error": {"type": "string", "description": "What went wrong, as RFC 6749 and RFC 8628 call it.", "examples": ["invalid_grant"]},
-        "error_description": {"type": "string", "description": "What went wrong, for people."},
-        "error_code": {"type": "string", "description": "What went wrong, as everywhere else here.", "examples": ["BAD_REQUEST"]},
-        "timestamp": {"type": "string", "format": "date-time"},
+        "error": {"type": "string", "description": "The error code of RFC 6749 or RFC 8628.", "examples": ["invalid_grant"]},
+        "error_description": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
+        "error_code": _ERROR_CODE,
+        "timestamp": _TIMESTAMP,
     },
 }
 
@@ -181,19 +207,19 @@ SCIM_ERROR_SCHEMA = {
     "title": "ScimError",
     "required": ["schemas", "status", "detail"],
     "properties": {
-        "schemas": {"type": "array", "items": {"type": "string"}, "examples": [[SCIM_ERROR]]},
-        "status": {"type": ["integer", "string"], "description": "The status of the answer."},
-        "scimType": {"type": "string", "description": "What went wrong, as RFC 7644 calls it.", "examples": ["invalidFilter"]},
-        "detail": {"type": "string", "description": "What went wrong, for people."},
+        "schemas": {"type": "array", "items": {"type": "string"}, "description": "The schema of the error.", "examples": [[SCIM_ERROR]]},
+        "status": {"type": ["integer", "string"], "description": "The HTTP status of the response."},
+        "scimType": {"type": "string", "description": "The error type of RFC 7644 section 3.12.", "examples": ["invalidFilter"]},
+        "detail": {"type": "string", "description": "The message for people: the problem, and how to fix it."},
     },
 }
 
-# The description is that of the interface, whatever this installation has switched off.
+# The description documents the default limits, even where an operator has changed them.
 DOCUMENTED_LIMITS = RateLimits(1.0, 1.0)
 
 
 class Provider(OpenAPIProvider):
-    """quart-schema's description with the gaps filled."""
+    """The generator of quart-schema, with the gaps filled."""
 
     def schema(self) -> dict[str, Any]:
         schema = super().schema()
@@ -202,6 +228,7 @@ class Provider(OpenAPIProvider):
         schema["components"]["schemas"]["ScimError"] = SCIM_ERROR_SCHEMA
         schema["components"]["schemas"] = dict(sorted(schema["components"]["schemas"].items()))
         schema["paths"] = dict(sorted(schema["paths"].items()))
+        share_models(schema)
         return schema
 
     def operation_id(self, method: str, path: str, func: Callable[..., Any]) -> str:
@@ -209,12 +236,15 @@ class Provider(OpenAPIProvider):
 
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         paths, components = super().build_paths(rule)
-        paths = {path: dict(sorted(operations.items())) for path, operations in paths.items()}  # the methods of a rule are a set
+        paths = {path: dict(sorted(operations.items())) for path, operations in paths.items()}  # the methods of a rule have no order
         view = self._app.view_functions[rule.endpoint]
         description: Description | None = getattr(view, _DESCRIPTION, None)
         for path in paths.values():
             for method, operation in path.items():
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
+                for parameter in operation["parameters"]:
+                    if parameter["in"] == "path":
+                        parameter["description"] = PATH_PARAMETERS[parameter["name"]]
                 if len(path) > 1:  # one function for several methods
                     operation["operationId"] += f"_{method}"
                 if description and description.form:
@@ -228,15 +258,15 @@ class Provider(OpenAPIProvider):
                     other: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
                     operation["security"] = [{access.security: []}, *other]
                 operation["responses"] = {
-                    **(ELSEWHERE if access.security == "cookie" else {}),
+                    **(SIGN_IN_REDIRECT if access.security == "cookie" else {}),
                     **_errors(rule, method, access, operation, view),
                     **operation["responses"],
                     **(_answers(description) if description else {}),
                 }
                 operation["responses"] = {str(status): answer for status, answer in sorted(operation["responses"].items())}
                 for answer in operation["responses"].values():
-                    if answer["description"] == getdoc(list):  # of a list, quart-schema says what Python says of lists
-                        answer["description"] = "A list."
+                    if answer["description"] == getdoc(list):  # quart-schema takes the description of a list from Python
+                        answer["description"] = "The list."
                 if "requestBody" in operation:
                     content = next(iter(operation["requestBody"]["content"].values()))
                     operation["requestBody"]["required"] = "required" in content["schema"]
@@ -249,8 +279,8 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
     page = is_page(view)
     statuses = {500, *getattr(view, _REFUSES, frozenset())}
     if method in ("post", "put", "patch") or "requestBody" in operation:
-        statuses.add(413)  # also where nothing reads the body: it is measured on its way in, and clients of these methods may send one
-    if access.security is not None and not page:  # a page sends whoever is not signed in to sign in
+        statuses.add(413)  # the edge measures every body, even if the route reads none
+    if access.security is not None and not page:  # pages redirect to the sign-in page instead
         statuses |= {401, 403}
     if "requestBody" in operation:
         statuses |= {400, 415}
@@ -262,7 +292,7 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
     content_type = SCIM_JSON if speaks_scim(rule.rule) else "application/json"
     content: dict[str, Any] = {content_type: {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     if page:
-        content = {PAGE: {"schema": {"type": "string"}}, **content}  # the latter for whoever asks for it
+        content = {PAGE: {"schema": {"type": "string"}}, **content}  # JSON for clients that do not accept HTML
     return {status: {"description": ERRORS[status], "content": content} for status in statuses}
 
 
@@ -304,8 +334,8 @@ def _either(model: type[BaseModel]) -> dict[str, Any]:
     return {"content": {"application/x-www-form-urlencoded": {"schema": schema}, "application/json": {"schema": schema}}}
 
 
-def describe_interface(app: Quart) -> None:
-    """Let quart-schema read the routes. Its own pages stay off: they load their assets from elsewhere."""
+def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
+    """Let quart-schema read the routes. Its own pages stay off, because they load assets from other hosts."""
     QuartSchema(
         app,
         openapi_path=None,
@@ -313,14 +343,14 @@ def describe_interface(app: Quart) -> None:
         scalar_ui_path=None,
         swagger_ui_path=None,
         info=Info(title="Gatehouse", version=VERSION, description=ABOUT),
-        servers=[{"url": "/"}],  # relative, so that the page tries out the very address it was opened at
-        tags=[Tag(name=area) for area in app.blueprints],  # in the order in which the areas were registered
+        servers=[{"url": "/"}],  # relative, so that the page calls the host it was loaded from
+        tags=[Tag(name=name, description=description) for name, description in tags.items()],
         security_schemes={
             "bearer": HttpSecurityScheme(scheme="bearer", bearer_format="JWT"),
             "scim_token": HttpSecurityScheme(scheme="bearer"),
             "api_key": APIKeySecurityScheme(name="X-Api-Key", in_="header"),
             "billing_signature": APIKeySecurityScheme(name="billing-signature", in_="header"),
-            # Under https its name begins with `__Host-` (security.md G-2); the description is the same for every installation.
+            # With https the name starts with `__Host-` (security G-2). The description is the same for all installations.
             "cookie": APIKeySecurityScheme(name="gatehouse-session", in_="cookie"),
         },
         conversion_preference="pydantic",
@@ -329,10 +359,13 @@ def describe_interface(app: Quart) -> None:
 
 
 def interface_description(app: Quart) -> dict[str, Any]:
-    """The document. Raises ValueError where two operations have one id, or two models one name."""
+    """Return the API description.
+
+    Raises: ValueError if two operations have the same id, or two different models the same name.
+    """
     document: dict[str, Any] = app.extensions["QUART_SCHEMA"].openapi_provider.schema()
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
-    twice = {name for name in ids if ids.count(name) > 1}
-    if twice:
-        raise ValueError(f"operation ids used twice: {sorted(twice)}")
+    duplicates = {name for name in ids if ids.count(name) > 1}
+    if duplicates:
+        raise ValueError(f"operation ids used twice: {sorted(duplicates)}")
     return document

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
 from core.kernel.values import Page, parse_id
-from entrypoints.http.edge.bodies import Shown
+from entrypoints.http.edge.bodies import ResponseModel
 
 MAX_LIMIT = 100
 LARGEST = 2**31 - 1  # so that no product of two of them overflows in the database
@@ -76,7 +76,7 @@ class PartQuery(Query):
     offset: Offset = 0
 
 
-class Pagination(Shown):
+class Pagination(ResponseModel):
     """Where in a list this page is, as the server understood it."""
 
     page: int

@@ -351,7 +351,7 @@ class _Http1(H11Protocol):
         headers, body = [(b"content-length", b"0"), (b"connection", b"close")], b""
         if self._malformed is not None:
             # With a stream there is an application, which now learns that its client is gone, and records that.
-            headers, body = self._malformed(status_code, self.client[0] if self.client else None, record=self.stream is None)
+            headers, body = self._malformed(status_code, self.client[0] if self.client else None, observed=self.stream is None)
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers + self.config.response_headers("h11")))
         if body and (self.stream is None or self._method != b"HEAD"):
             await self._send_h11_event(h11.Data(data=body))

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from quart import Response, request
 
 from core.kernel.values import Batches
-from entrypoints.http.edge.bodies import Shown
+from entrypoints.http.edge.bodies import ResponseModel
 
 T = TypeVar("T")
 
@@ -23,12 +23,12 @@ class Part(Generic[T]):
 
     named: str
     batches: Batches[T]
-    show: Callable[[T], Shown]
+    show: Callable[[T], ResponseModel]
 
 
 async def streamed(
     batches: Batches[T],
-    show: Callable[[T], Shown],
+    show: Callable[[T], ResponseModel],
     *,
     named: str | None = None,
     beside: Mapping[str, BaseModel] | None = None,
@@ -59,7 +59,7 @@ async def streamed(
     return Response(pieces(), content_type="application/json")
 
 
-async def streamed_object(*parts: Shown | Part[Any]) -> Response:
+async def streamed_object(*parts: ResponseModel | Part[Any]) -> Response:
     """A JSON object of these parts, in this order: the fields of what is shown, and lists under their names.
 
     The first batch of each list is read before anything goes out, so that an outage is told as ever, and small lists are there by then; a
@@ -87,7 +87,7 @@ async def streamed_object(*parts: Shown | Part[Any]) -> Response:
     return Response(pieces(), content_type="application/json")
 
 
-def _joined(items: Sequence[T], show: Callable[[T], Shown]) -> bytes:
+def _joined(items: Sequence[T], show: Callable[[T], ResponseModel]) -> bytes:
     return b",".join(show(item).model_dump_json().encode() for item in items)
 
 

@@ -12,11 +12,11 @@ from core.accounts.mfa_rules import CodeMalformed, CodeWrong
 from core.applications.services_rules import Service
 from core.authentication import browser, login, login_rules, signing_keys
 from core.authentication.browser import FormTokenWrong
-from core.authentication.login_rules import PreAuthToken, PreAuthInvalid, SignedIn
+from core.authentication.login_rules import PreAuthInvalid, PreAuthToken, SignedIn
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth.authorization_rules import Authorization
 from core.federation.saml import logout as saml_logout
-from core.federation.saml import sign_on as saml_sign_on
+from core.federation.saml import pending as saml_pending
 from core.federation.saml.logout_rules import LogoutCookies
 from core.federation.upstream import social
 from core.kernel import uris
@@ -27,7 +27,7 @@ from core.kernel.values import Email
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone
-from entrypoints.http.edge.context import agent, caller, exchange, page_response, ports
+from entrypoints.http.edge.context import agent, caller, page_response, ports, request_record
 from entrypoints.http.edge.errors import status_of
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
@@ -70,7 +70,7 @@ def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **
         case Unauthenticated():
             # 401 has to name a scheme (RFC 9110 section 15.5.2), and no registered one is that of a form.
             response.headers["WWW-Authenticate"] = f'Cookie realm="gatehouse", form-action="{SIGN_IN}"'
-    exchange().error_code = refusal.code
+    request_record().error_code = refusal.code
     return response
 
 
@@ -80,7 +80,7 @@ async def visitor() -> Visitor | None:
     if cookie is None:
         return None
     try:
-        return await browser.authenticate(ports(), cookie, address=exchange().address, agent=agent())
+        return await browser.authenticate(ports(), cookie, address=request_record().address, agent=agent())
     except SessionEnded:
         return None
 
@@ -100,7 +100,7 @@ def form_targets(redirect_uri: str | None) -> str:
 async def purpose(after: str) -> dict[str, Any]:
     """What the pages to sign in on show, and let through, of the application that the person is on the way to."""
     authorization = await oauth.authorization_at(ports(), after)
-    is_anew = await saml_sign_on.fresh_login_since(ports(), after) is not None
+    is_anew = await saml_pending.fresh_login_since(ports(), after) is not None
     offered = await social.available_providers(ports(), after, authorization, anew=is_anew)
     service = await _service_at(after, authorization)
     return {
@@ -113,7 +113,7 @@ async def purpose(after: str) -> dict[str, Any]:
 
 
 async def _service_at(after: str, authorization: Authorization | None) -> Service | None:
-    return authorization.service if authorization else await saml_sign_on.service_at(ports(), after)
+    return authorization.service if authorization else await saml_pending.service_at(ports(), after)
 
 
 def form_page(name: str, *, form_action: str = "'self'", **values: Any) -> Response:
@@ -176,7 +176,9 @@ async def sign_in() -> Response:
     after = safe_next(form.get("next", ACCOUNT))
     typed = form.get("email", "")
     try:
-        found = await login.with_password(ports(), caller(), Email.parse(typed), form.get("password", ""), _client(), in_browser=True)
+        found = await login.sign_in_with_password(
+            ports(), caller(), Email.parse(typed), form.get("password", ""), _client(), in_browser=True
+        )
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await _sign_in_again(refusal, form, after, typed)
     return await go_on(found, after)
@@ -213,7 +215,7 @@ async def sign_in_with_code() -> Response:
         return redirect(with_next(SIGN_IN, after))
     try:
         claims = await signing_keys.read_pre_auth(ports(), pre_auth)
-        found = await login.with_code(ports(), caller(), claims, form.get("code", ""), _client(), trust=trust, in_browser=True)
+        found = await login.sign_in_with_code(ports(), caller(), claims, form.get("code", ""), _client(), trust=trust, in_browser=True)
     except (CodeMalformed, CodeWrong, Limited) as refusal:
         return refused_page(refusal, "sign_in_code.html", form_token=form["form_token"], next=after, **await purpose(after))
     except Unauthenticated as refusal:  # it has lapsed, was used, or took too many wrong codes

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.engine.driver import connect
+from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction

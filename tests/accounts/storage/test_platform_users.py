@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from adapters.postgres.accounts.platform_users import PlatformUsers
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.platform_users_rules import (

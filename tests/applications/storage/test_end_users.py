@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from adapters.postgres.applications.end_users import EndUsers
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account

@@ -69,7 +69,7 @@ BARE = PendingIdentity(None, Provider.CODEHOST, "https://codehost.example", "1",
 @pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
 async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: PendingIdentity) -> None:
     person = await add(storage, account())
-    begun, plain = replace(pending(person.id), provider="codehost", unlinked=unlinked), replace(pending(person.id), provider="codehost")
+    begun, plain = replace(pending(person.id), provider="codehost", identity=unlinked), replace(pending(person.id), provider="codehost")
     for one in (begun, plain):
         await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
     assert [await take(storage, one) for one in (begun, plain, begun)] == [begun, plain, begun]
@@ -77,7 +77,7 @@ async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: P
 
 async def test_its_tokens_are_sealed_for_their_sign_in_and_their_column(storage: Postgres, pool: Pool) -> None:
     person = await add(storage, account())
-    begun, other = [replace(pending(person.id), provider="codehost", unlinked=UNLINKED) for _ in range(2)]
+    begun, other = [replace(pending(person.id), provider="codehost", identity=UNLINKED) for _ in range(2)]
     for one in (begun, other):
         await within(storage, lambda tx, one=one: tx.pre_auths.add(one))  # type: ignore[misc]
     rows = await run_sql(pool, "select access_token, refresh_token from pre_auths")

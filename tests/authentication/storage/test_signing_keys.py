@@ -5,7 +5,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from adapters.postgres.engine.driver import connect
+from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.signing_keys_rules import SigningKey

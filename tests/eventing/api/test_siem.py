@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import events
-from core.eventing.siem_rules import Result
+from core.eventing.siem_rules import SiemResult
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -200,7 +200,7 @@ async def test_a_failure_is_shown_in_fixed_words_and_over_when_it_is_over(
 ) -> None:
     await put(acme, at(sink))
     began = clock.now().isoformat().replace("+00:00", "Z")
-    for status, failure in ((500, Result.FAILED), (403, Result.TOKEN_REFUSED), (307, Result.REDIRECTED)):
+    for status, failure in ((500, SiemResult.FAILED), (403, SiemResult.TOKEN_REFUSED), (307, SiemResult.REDIRECTED)):
         sink.status = status
         await forward(reaching)
         answer = await look(acme)
@@ -278,7 +278,7 @@ async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(
 async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: SiemSink, enabled: bool) -> None:
     await put(acme, at(sink, "splunk_hec", enabled=enabled))
     answer = await try_out(acme, "admin")
-    assert (answer.status, answer.json) == (200, {"success": True, "message": Result.GOOD.value})
+    assert (answer.status, answer.json) == (200, {"success": True, "message": SiemResult.GOOD.value})
     [entry] = sink.entries()
     assert (entry["action"], entry["actor"]["id"], entry["org_id"]) == ("siem.test", acme.id("admin"), str(acme.org))
     assert entry.keys() == (await log_of(acme))[0].keys()
@@ -289,22 +289,22 @@ async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: Siem
 async def test_a_test_says_how_it_went_in_fixed_words(acme: Tenant, sink: SiemSink) -> None:
     with socket.socket() as closed:  # nobody listens there, and nobody else gets the port
         closed.bind(("127.0.0.1", 0))
-        expected: list[tuple[int, dict[str, Any], Result]] = [
-            (202, {}, Result.GOOD),
-            (500, {}, Result.FAILED),
-            (400, {}, Result.REFUSED),
-            (401, {}, Result.TOKEN_REFUSED),
-            (302, {}, Result.REDIRECTED),
-            (200, {"endpoint_url": "http://[::1]:8088/"}, Result.NOT_ALLOWED),
-            (200, {"endpoint_url": f"https://127.0.0.1:{sink.port}/"}, Result.TLS_FAILED),
-            (200, {"endpoint_url": f"http://127.0.0.1:{closed.getsockname()[1]}/"}, Result.NOT_CONNECTED),
-            (200, {"endpoint_url": "http://siem.invalid/"}, Result.NOT_RESOLVED),
+        expected: list[tuple[int, dict[str, Any], SiemResult]] = [
+            (202, {}, SiemResult.GOOD),
+            (500, {}, SiemResult.FAILED),
+            (400, {}, SiemResult.REFUSED),
+            (401, {}, SiemResult.TOKEN_REFUSED),
+            (302, {}, SiemResult.REDIRECTED),
+            (200, {"endpoint_url": "http://[::1]:8088/"}, SiemResult.NOT_ALLOWED),
+            (200, {"endpoint_url": f"https://127.0.0.1:{sink.port}/"}, SiemResult.TLS_FAILED),
+            (200, {"endpoint_url": f"http://127.0.0.1:{closed.getsockname()[1]}/"}, SiemResult.NOT_CONNECTED),
+            (200, {"endpoint_url": "http://siem.invalid/"}, SiemResult.NOT_RESOLVED),
         ]
         for status, changes, result in expected:
             sink.status = status
             await put(acme, at(sink, **changes))
             answer = await try_out(acme)
-            assert (answer.status, answer.json) == (200, {"success": result is Result.GOOD, "message": result.value}), (status, changes)
+            assert (answer.status, answer.json) == (200, {"success": result is SiemResult.GOOD, "message": result.value}), (status, changes)
             for told in ("remote text", "127.0.0.1", str(sink.port), TOKEN, str(status)):
                 assert told not in answer.text
 
@@ -320,7 +320,7 @@ async def test_of_two_tests_at_once_one_is_told_to_wait(acme: Tenant, sink: Siem
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
         await sink.until(lambda: sink.posts, "the first one asks")
-        assert (await try_out(acme, "admin")).json == {"success": False, "message": Result.BUSY.value}
+        assert (await try_out(acme, "admin")).json == {"success": False, "message": SiemResult.BUSY.value}
         sink.gates["/collect"].set()
     assert answers[0].json["success"]
     assert (await try_out(acme, "admin")).json["success"]
@@ -333,7 +333,7 @@ async def test_a_token_that_cannot_be_opened_is_an_error_and_no_secret(acme: Ten
     assert answer.status == 500
     assert "seal" not in answer.text.lower()
     await forward(reaching)
-    assert (await look(acme)).json["last_error"] == Result.NOT_SENT.value
+    assert (await look(acme)).json["last_error"] == SiemResult.NOT_SENT.value
     assert (await put(acme, at(sink))).status == 200
     assert (await try_out(acme)).json["success"]
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from core.eventing.audit_rules import ANONYMOUS, GONE, SYSTEM, AuditActor, AuditFilter, TargetTypeRequired, actor, wanted
+from core.eventing.audit_rules import ANONYMOUS, GONE, SYSTEM, AuditActor, AuditFilter, TargetTypeRequired, build_filter, resolve_actor
 from core.kernel.errors import Invalid
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 
@@ -16,7 +16,7 @@ DOMAINS = frozenset({"domain.set", "domain.verified", "domain.deleted"})
 def asked(
     action: str | None = None, target_type: Target | None = None, target_id: str | None = None, actor_id: str | None = None
 ) -> AuditFilter | None:
-    return wanted(action=action, target_type=target_type, target_id=target_id, actor_id=actor_id)
+    return build_filter(action=action, target_type=target_type, target_id=target_id, actor_id=actor_id)
 
 
 def test_without_parameters_all_entries_are_wanted() -> None:
@@ -74,25 +74,25 @@ def test_a_malformed_actor_is_nobody(malformed: str) -> None:
 
 @pytest.mark.parametrize("nobody", [SYSTEM, ANONYMOUS])
 def test_whoever_has_no_account_is_asked_for_by_the_id_that_the_log_shows(nobody: AuditActor) -> None:
-    assert asked(actor_id=nobody.id) == AuditFilter(nobody=nobody)
-    assert asked("user.invited", actor_id=nobody.id) == AuditFilter(actions=frozenset({"user.invited"}), nobody=nobody)
+    assert asked(actor_id=nobody.id) == AuditFilter(actor_without_account=nobody)
+    assert asked("user.invited", actor_id=nobody.id) == AuditFilter(actions=frozenset({"user.invited"}), actor_without_account=nobody)
     assert asked("x", actor_id=nobody.id) is None
 
 
 def test_an_actor_is_the_account_as_it_is_today() -> None:
     ada = AuditActor(str(USER), "ada@example.com", is_platform_owner=True)
     for address in (None, "203.0.113.9"):
-        assert actor(USER, None, ada, address) == ada
-        assert actor(USER, None, None, address) == GONE
+        assert resolve_actor(USER, None, ada, address) == ada
+        assert resolve_actor(USER, None, None, address) == GONE
 
 
 def test_a_credential_that_acts_by_itself_is_shown_by_its_id() -> None:
-    assert actor(USER, "api_key", None, "203.0.113.9") == AuditActor(str(USER), "api-key@internal")
+    assert resolve_actor(USER, "api_key", None, "203.0.113.9") == AuditActor(str(USER), "api-key@internal")
 
 
 def test_without_account_it_was_the_service_or_somebody_not_signed_in() -> None:
-    assert actor(None, None, None, None) == SYSTEM
-    assert actor(None, None, None, "203.0.113.9") == ANONYMOUS
+    assert resolve_actor(None, None, None, None) == SYSTEM
+    assert resolve_actor(None, None, None, "203.0.113.9") == ANONYMOUS
 
 
 def test_the_names_are_those_of_the_contract() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from core.eventing import siem_rules
 from core.eventing.audit_rules import AuditActor, AuditEntry
-from core.eventing.siem_rules import FAILURES, MOST_BYTES, MOST_ENTRIES, SiemResult, SiemProvider, TokenUnusable
+from core.eventing.siem_rules import FAILURES, MAX_BYTES, MAX_ENTRIES, SiemResult, SiemProvider, SiemTokenInvalid
 from core.kernel.outbound import Reply, TargetInvalid, SendFailure
 from core.kernel.values import new_id
 from tests.support.siem import make_sink
@@ -37,13 +37,13 @@ def entry(**changes: Any) -> AuditEntry:
 
 
 def shown(one: AuditEntry) -> dict[str, Any]:
-    [it] = json.loads(siem_rules.body(SiemProvider.HTTP, [one], NOW)[0])
+    [it] = json.loads(siem_rules.encode_entries(SiemProvider.HTTP, [one], NOW)[0])
     return dict(it)
 
 
 def test_http_takes_an_array_of_entries_as_the_log_shows_them() -> None:
     one, two = entry(), entry(impersonator=AuditActor("2", "steward@example.com"))
-    content, count = siem_rules.body(SiemProvider.HTTP, [one, two], NOW)
+    content, count = siem_rules.encode_entries(SiemProvider.HTTP, [one, two], NOW)
     assert (json.loads(content), count) == ([shown(one), shown(two)], 2)
     assert "Größe".encode() in content
     told = shown(two)
@@ -55,7 +55,7 @@ def test_http_takes_an_array_of_entries_as_the_log_shows_them() -> None:
 
 def test_splunk_takes_one_event_after_the_other() -> None:
     one, two = entry(), entry()
-    content, _ = siem_rules.body(SiemProvider.SPLUNK_HEC, [one, two], NOW)
+    content, _ = siem_rules.encode_entries(SiemProvider.SPLUNK_HEC, [one, two], NOW)
     first, second = (json.loads(line) for line in content.splitlines())
     assert first == {"time": 1773500966.535897, "source": "gatehouse", "sourcetype": "gatehouse:audit", "event": shown(one)}
     assert second["event"]["id"] == str(two.id)
@@ -63,7 +63,7 @@ def test_splunk_takes_one_event_after_the_other() -> None:
 
 def test_datadog_takes_logs_which_do_not_say_that_they_are_old() -> None:
     new, old = entry(), entry(created_at=NOW - timedelta(hours=17))
-    content, _ = siem_rules.body(SiemProvider.DATADOG, [new, old], NOW)
+    content, _ = siem_rules.encode_entries(SiemProvider.DATADOG, [new, old], NOW)
     first, second = json.loads(content)
     plain = {"ddsource": "gatehouse", "service": "gatehouse", "message": "user.invited by ada@example.com"}
     assert first == {**plain, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": shown(new)}
@@ -83,12 +83,12 @@ def test_each_is_shown_the_token_in_its_own_way() -> None:
 
 @pytest.mark.parametrize("provider", SiemProvider)
 def test_a_post_has_as_many_entries_as_fit_and_one_at_least(provider: SiemProvider) -> None:
-    long = [entry(details={"note": "x" * (MOST_BYTES // 4)}) for _ in range(5)]
-    content, count = siem_rules.body(provider, long, NOW)
+    long = [entry(details={"note": "x" * (MAX_BYTES // 4)}) for _ in range(5)]
+    content, count = siem_rules.encode_entries(provider, long, NOW)
     assert count == 3
-    assert len(content) <= MOST_BYTES
-    assert siem_rules.body(provider, [entry(details={"note": "x" * MOST_BYTES}), *long], NOW)[1] == 1
-    assert siem_rules.body(provider, [], NOW)[1] == 0
+    assert len(content) <= MAX_BYTES
+    assert siem_rules.encode_entries(provider, [entry(details={"note": "x" * MAX_BYTES}), *long], NOW)[1] == 1
+    assert siem_rules.encode_entries(provider, [], NOW)[1] == 0
 
 
 def test_only_2xx_says_that_all_was_taken() -> None:
@@ -99,7 +99,7 @@ def test_only_2xx_says_that_all_was_taken() -> None:
         **dict.fromkeys((400, 404, 413), SiemResult.REFUSED),
         **dict.fromkeys((408, 429, 500, 503, 599, 199), SiemResult.FAILED),
     }
-    assert {status: siem_rules.judged(Reply(status, b"what it says")) for status in expected} == expected
+    assert {status: siem_rules.result_of(Reply(status, b"what it says")) for status in expected} == expected
 
 
 def test_every_trouble_has_its_sentence_and_none_says_more() -> None:
@@ -114,12 +114,12 @@ def test_waits_double_up_to_five_minutes() -> None:
 
 
 def test_after_each_failure_less_is_sent_at_once() -> None:
-    assert [siem_rules.at_once(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MOST_ENTRIES, 250, 125, 1, 1, 1]
+    assert [siem_rules.batch_limit(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MAX_ENTRIES, 250, 125, 1, 1, 1]
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "ä", "a\t", "\x7f"])
 def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
-    with pytest.raises(TokenUnusable):
+    with pytest.raises(SiemTokenInvalid):
         siem_rules.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url="https://siem.example.com/", token=token, enabled=True)
 
 

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.driver import Connection, connect
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.audit import Audit
@@ -106,7 +107,7 @@ async def test_whoever_has_no_account_can_be_asked_for(storage: Postgres, pool: 
             (AuditFilter(target_type="user", target_id="t2"), 0),
             (AuditFilter(target_type="plan"), 0),
         ):
-            listed = await read(storage, org, replace(wanted, nobody=nobody))
+            listed = await read(storage, org, replace(wanted, actor_without_account=nobody))
             assert [(entry.org_id, entry.actor) for entry in listed.items] == [(org, nobody)] * count
             assert listed.total == count
 
@@ -206,9 +207,9 @@ LARGE = {
     AuditFilter(actor_id=FREQUENT): 39_998,
     AuditFilter(actor_id=RARE): 3,
     AuditFilter(actor_id=UUID(int=9)): 0,
-    AuditFilter(nobody=SYSTEM_ACTOR): 0,
-    AuditFilter(nobody=ANONYMOUS): 4,
-    AuditFilter(actions=ACTION, nobody=ANONYMOUS): 3,
+    AuditFilter(actor_without_account=SYSTEM_ACTOR): 0,
+    AuditFilter(actor_without_account=ANONYMOUS): 4,
+    AuditFilter(actions=ACTION, actor_without_account=ANONYMOUS): 3,
     AuditFilter(actions=ACTION, actor_id=RARE): 0,
     AuditFilter(actions=DOMAIN, actor_id=RARE): 3,
     AuditFilter(target_type="user", actor_id=RARE): 0,

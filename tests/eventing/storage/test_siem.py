@@ -15,7 +15,7 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.siem import CLAIM, WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import MOST_BYTES, SiemAttempt, ClaimedSiemQueue, QueuedEntry, SiemResult, SiemProvider
+from core.eventing.siem_rules import MAX_BYTES, SiemAttempt, ClaimedSiemQueue, QueuedEntry, SiemResult, SiemProvider
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM
 from core.maintenance import housekeeping, housekeeping_rules
@@ -39,7 +39,7 @@ async def claimed(ports: Ports) -> ClaimedSiemQueue:
     return found
 
 
-async def waiting(ports: Ports, of: ClaimedSiemQueue, limit: int = 500, most_bytes: int = MOST_BYTES) -> list[QueuedEntry]:
+async def waiting(ports: Ports, of: ClaimedSiemQueue, limit: int = 500, most_bytes: int = MAX_BYTES) -> list[QueuedEntry]:
     async with ports.storage.reading() as read:
         return await read.siem.waiting(of.org_id, of.id, limit, most_bytes)
 
@@ -229,7 +229,7 @@ async def test_a_lease_ends_and_whoever_lost_it_changes_nothing_but_what_was_tak
     assert await claim(ports) is None  # the lease is the second one's
     assert await queued(pool, acme) == ["two"]
     async with ports.storage.reading() as read:
-        standing = await read.siem.standing(acme)
+        standing = await read.siem.status(acme)
     assert standing is not None
     assert (standing.last_failure, standing.last_success_at) == (None, None)
 
@@ -301,11 +301,11 @@ async def test_one_that_is_configured_anew_is_still_leased(ports: Ports, acme: U
 
 async def test_the_count_of_what_waits_ends_somewhere(ports: Ports, pool: Pool, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
-    await fill(pool, acme, siem_rules.COUNTED + 1)
+    await fill(pool, acme, siem_rules.PENDING_CAP + 1)
     async with ports.storage.reading() as read:
-        standing = await read.siem.standing(acme)
+        standing = await read.siem.status(acme)
     assert standing is not None
-    assert standing.pending == siem_rules.COUNTED
+    assert standing.pending == siem_rules.PENDING_CAP
 
 
 # What is left
@@ -408,7 +408,7 @@ async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
 
     assert await looked_at(CLAIM, now=NOW, leased_until=NOW, struggling=True) <= 2
     [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
-    assert await looked_at(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MOST_BYTES) == 10
+    assert await looked_at(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
     # Its entries are gone, so it is as old as can be; of another one a look at the first is enough.
     assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
@@ -427,7 +427,7 @@ async def test_what_comes_of_an_attempt_at_the_sink_before_says_nothing_of_the_n
         assert await claim(ports) is None  # nobody sends beside whoever is still at it
         await siem.settle(ports, before, SiemAttempt(result, sent=1), slow=True, spread=0.5)
         async with ports.storage.reading() as read:
-            standing = await read.siem.standing(acme)
+            standing = await read.siem.status(acme)
         assert standing is not None
         assert (standing.last_failure, standing.failing_since, standing.last_success_at) == (None, None, None)
         again = await claim(ports, struggling=False)

@@ -13,6 +13,7 @@ from core.accounts.risk import Risk
 from core.authentication.browser import form_token
 from core.authentication.login_rules import Pending
 from core.authentication.sessions import new_session
+from core.authentication.sessions_rules import SessionStart
 from core.federation.oauth.authorization_rules import CODE_TTL
 from core.kernel.principals import SYSTEM, Anonymous, PreAuthClaims
 from core.kernel.values import digest, new_id, new_secret
@@ -118,7 +119,8 @@ def backup_codes(slug: str) -> list[str]:
 async def begin_in_browser(ports: Ports, account: Account) -> str:
     """The cookie of a browser in which this person is signed in."""
     cookie = new_secret()
-    session = new_session(ports, account.id, Anonymous(address="203.0.113.9", agent="tests"), None, ports.clock.now())
+    start = SessionStart(user_id=account.id, caller=Anonymous(address="203.0.113.9", agent="tests"))
+    session = new_session(ports, start, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(session, digest(cookie))
     return cookie

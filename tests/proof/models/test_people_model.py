@@ -22,7 +22,7 @@ from core.accounts.accounts_rules import CurrentPasswordWrong, LinkInvalid
 from core.accounts.attempt_limits_rules import TooManyGuesses
 from core.accounts.devices_rules import Client, DeviceIsCurrent, DeviceNotFound, DeviceOfAnother, Place, Seen
 from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
-from core.authentication import login, sessions, signing_keys
+from core.authentication import login, session_start, sessions, signing_keys
 from core.authentication.login_rules import CredentialsInvalid, PreAuthToken, PreAuthInvalid, SignedIn
 from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.kernel.errors import TokenExpired, Unauthenticated
@@ -333,14 +333,14 @@ class PeopleMachine(RuleBasedStateMachine):
         self.other = await add_account(self.ports, f"witness-{self.number}@example.com")
         app = await add_mfa(self.ports, self.other)
         email, client, caller = self.other.email, Client(HOME.client), HOME.caller
-        waiting = await login.with_password(self.ports, caller, email, PASSWORD, client)
+        waiting = await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client)
         assert isinstance(waiting, PreAuthToken)
         claims = await signing_keys.read_pre_auth(self.ports, waiting.token)
-        begun = await login.with_code(self.ports, caller, claims, app.code(), client, trust=True)
+        begun = await login.sign_in_with_code(self.ports, caller, claims, app.code(), client, trust_device=True)
         assert begun.device_token is not None
         assert begun.session.device_id is not None
         self.others_token, self.others_device = begun.device_token, begun.session.device_id
-        assert isinstance(await login.with_password(self.ports, caller, email, PASSWORD, client), PreAuthToken)
+        assert isinstance(await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client), PreAuthToken)
 
     # What the model thinks
 
@@ -425,7 +425,7 @@ class PeopleMachine(RuleBasedStateMachine):
         device.agent, device.address, device.last_used_at, device.risk = visit.agent, visit.address, self.now, coming.risk
         assert found.session.id not in {known.id for known in self.sessions}
         session = KnownSession(found.session.id, device, of_service, self.now + 90 * DAY, self.now)
-        self.took(session, login.tokens(self.ports, found))
+        self.took(session, session_start.issue_first_tokens(self.ports, found))
         self.sessions.append(session)
         self.logins.append((self.now, True, coming.risk.score))
         if visit.address in PLACES:
@@ -474,7 +474,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     async def _with_password(self, visit: Visit, password: str, token: str | None, service: ServiceContext | None) -> SignedIn | PreAuthToken:
         client = Client(visit.client, token)
-        return await login.with_password(self.ports, visit.caller, self.account.email, password, client, service)
+        return await login.sign_in_with_password(self.ports, visit.caller, self.account.email, password, client, service)
 
     def refused(self, admitted: bool, refusal: TooManyGuesses, counter: Counter) -> None:
         assert not admitted
@@ -525,7 +525,7 @@ class PeopleMachine(RuleBasedStateMachine):
             self.trust_tokens.append(found.device_token)
 
     async def _with_code(self, claims: PreAuthClaims, code: str, visit: Visit, trust: bool, name: str | None) -> SignedIn:
-        return await login.with_code(self.ports, visit.caller, claims, code, Client(visit.client, name=name), trust=trust)
+        return await login.sign_in_with_code(self.ports, visit.caller, claims, code, Client(visit.client, name=name), trust_device=trust)
 
     def code(self, kind: str) -> str:
         """A code of this kind, as far as there is one."""

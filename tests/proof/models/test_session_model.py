@@ -13,8 +13,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, accounts_rules
 from core.authentication import sessions
-from core.authentication.login import service_to_sign_in_to
 from core.authentication.login_rules import CredentialsInvalid
+from core.authentication.service_access import find_password_service
 from core.authentication.sessions_rules import RefreshTokenInvalid, TokenPair
 from core.kernel.errors import OrganizationNotActive, TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
@@ -149,7 +149,7 @@ class SessionMachine(RuleBasedStateMachine):
     def _login_to_service(self) -> tuple[object, object]:
         org, slug = self.service.org_slug, self.service.slug
         try:
-            service = self.run(service_to_sign_in_to, self.ports, org, slug)
+            service = self.run(find_password_service, self.ports, org, slug)
             pair = self.run(log_in, self.ports, self.account.email, self.password, service)
         except OrganizationNotActive:
             assert self.suspended

@@ -15,7 +15,7 @@ import trio.testing
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from entrypoints.http.edge.middleware import App, Exchange, Receive, Scope, Send
+from entrypoints.http.edge.middleware import App, RequestRecord, Receive, Scope, Send
 from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, SEND_WITHIN, BindError, listen, serve_http
 from tests.proof.wire.wire import Client, serving
 from tests.support.waiting import PATIENCE, eventually
@@ -33,7 +33,7 @@ class House:
         self.leave = trio.Event()
         self.calls: list[str] = []
         self.ended: list[str] = []
-        self.exchange: Exchange | None = None
+        self.exchange: RequestRecord | None = None
         self.app = QuartTrio(__name__, static_folder=None)
         self.app.before_request(self._note)
         self.app.get("/api/quick")(self._quick)
@@ -46,7 +46,7 @@ class House:
 
     async def _note(self) -> None:
         self.calls.append(request.path)
-        exchange: Exchange = request.scope["exchange"]  # type: ignore[typeddict-item]
+        exchange: RequestRecord = request.scope["request_record"]  # type: ignore[typeddict-item]
         self.exchange = exchange
         if request.url_rule is not None:
             exchange.route = request.url_rule.rule

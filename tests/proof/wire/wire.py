@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from entrypoints.http.edge.middleware import App, Exchange, Outer
+from entrypoints.http.edge.middleware import App, RequestRecord, EdgeMiddleware
 from entrypoints.http.edge.server import listen, serve_http
 from tests.support.waiting import PATIENCE, eventually
 
@@ -111,7 +111,7 @@ class Served:
     """A server at work, and what it has recorded."""
 
     port: int
-    exchanges: list[Exchange]
+    exchanges: list[RequestRecord]
     shutdown: trio.Event = field(default_factory=trio.Event)
     finished: trio.Event = field(default_factory=trio.Event)
 
@@ -130,7 +130,7 @@ class Served:
         await stream.aclose()
         return False
 
-    async def observed(self, count: int = 1) -> list[Exchange]:
+    async def observed(self, count: int = 1) -> list[RequestRecord]:
         """The exchanges, as soon as there are that many."""
         return await eventually(lambda: self.exchanges if len(self.exchanges) >= count else None)
 
@@ -143,9 +143,9 @@ async def serving(
 
     What a test does not set does not happen while it runs, so that a connection which is closed was closed for the reason it is about.
     """
-    exchanges: list[Exchange] = []
+    exchanges: list[RequestRecord] = []
     options: dict[str, Any] = {"routes": Paths(), "observe": exchanges.append, "body_limit": lambda path: 256 * 1024, **outer}
-    layered = Outer(app, **options)
+    layered = EdgeMiddleware(app, **options)
     listening = listen("127.0.0.1:0")
     served = Served(listening.getsockname()[1], exchanges)
     started = trio.Event()

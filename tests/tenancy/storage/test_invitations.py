@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from adapters.postgres.engine.driver import connect
+from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.tenancy.invitations import Invitations

@@ -12,7 +12,7 @@ from core.kernel.values import Email
 from core.tenancy import branding
 from core.tenancy.branding_rules import Design
 from entrypoints.http.edge.access import anyone, person
-from entrypoints.http.edge.bodies import Body, EmailAddress, Message, PasswordText, Shown, Text
+from entrypoints.http.edge.bodies import EmailAddress, Message, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import caller, page_response, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
@@ -24,7 +24,7 @@ routes = Blueprint("accounts", __name__)
 MAIL_ON_ITS_WAY = "If this address belongs to an account, a mail is on its way."
 
 
-class Registration(Body):
+class Registration(RequestModel):
     """An email address and a password of 8 to 128 characters; the mail has the design of the active organization `org_slug`."""
 
     email: EmailAddress
@@ -61,7 +61,7 @@ async def verify_email() -> Response:
     return page_response(render("verified.html", design=design, email=email))
 
 
-class Recovery(Body):
+class Recovery(RequestModel):
     """Whose password is forgotten; the mail has the design of the active organization `org_slug`."""
 
     # Not an EmailAddress: the answer is the same for an address that cannot be one (security.md B-3).
@@ -81,7 +81,7 @@ async def forgot_password(data: Recovery) -> Message:
     return Message(message=MAIL_ON_ITS_WAY)
 
 
-class Reset(Body):
+class Reset(RequestModel):
     """The token of the mail, and the new password."""
 
     token: Text
@@ -134,7 +134,7 @@ async def reset_password_by_form() -> Response:
     return page_response(render("password_reset_done.html", design=design))
 
 
-class Resend(Body):
+class Resend(RequestModel):
     """Whose verification link got lost."""
 
     email: Text
@@ -152,7 +152,7 @@ async def resend_verification(data: Resend) -> Message:
     return Message(message=MAIL_ON_ITS_WAY)
 
 
-class Profile(Shown):
+class Profile(ResponseModel):
     """The authenticated user; `org` and `service` are empty outside such a context (identity.md section 2.1)."""
 
     id: str
@@ -175,7 +175,7 @@ async def profile() -> Profile:
     return _profile(signed_in().email)
 
 
-class ProfileChange(Body):
+class ProfileChange(RequestModel):
     """What to change; what is left out stays."""
 
     email: EmailAddress | None = None
@@ -199,7 +199,7 @@ class EmailRequired(Invalid):
     """The email address cannot be removed."""
 
 
-class NewPassword(Body):
+class NewPassword(RequestModel):
     """A first password."""
 
     new_password: PasswordText
@@ -216,7 +216,7 @@ async def set_password(data: NewPassword) -> Message:
     return Message(message="The password was set.")
 
 
-class PasswordChange(Body):
+class PasswordChange(RequestModel):
     """The password as it is, and as it shall be."""
 
     current_password: PasswordText

@@ -10,7 +10,7 @@ from quart_schema import document_response, validate_request, validate_response
 from core.accounts import devices
 from core.accounts.devices_rules import DeviceType, Seen
 from entrypoints.http.edge.access import View, person
-from entrypoints.http.edge.bodies import Body, Message, Name, Shown, Timestamp
+from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
@@ -19,7 +19,7 @@ from entrypoints.http.edge.streaming import streamed
 routes = Blueprint("devices", __name__)
 
 
-class DeviceShown(Shown):
+class DeviceShown(ResponseModel):
     """A device. `is_current` is the one of this session; on a `trusted` one the second factor is remembered."""
 
     id: UUID
@@ -34,7 +34,7 @@ class DeviceShown(Shown):
     created_at: Timestamp
 
 
-class Location(Shown):
+class Location(ResponseModel):
     """A city, by its English name, and a country, by its code (ISO 3166-1)."""
 
     city: str | None
@@ -50,7 +50,7 @@ class DeviceDetails(DeviceShown):
     risk_score: float
 
 
-class Devices(Shown):
+class Devices(ResponseModel):
     """Devices, the one that was used last first, and how many there are."""
 
     devices: list[DeviceShown]
@@ -99,13 +99,13 @@ async def find(device_id: str) -> DeviceDetails:
     )
 
 
-class DeviceName(Body):
+class DeviceName(RequestModel):
     """What the device is to be called."""
 
     name: Name
 
 
-class DeviceRenamed(Shown):
+class DeviceRenamed(ResponseModel):
     """A device with its new name."""
 
     id: UUID

@@ -10,7 +10,7 @@ from core.accounts import mfa
 from core.kernel.display import PRODUCT
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from entrypoints.http.edge.access import person
-from entrypoints.http.edge.bodies import MAX_TEXT, Body, Shown
+from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.qr import qr_svg
@@ -22,7 +22,7 @@ QR_TITLE = f"QR code for an authenticator app to learn your {PRODUCT} account"
 SetupCode = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "pattern": "^[0-9]{6}$"})]
 
 
-class MfaStatus(Shown):
+class MfaStatus(ResponseModel):
     """Whether two-factor authentication is on, and whether at least one backup code is left."""
 
     enabled: bool
@@ -39,7 +39,7 @@ async def status() -> MfaStatus:
     return MfaStatus(enabled=found.enabled_at is not None, has_backup_codes=found.backup_codes > 0)
 
 
-class MfaSetup(Shown):
+class MfaSetup(ResponseModel):
     """A new secret: in base32, as a QR code (SVG), and as the address that the QR code shows."""
 
     secret: str
@@ -57,13 +57,13 @@ async def setup() -> MfaSetup:
     return MfaSetup(secret=begun.secret, qr_code_svg=qr_svg(begun.uri, QR_TITLE), qr_code_uri=begun.uri)
 
 
-class MfaCode(Body):
+class MfaCode(RequestModel):
     """The six digits that the authenticator app shows."""
 
     code: SetupCode
 
 
-class MfaEnabled(Shown):
+class MfaEnabled(ResponseModel):
     """Two-factor authentication is on. Each backup code stands in for the app once; they are shown only here."""
 
     enabled: Literal[True]
@@ -80,7 +80,7 @@ async def verify(data: MfaCode) -> MfaEnabled:
     return MfaEnabled(enabled=True, backup_codes=list(await mfa.verify(ports(), signed_in(), data.code)))
 
 
-class MfaDisabled(Shown):
+class MfaDisabled(ResponseModel):
     """Two-factor authentication is off."""
 
     success: Literal[True]
@@ -98,7 +98,7 @@ async def disable() -> MfaDisabled:
     return MfaDisabled(success=True, message=message)
 
 
-class BackupCodes(Shown):
+class BackupCodes(ResponseModel):
     """Each code stands in for the authenticator app once; they are shown only here."""
 
     backup_codes: list[str]

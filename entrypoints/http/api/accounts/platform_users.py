@@ -14,7 +14,7 @@ from core.accounts.platform_users_rules import Alert, AlertType, FoundPerson
 from core.kernel.errors import Invalid
 from core.kernel.principals import Role
 from entrypoints.http.edge.access import View, platform_owner
-from entrypoints.http.edge.bodies import Body, Id, Reason, Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, SearchLimit, path_id
@@ -45,7 +45,7 @@ class UsersQuery(Query):
     limit: SearchLimit = 20
 
 
-class OrganizationOfUser(Shown):
+class OrganizationOfUser(ResponseModel):
     """An organization that the person is a member of, and as what."""
 
     id: UUID
@@ -54,7 +54,7 @@ class OrganizationOfUser(Shown):
     role: Role
 
 
-class UserFound(Shown):
+class UserFound(ResponseModel):
     """An account, and the organizations that the person is a member of."""
 
     id: UUID
@@ -65,7 +65,7 @@ class UserFound(Shown):
     organizations: list[OrganizationOfUser]
 
 
-class UsersFound(Shown):
+class UsersFound(ResponseModel):
     """The newest accounts that were looked for."""
 
     users: list[UserFound]
@@ -95,7 +95,7 @@ def _found(person: FoundPerson) -> UserFound:
     )
 
 
-class UserMfaStatus(Shown):
+class UserMfaStatus(ResponseModel):
     """How somebody's second factor stands; `last_mfa_challenge` is when a code was last asked for and given, right or wrong."""
 
     user_id: UUID
@@ -123,7 +123,7 @@ async def user_mfa_status(user_id: str) -> UserMfaStatus:
     )
 
 
-class Removal(Body):
+class Removal(RequestModel):
     """Why the second factor is taken away. Clients that send no body with DELETE say it in the query."""
 
     # The document requires it, and says nothing of the query.
@@ -138,7 +138,7 @@ class RemovalQuery(Query):
     reason: Reason | None = None
 
 
-class Removed(Shown):
+class Removed(ResponseModel):
     """What became of it."""
 
     success: bool
@@ -161,7 +161,7 @@ async def remove_mfa(user_id: UUID, data: Removal, query_args: RemovalQuery) -> 
     return Removed(success=True, message="This account had no two-factor authentication to switch off.")
 
 
-class MfaFiguresShown(Shown):
+class MfaFiguresShown(ResponseModel):
     """The second factor on the platform. Users are accounts that are not deactivated, `mfa_adoption_rate` is in percent."""
 
     total_users: int
@@ -187,7 +187,7 @@ async def mfa_metrics() -> MfaFiguresShown:
     )
 
 
-class AlertShown(Shown):
+class AlertShown(ResponseModel):
     """Something that may be the doing of somebody else. `details` depend on the type: `count` and `first_at`, or `login_at` and
     `ip_address`."""
 
@@ -198,7 +198,7 @@ class AlertShown(Shown):
     detected_at: Timestamp
 
 
-class Alerts(Shown):
+class Alerts(ResponseModel):
     """What was suspicious, the newest first."""
 
     alerts: list[AlertShown]
@@ -226,14 +226,14 @@ def _alert(alert: Alert) -> AlertShown:
     )
 
 
-class OwnersChange(Shown):
+class OwnersChange(ResponseModel):
     """Who became a platform owner, or is one no more."""
 
     message: str
     user_id: UUID
 
 
-class NewOwner(Body):
+class NewOwner(RequestModel):
     """Who is to be a platform owner: an account with a verified address that is in use."""
 
     user_id: Id

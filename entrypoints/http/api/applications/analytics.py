@@ -10,12 +10,12 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_querystring, validate_response
 
 from core.applications import analytics, analytics_rules
-from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, RecentLogin
+from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin
 from core.billing.subscriptions_rules import SubscriptionStatus
 from core.kernel.principals import Capability, Permission
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member, service_key
-from entrypoints.http.edge.bodies import Shown, Timestamp
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_key, acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, RecentLimit
@@ -50,14 +50,14 @@ class RangeQuery(Query):
         return analytics_rules.days(self.start_date, self.end_date, ports().clock.now())
 
 
-class DayShown(Shown):
+class DayShown(ResponseModel):
     """How many logins there were on a day, in UTC."""
 
     date: Day
     count: int
 
 
-class ServiceCount(Shown):
+class ServiceCount(ResponseModel):
     """How many logins to a service there were."""
 
     service_id: UUID
@@ -65,7 +65,7 @@ class ServiceCount(Shown):
     count: int
 
 
-class ProviderCount(Shown):
+class ProviderCount(ResponseModel):
     """How many logins through an identity provider there were."""
 
     provider: Provider
@@ -109,7 +109,7 @@ class RecentQuery(Query):
     limit: RecentLimit = 10
 
 
-class LoginShown(Shown):
+class LoginShown(ResponseModel):
     """A login. `provider` is an identity provider, `password` or `saml`."""
 
     id: UUID
@@ -129,7 +129,7 @@ async def recent_logins(org_slug: str, query_args: RecentQuery) -> Response:
     return await streamed(analytics.recent(ports(), acting_member(), query_args.limit), _login)
 
 
-class SubscriptionCounts(Shown):
+class SubscriptionCounts(ResponseModel):
     """How many subscriptions have which status now."""
 
     active: int
@@ -138,7 +138,7 @@ class SubscriptionCounts(Shown):
     past_due: int
 
 
-class ServiceAnalytics(Shown):
+class ServiceAnalytics(ResponseModel):
     """The use of a service.
 
     `total_users` use it now; `new_users_30d` of them began to in the last 30 days, and `active_users_30d` of them have signed in to it in

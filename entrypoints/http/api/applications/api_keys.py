@@ -12,7 +12,7 @@ from core.applications.api_keys_rules import ApiKey
 from core.kernel.principals import Capability, Permission
 from entrypoints.http.api.applications.services import of_a_service
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, Name, Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
@@ -20,7 +20,7 @@ from entrypoints.http.edge.queries import PartQuery, path_id
 routes = Blueprint("api_keys", __name__)
 
 
-class NewApiKey(Body):
+class NewApiKey(RequestModel):
     """What the key is called, what it may do to the service, and for how many days; for ever unless that is given."""
 
     name: Name
@@ -40,7 +40,7 @@ class NewApiKey(Body):
     expires_in_days: Annotated[int, Field(ge=1, le=3650)] | None = None
 
 
-class ApiKeyDescribed(Shown):
+class ApiKeyDescribed(ResponseModel):
     """What everybody may know of a key who sees it at all."""
 
     id: UUID
@@ -93,7 +93,7 @@ async def create(org_slug: str, service_slug: str, data: NewApiKey) -> tuple[Api
     return ApiKeyCreated(**dict(_described(key)), key=text), 201
 
 
-class ApiKeysPage(Shown):
+class ApiKeysPage(ResponseModel):
     """Keys, the oldest first, expired ones too, and how many there are."""
 
     api_keys: list[ApiKeyShown]

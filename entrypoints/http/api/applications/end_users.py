@@ -10,7 +10,7 @@ from core.applications.end_users_rules import EndUserDetails, EndUserSummary
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
@@ -25,7 +25,7 @@ class EndUsersQuery(PageQuery):
     service_id: Text | None = None
 
 
-class EndUserListed(Shown):
+class EndUserListed(ResponseModel):
     """A person who uses services of the organization: those of the slugs in `services`, to one of which was the last login."""
 
     id: UUID
@@ -36,7 +36,7 @@ class EndUserListed(Shown):
     services: list[str]
 
 
-class EndUsersPage(Shown):
+class EndUsersPage(ResponseModel):
     """End users. Who began to use the organization's services last comes first; with `service_id`, that service."""
 
     users: list[EndUserListed]
@@ -68,7 +68,7 @@ def _listed(listed: EndUserSummary) -> EndUserListed:
     )
 
 
-class LinkedIdentityShown(Shown):
+class LinkedIdentityShown(ResponseModel):
     """An account at an external provider, linked for a service of the organization."""
 
     provider: Provider
@@ -77,7 +77,7 @@ class LinkedIdentityShown(Shown):
     linked_at: Timestamp
 
 
-class ServiceUsed(Shown):
+class ServiceUsed(ResponseModel):
     """A service of the organization that the person uses."""
 
     id: UUID
@@ -87,14 +87,14 @@ class ServiceUsed(Shown):
     last_login_at: Timestamp | None
 
 
-class SessionsShown(Shown):
+class SessionsShown(ResponseModel):
     """The person's live sessions in the organization."""
 
     active_count: int
     last_created_at: Timestamp | None
 
 
-class EndUserDetails(Shown):
+class EndUserDetails(ResponseModel):
     """What the organization may know of one of its end users: the account, and what happened in its own services."""
 
     id: UUID
@@ -150,7 +150,7 @@ def _details(found: EndUserDetails) -> EndUserDetails:
     )
 
 
-class SessionsRevoked(Shown):
+class SessionsRevoked(ResponseModel):
     """How many sessions were ended."""
 
     message: str

@@ -13,7 +13,7 @@ from core.applications import plans
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import PlanShown, of_a_service, show_plan
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Body, Name, Shown, Text, Texts, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, maybe
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
@@ -47,7 +47,7 @@ def of_a_plan(view: View) -> View:
     return found
 
 
-class NewPlan(Body):
+class NewPlan(RequestModel):
     """The currency is a code of three letters. A plan can be bought once it has a price at the payment provider, `billing_price_id`."""
 
     name: Name
@@ -77,7 +77,7 @@ async def create(org_slug: str, service_slug: str, data: NewPlan) -> PlanShown:
     return show_plan(plan)
 
 
-class Plans(Shown):
+class Plans(ResponseModel):
     """All plans of a service, the oldest first, and how many that are."""
 
     plans: list[PlanShown]
@@ -92,7 +92,7 @@ async def listed(org_slug: str, service_slug: str) -> Response:
     return await streamed(await plans.listed(ports(), acting_member(), service_slug), show_plan, named="plans", counted="total")
 
 
-class PlanChange(Body):
+class PlanChange(RequestModel):
     """What to change, at least one of the fields. Features replace those that were there; null clears them, and the price identifier."""
 
     name: Name = maybe()

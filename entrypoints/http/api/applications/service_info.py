@@ -8,7 +8,7 @@ from core.applications.services_rules import ServiceSettings
 from core.kernel.principals import Permission
 from entrypoints.http.api.applications.services import ServiceShown, show_service
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.bodies import Body, Name, Text, Texts, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, Text, Texts, maybe
 from entrypoints.http.edge.context import acting_key, ports
 
 routes = Blueprint("service_info", __name__)
@@ -22,7 +22,7 @@ async def info() -> ServiceShown:
     return show_service(await service_info.current(ports(), acting_key()))
 
 
-class InfoChange(Body):
+class InfoChange(RequestModel):
     """What to change, at least one of the fields. Arrays replace those that were there; null clears them, and the activation page."""
 
     name: Name = maybe()

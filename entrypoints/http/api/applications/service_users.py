@@ -12,7 +12,7 @@ from core.applications.service_users_rules import ServiceUser
 from core.kernel.principals import Permission
 from core.kernel.values import KEEP, Email
 from entrypoints.http.edge.access import View, service_key
-from entrypoints.http.edge.bodies import Body, EmailAddress, Shown, Timestamp, maybe
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, maybe
 from entrypoints.http.edge.context import acting_key, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
@@ -20,7 +20,7 @@ from entrypoints.http.edge.queries import PartQuery, path_id
 routes = Blueprint("service_users", __name__)
 
 
-class ServiceUserShown(Shown):
+class ServiceUserShown(ResponseModel):
     """A person as your service knows them."""
 
     id: UUID
@@ -32,7 +32,7 @@ def _show(user: ServiceUser) -> ServiceUserShown:
     return ServiceUserShown(id=user.id, email=user.email, created_at=user.created_at)
 
 
-class ServiceUsersPage(Shown):
+class ServiceUsersPage(ResponseModel):
     """People who use your service, for the longest time first, and how many they are."""
 
     users: list[ServiceUserShown]
@@ -50,7 +50,7 @@ async def page(query_args: PartQuery) -> ServiceUsersPage:
     return ServiceUsersPage(users=[_show(user) for user in found.items], total=found.total)
 
 
-class NewServiceUser(Body):
+class NewServiceUser(RequestModel):
     """The address of the person."""
 
     email: EmailAddress
@@ -86,7 +86,7 @@ async def service_user(user_id: str) -> ServiceUserShown:
     return _show(await service_users.find(ports(), acting_key(), path_id(user_id)))
 
 
-class ServiceUserChange(Body):
+class ServiceUserChange(RequestModel):
     """The new address, if it is to be another one."""
 
     email: EmailAddress = maybe()

@@ -9,10 +9,10 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_querystring, validate_request, validate_response
 
 from core.applications import services
-from core.applications.services_rules import ServiceSummary, Plan, Service, ServiceType, ServiceSettings, ServiceQuota
+from core.applications.services_rules import Plan, Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Body, Name, Shown, Text, Texts, Timestamp, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, maybe
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
@@ -32,7 +32,7 @@ def of_a_service(view: View) -> View:
     return found
 
 
-class ServiceShown(Shown):
+class ServiceShown(ResponseModel):
     """A service (organizations.md section 2.1). Scopes are null where the platform's default ones hold; pkce_without_secret is there if it
     is true."""
 
@@ -58,7 +58,7 @@ class ListedServiceShown(ServiceShown):
     subscription_count: int
 
 
-class PlanShown(Shown):
+class PlanShown(ResponseModel):
     """A plan (organizations.md section 2.2)."""
 
     id: UUID
@@ -71,7 +71,7 @@ class PlanShown(Shown):
     created_at: Timestamp
 
 
-class UsageShown(Shown):
+class UsageShown(ResponseModel):
     """How many services the organization has and may have. `tier` is the tier's name for people, null where there is none."""
 
     current_services: int
@@ -104,7 +104,7 @@ def _usage(usage: ServiceQuota) -> UsageShown:
 Type = Annotated[ServiceType, Field(strict=False)]
 
 
-class NewService(Body):
+class NewService(RequestModel):
     """The slug is the service's name in addresses and never changes: 1 to 63 lower-case letters and digits with single hyphens between
     them. With pkce_without_secret a web or api service may meet a code_challenge instead of showing its client secret."""
 
@@ -119,7 +119,7 @@ class NewService(Body):
     pkce_without_secret: bool = False
 
 
-class CreatedService(Shown):
+class CreatedService(ResponseModel):
     """A new service with its first plan. `client_secret` is shown this once; it is null for mobile and desktop services."""
 
     service: ServiceShown
@@ -159,7 +159,7 @@ class ServicesQuery(Query):
     offset: Offset = 0
 
 
-class Services(Shown):
+class Services(ResponseModel):
     """Services, the oldest first, and how many there are and may be."""
 
     services: list[ListedServiceShown]
@@ -185,7 +185,7 @@ async def service(org_slug: str, service_slug: str) -> ServiceShown:
     return show_service(await services.find(ports(), acting_member(), service_slug))
 
 
-class ServiceChange(Body):
+class ServiceChange(RequestModel):
     """What to change, at least one of the fields. Arrays replace those that were there; null clears them, and the activation page."""
 
     name: Name = maybe()
@@ -215,7 +215,7 @@ async def update(org_slug: str, service_slug: str, data: ServiceChange) -> Chang
     return ChangedService(**_fields(changed), client_secret=client_secret)
 
 
-class NewSecret(Shown):
+class NewSecret(ResponseModel):
     """The new client secret, which is shown this once."""
 
     client_secret: str

@@ -8,11 +8,11 @@ from quart import Blueprint
 from quart_schema import validate_response
 
 from core.authentication import identities, identities_rules
-from core.authentication.identities_rules import RenewalInProgress, ProviderToken
+from core.authentication.identities_rules import ProviderToken, RenewalInProgress
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import person
-from entrypoints.http.edge.bodies import Message, Shown, Timestamp
-from entrypoints.http.edge.context import ports, served, signed_in
+from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
+from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("identities", __name__)
@@ -20,7 +20,7 @@ routes = Blueprint("identities", __name__)
 PAUSE: Final = 0.05  # seconds
 
 
-class IdentityShown(Shown):
+class IdentityShown(ResponseModel):
     """An account at an external provider that is linked to the caller's; the email address is what the provider says it is."""
 
     provider: Provider
@@ -46,7 +46,7 @@ async def linked() -> list[IdentityShown]:
     ]
 
 
-class LinkStarted(Shown):
+class LinkStarted(ResponseModel):
     """Where to send the browser, within a minute, and once."""
 
     authorization_url: str
@@ -59,7 +59,7 @@ class LinkStarted(Shown):
 async def link(provider: str) -> LinkStarted:
     """Start to link an account at an identity provider. It goes on in the browser that opens the address."""
     ticket = await identities.start_link(ports(), signed_in(), provider)
-    return LinkStarted(authorization_url=f"{served().base_url}/auth/{provider}?{urlencode({'link': ticket})}")
+    return LinkStarted(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")
 
 
 @routes.delete("/api/user/identities/<provider>")
@@ -72,7 +72,7 @@ async def unlink(provider: str) -> Message:
     return Message(message="The account at the identity provider was unlinked.")
 
 
-class ProviderTokenShown(Shown):
+class ProviderTokenShown(ResponseModel):
     """An access token that the provider gave for you. `expires_at` is null if it has not said when it expires."""
 
     provider: Provider

@@ -9,13 +9,13 @@ from core.authentication import impersonation
 from core.kernel.rate_limits import IMPERSONATE
 from entrypoints.http.api.accounts.platform_users import of_a_person
 from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.bodies import Body, Reason, Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 
 routes = Blueprint("impersonation", __name__)
 
 
-class Wanted(Body):
+class Wanted(RequestModel):
     """Why, which the platform's log keeps; and as what the person is looked at: as a member of the organization, or, with `service_slug` as
     well, as a user of that service of it."""
 
@@ -24,14 +24,14 @@ class Wanted(Body):
     service_slug: Text | None = None
 
 
-class Impersonated(Shown):
+class Impersonated(ResponseModel):
     """Whom one acts as."""
 
     id: UUID
     email: str
 
 
-class ImpersonationSession(Shown):
+class ImpersonationSession(ResponseModel):
     """A session as somebody else (identity.md section 2.9). Its tokens can be renewed, but nothing of it outlives `expires_at`."""
 
     access_token: str

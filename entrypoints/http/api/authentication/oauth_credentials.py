@@ -14,7 +14,7 @@ from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from entrypoints.http.api.applications.services import of_a_service
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import MAX_TEXT, Body, Shown, Timestamp
+from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 
@@ -40,14 +40,14 @@ ClientId = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_visible), 
 ClientSecret = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_visible), _given(format="password")]
 
 
-class NewCredentials(Body):
+class NewCredentials(RequestModel):
     """What the provider has given to the service. The secret is encrypted, and told to nobody."""
 
     client_id: ClientId
     client_secret: ClientSecret
 
 
-class CredentialsShown(Shown):
+class CredentialsShown(ResponseModel):
     """What the service is known by at the provider."""
 
     provider: Provider

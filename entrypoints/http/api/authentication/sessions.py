@@ -11,20 +11,20 @@ from core.authentication import sessions
 from core.authentication.login_rules import PreAuthToken, SignedIn
 from core.authentication.sessions_rules import TokenPair
 from core.federation.oauth.authorization_rules import OrgOrServiceMissing
-from core.federation.saml import sign_on as saml_sign_on
+from core.federation.saml import pending as saml_pending
 from core.kernel.errors import Invalid
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
-from entrypoints.http.edge.bodies import Body, EmailAddress, Message, Name, PasswordText, Shown, Text
-from entrypoints.http.edge.context import caller, client, ports, served, signed_in
+from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.context import app_context, caller, client, ports, signed_in
 from entrypoints.http.edge.context import pre_auth as waiting
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("sessions", __name__)
 
 
-class Credentials(Body):
+class Credentials(RequestModel):
     """An email address and a password; `saml_state` continues a SAML sign-on.
 
     `org_slug` and `service_slug`, both or neither, sign in to a service: the tokens are then for that application. `device_token` is what a
@@ -39,7 +39,7 @@ class Credentials(Body):
     device_token: Text | None = None
 
 
-class Tokens(Shown):
+class Tokens(ResponseModel):
     """An access token, the refresh token that renews it, and how many seconds the access token lives."""
 
     access_token: str
@@ -77,7 +77,7 @@ async def login(data: Credentials) -> LoginAnswer:
     if data.saml_state is not None:
         if data.org_slug is not None or data.service_slug is not None:
             raise SamlStateAndService
-        await saml_sign_on.check_pending(ports(), data.saml_state)
+        await saml_pending.check_pending(ports(), data.saml_state)
     service = None
     if data.org_slug is not None or data.service_slug is not None:
         if data.org_slug is None or data.service_slug is None:
@@ -91,7 +91,7 @@ async def login(data: Credentials) -> LoginAnswer:
     return LoginAnswer(**_tokens(signing_in.tokens(ports(), found)), redirect_url=redirect_url)
 
 
-class SecondFactor(Body):
+class SecondFactor(RequestModel):
     """The six digits of an authenticator app, or a backup code. With `trust_device` the device need not be asked for one for a while; it is
     called `device_name` then."""
 
@@ -108,14 +108,14 @@ class SecondFactor(Body):
 async def verify_second_factor(data: SecondFactor) -> VerifiedAnswer:
     """Show the second factor: exchange a pre-auth token, and a code, for tokens."""
     if (saml_state := waiting().saml_state) is not None:
-        await saml_sign_on.check_pending(ports(), saml_state)
+        await saml_pending.check_pending(ports(), saml_state)
     shown = client(name=data.device_name)
     found = await signing_in.with_code(ports(), caller(), waiting(), data.code, shown, trust=data.trust_device is True)
     redirect_url = await _onward(saml_state, found)
     return VerifiedAnswer(**_tokens(signing_in.tokens(ports(), found)), device_token=found.device_token, redirect_url=redirect_url)
 
 
-class RefreshToken(Body):
+class RefreshToken(RequestModel):
     """The refresh token; it is used up by this."""
 
     refresh_token: Text
@@ -142,7 +142,7 @@ async def logout() -> Message:
 
 async def _onward(saml_state: str | None, found: SignedIn) -> str | None:
     """Where the browser goes on for which somebody has signed in. Raises StateUnknown."""
-    return None if saml_state is None else served().base_url + await saml_sign_on.complete_login(ports(), caller(), saml_state, found)
+    return None if saml_state is None else app_context().base_url + await saml_pending.complete_login(ports(), caller(), saml_state, found)
 
 
 def _tokens(pair: TokenPair) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from core.billing import checkout
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import of_a_service
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, Id, Shown, Text
+from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, ports
 
 routes = Blueprint("checkout", __name__)
 
 
-class NewCheckout(Body):
+class NewCheckout(RequestModel):
     """Which plan, and where the browser comes back to. success_url may hold {CHECKOUT_SESSION_ID}, for which the provider puts the id."""
 
     plan_id: Id
@@ -21,7 +21,7 @@ class NewCheckout(Body):
     cancel_url: Text
 
 
-class CheckoutBegun(Shown):
+class CheckoutBegun(ResponseModel):
     """Where the browser goes on, and what the provider calls it."""
 
     checkout_url: str

@@ -9,7 +9,7 @@ from quart_schema import validate_response
 from core.billing import provider_events, provider_events_rules
 from core.billing.provider_events_rules import TROUBLE
 from entrypoints.http.edge.access import signed_by_billing
-from entrypoints.http.edge.bodies import Shown
+from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import refuses
 
@@ -19,7 +19,7 @@ log = structlog.get_logger("billing")
 LONGEST_TYPE = 100
 
 
-class Received(Shown):
+class Received(ResponseModel):
     """The event was received, and need not be sent again."""
 
     status: Literal["success"]

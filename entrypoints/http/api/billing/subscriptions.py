@@ -12,7 +12,7 @@ from core.billing import subscriptions
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
 from core.kernel.principals import Permission
 from entrypoints.http.edge.access import View, person, service_key
-from entrypoints.http.edge.bodies import Body, Id, Moment, Shown, Timestamp, maybe
+from entrypoints.http.edge.bodies import DateTime, Id, RequestModel, ResponseModel, Timestamp, maybe
 from entrypoints.http.edge.context import acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
@@ -23,7 +23,7 @@ routes = Blueprint("subscriptions", __name__)
 Status = Annotated[SubscriptionStatus, Field(strict=False)]
 
 
-class SubscriptionShown(Shown):
+class SubscriptionShown(ResponseModel):
     """A subscription (identity.md section 2.4)."""
 
     id: UUID
@@ -56,7 +56,7 @@ class SubscriptionsQuery(PartQuery):
     status: SubscriptionStatus | None = None
 
 
-class SubscriptionsListed(Shown):
+class SubscriptionsListed(ResponseModel):
     """Subscriptions, the oldest first, and how many there are."""
 
     subscriptions: list[SubscriptionShown]
@@ -74,13 +74,13 @@ async def listed(query_args: SubscriptionsQuery) -> SubscriptionsListed:
     return SubscriptionsListed(subscriptions=[_show(one) for one in found.items], total=found.total)
 
 
-class NewSubscription(Body):
+class NewSubscription(RequestModel):
     """Whom to subscribe to which plan. It is active, and its period ends in 30 days, unless something else is given."""
 
     user_id: Id
     plan_id: Id
     status: Status | None = None
-    current_period_end: Moment | None = None
+    current_period_end: DateTime | None = None
 
 
 @routes.post("/api/service/subscriptions")
@@ -121,11 +121,11 @@ def of_a_subscriber(view: View) -> View:
     return found
 
 
-class SubscriptionChange(Body):
+class SubscriptionChange(RequestModel):
     """What to change, at least one of them. What has expired and is to be active again needs a status as well as a new period."""
 
     status: Status = maybe()
-    current_period_end: Moment = maybe()
+    current_period_end: DateTime = maybe()
     plan_id: Id = maybe()
 
 

@@ -1,8 +1,9 @@
-"""The audit log of an organization (organizations.md section 4.9; decisions, points 226 to 232)."""
+"""The audit log of an organization (decisions 13, 227, 230, 231)."""
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint
 from quart_schema import validate_querystring, validate_response
 
@@ -10,7 +11,7 @@ from core.eventing import audit, audit_rules
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
@@ -18,73 +19,88 @@ from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
 routes = Blueprint("audit", __name__)
 
 
-class Actor(Shown):
-    """Who did it. Not an account: `system`, a background job; `anonymous`, somebody not signed in; `unknown`, whose account is gone."""
+class AuditActorResponse(ResponseModel):
+    """The actor of an audit log entry: a user, an API key, a SCIM token, or an actor without an
+    account.
+    """
 
-    id: str
-    email: str
-    is_platform_owner: bool
-
-
-class AuditEntry(Shown):
-    """What happened (organizations.md section 2.8). `details` depend on the action; those of what was done by somebody who was
-    impersonating the actor name that person as `impersonator`."""
-
-    id: UUID
-    org_id: UUID
-    actor: Actor
-    action: str
-    target_type: str
-    target_id: str
-    ip_address: str | None
-    user_agent: str | None
-    success: bool
-    details: dict[str, Any]
-    created_at: Timestamp
+    id: str = Field(
+        description="The id of the user, API key or SCIM token. Or `system` for a background job, `anonymous` for a caller without a "
+        "session, `unknown` for a deleted account."
+    )
+    email: str = Field(description="The email address of the user, or a placeholder for other actors.", examples=["ada@example.com"])
+    is_platform_owner: bool = Field(description="Whether the actor is a platform owner.")
 
 
-class AuditLog(Shown):
-    """A page of the log, the newest entry first."""
+class AuditEntryResponse(ResponseModel):
+    """An entry of the audit log."""
 
-    logs: list[AuditEntry]
-    pagination: Pagination
+    id: UUID = Field(description="The id of the entry.")
+    org_id: UUID = Field(description="The id of the organization.")
+    actor: AuditActorResponse = Field(description="The actor. During an impersonation, this is the impersonated user.")
+    action: str = Field(description="The action. `GET .../audit-log/event-types` lists all actions.", examples=["user.invited"])
+    target_type: str = Field(description="The type of object that the action changed.", examples=["user"])
+    target_id: str = Field(description="The id of this object.")
+    ip_address: str | None = Field(description="The IP address of the request, or null for a background job.")
+    user_agent: str | None = Field(description="The user agent of the request, or null if it sent none.")
+    success: bool = Field(description="Whether the action succeeded.")
+    details: dict[str, Any] = Field(
+        description="More information, depending on the action. During an impersonation, `impersonator` has the id and the email address "
+        "of the person who acted."
+    )
+    created_at: Timestamp = Field(description="The time of the action.")
+
+
+class AuditEntryListResponse(ResponseModel):
+    """A page of the audit log."""
+
+    logs: list[AuditEntryResponse] = Field(description="The entries, newest first.")
+    pagination: Pagination = Field(description="The position of this page in the log.")
 
 
 class AuditQuery(PageQuery):
-    """Which entries; `target_id` goes with `target_type` only."""
+    """The filters of the audit log. An entry must match all of them."""
 
-    action: Text | None = None
-    target_type: Target | None = None
-    target_id: Text | None = None
-    actor_id: Text | None = None
+    action: Annotated[Text, Field(description="Only entries with this action.", examples=["user.invited"])] | None = None
+    target_type: Annotated[Target, Field(description="Only entries about this type of object. Required with `target_id`.")] | None = None
+    target_id: Annotated[Text, Field(description="Only entries about the object with this id.")] | None = None
+    actor_id: Annotated[Text, Field(description="Only entries with this actor: an id, `system` or `anonymous`.")] | None = None
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log")
 @member(Capability.AUDIT_VIEW)
 @refuses(400)
 @validate_querystring(AuditQuery)
-@validate_response(AuditLog)
-async def entries(org_slug: str, query_args: AuditQuery) -> AuditLog:
-    """What happened in the organization."""
-    wanted = audit_rules.wanted(
+@validate_response(AuditEntryListResponse)
+async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListResponse:
+    """List the audit log of the organization.
+
+    Entries are sorted by time, newest first. Filters can be combined.
+    """
+    filter_ = audit_rules.build_filter(
         action=query_args.action, target_type=query_args.target_type, target_id=query_args.target_id, actor_id=query_args.actor_id
     )
     page = query_args.wanted()
-    found = await audit.listed(ports(), acting_member(), wanted, page)
-    return AuditLog(logs=[AuditEntry(**audit_rules.shown(entry)) for entry in found.items], pagination=pagination(page, found.total))
+    entries = await audit.list_entries(ports(), acting_member(), filter_, page)
+    return AuditEntryListResponse(
+        logs=[AuditEntryResponse(**audit_rules.to_json(entry)) for entry in entries.items], pagination=pagination(page, entries.total)
+    )
 
 
-class EventType(Shown):
-    """Something that can happen: its name, its name for people, and what it belongs to."""
+class AuditEventTypeResponse(ResponseModel):
+    """An action that the audit log can contain."""
 
-    value: str
-    label: str
-    category: str
+    value: str = Field(description="The action, as in the field `action` of an entry.", examples=["user.invited"])
+    label: str = Field(description="The name to show to people.", examples=["User invited"])
+    category: str = Field(description="The category, for grouping in a user interface.", examples=["User management"])
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log/event-types")
 @member(Capability.AUDIT_VIEW)
-@validate_response(list[EventType])
-async def event_types(org_slug: str) -> list[EventType]:
-    """What the log can hold."""
-    return [EventType(value=kind.name, label=kind.label, category=kind.category) for kind in AUDIT_ACTIONS.values()]
+@validate_response(list[AuditEventTypeResponse])
+async def list_event_types(org_slug: str) -> list[AuditEventTypeResponse]:
+    """List the actions that the audit log can contain.
+
+    Use `value` as the filter `action` of the audit log. The list is the same for all organizations.
+    """
+    return [AuditEventTypeResponse(value=kind.name, label=kind.label, category=kind.category) for kind in AUDIT_ACTIONS.values()]

@@ -1,4 +1,4 @@
-"""Where the audit log of an organization is forwarded to (decisions, point 213)."""
+"""Forwarding the audit log of an organization to its SIEM (decision 213)."""
 
 from typing import Annotated
 
@@ -6,103 +6,117 @@ from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
-from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import SiemProvider, SiemStatus
+from core.eventing import siem
+from core.eventing.siem_rules import SiemProvider, SiemResult, SiemStatus
+from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, PasswordText, Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 
 routes = Blueprint("siem", __name__)
 
-Kind = Annotated[SiemProvider, Field(strict=False)]
+
+class SiemRequest(RequestModel):
+    """A complete SIEM configuration. It replaces the present one, including the token."""
+
+    provider: Annotated[SiemProvider, Field(strict=False)] = Field(
+        description="The format of the requests. `http`: a JSON array of entries as in the audit log, with the token as "
+        "`Authorization: Bearer`. `splunk_hec`: events for Splunk's HTTP Event Collector. `datadog`: logs for Datadog."
+    )
+    endpoint_url: Text = Field(
+        description=f"The complete URL that receives the entries, of at most {LONGEST_URL} characters.",
+        examples=["https://siem.example.com/collect"],
+    )
+    token: PasswordText = Field(description="The token of the SIEM: printable ASCII characters without spaces. It is never returned.")
+    enabled: bool = Field(
+        default=True,
+        description="Whether entries are forwarded. Entries that are recorded while this is false are not forwarded later. Entries that "
+        "are already queued stay in the queue.",
+    )
 
 
-class NewSiem(Body):
-    """All of the configuration; what was there before is gone, the token included.
+class SiemResponse(ResponseModel):
+    """A SIEM configuration without its token, and the state of forwarding."""
 
-    `http` is posted a JSON array of entries as the audit log shows them, with the token as `Authorization: Bearer`; `splunk_hec` events for
-    its HTTP Event Collector, and `datadog` logs. `endpoint_url` is the whole address. Without `enabled` nothing is forwarded, and what
-    happens meanwhile is not either, later; what waits already stays.
-    """
-
-    provider: Kind
-    endpoint_url: Text
-    token: PasswordText
-    enabled: bool = True
-
-
-class SiemShown(Shown):
-    """Where the log is forwarded to, and how that goes. The token is told to nobody.
-
-    `last_error` is why nothing was taken since `failing_since`; both are null while it goes well. `pending_count` is how many entries wait,
-    and 10000 stands for that many or more.
-    """
-
-    provider: SiemProvider
-    endpoint_url: str
-    enabled: bool
-    updated_at: Timestamp
-    last_success_at: Timestamp | None
-    last_error: str | None
-    failing_since: Timestamp | None
-    pending_count: int
+    provider: SiemProvider = Field(description="The format of the requests.")
+    endpoint_url: str = Field(description="The URL that receives the entries.")
+    enabled: bool = Field(description="Whether entries are forwarded.")
+    updated_at: Timestamp = Field(description="The time of the last change of this configuration.")
+    last_success_at: Timestamp | None = Field(description="The time when the SIEM last accepted entries, or null.")
+    last_error: str | None = Field(description="The reason for the last failure, or null since the last success.")
+    failing_since: Timestamp | None = Field(description="The time of the first failure since the last success, or null.")
+    pending_count: int = Field(description="The number of queued entries. 10000 means 10000 or more.")
 
 
-def _show(standing: SiemStatus) -> SiemShown:
-    return SiemShown(
-        provider=standing.provider,
-        endpoint_url=standing.endpoint_url,
-        enabled=standing.enabled,
-        updated_at=standing.updated_at,
-        last_success_at=standing.last_success_at,
-        last_error=None if standing.last_failure is None else standing.last_failure.value,
-        failing_since=standing.failing_since,
-        pending_count=standing.pending,
+def _to_response(status: SiemStatus) -> SiemResponse:
+    return SiemResponse(
+        provider=status.provider,
+        endpoint_url=status.endpoint_url,
+        enabled=status.enabled,
+        updated_at=status.updated_at,
+        last_success_at=status.last_success_at,
+        last_error=None if status.last_failure is None else status.last_failure.value,
+        failing_since=status.failing_since,
+        pending_count=status.pending,
     )
 
 
 @routes.post("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_request(NewSiem)
-@validate_response(SiemShown)
-async def configure(org_slug: str, data: NewSiem) -> SiemShown:
-    """Forward the audit log to a SIEM of your own: each entry from now on, at least once and in order."""
-    standing = await siem.configure(
+@validate_request(SiemRequest)
+@validate_response(SiemResponse)
+async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
+    """Forward the audit log to a SIEM.
+
+    The SIEM receives each entry that is recorded from now on at least once, and in order. The
+    request replaces the present configuration; queued entries then go to the new SIEM.
+    """
+    status = await siem.configure(
         ports(), acting_member(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
     )
-    return _show(standing)
+    return _to_response(status)
 
 
 @routes.get("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(SiemShown)
-async def configuration(org_slug: str) -> SiemShown:
-    """Show where the audit log is forwarded to, and how that goes."""
-    return _show(await siem.current(ports(), acting_member()))
+@validate_response(SiemResponse)
+async def get_status(org_slug: str) -> SiemResponse:
+    """Get the SIEM configuration and the state of forwarding.
+
+    The token is not returned.
+    """
+    return _to_response(await siem.get_status(ports(), acting_member()))
 
 
 @routes.delete("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE)
-@describes({204: "The audit log is forwarded nowhere, and what waited is not either."})
+@describes({204: "The configuration is removed."})
 async def remove(org_slug: str) -> Response:
-    """Forward the audit log no more."""
+    """Stop forwarding the audit log.
+
+    Removes the configuration. Queued entries are not sent.
+    """
     await siem.remove(ports(), acting_member())
     return no_content()
 
 
-class SiemTried(Shown):
-    """Whether the SIEM took the entry, and if not, why."""
+class SiemTestResponse(ResponseModel):
+    """The result of a test."""
 
-    success: bool
-    message: str
+    success: bool = Field(description="Whether the SIEM accepted the entry.")
+    message: str = Field(description="The result in a sentence, with the reason for a failure.")
 
 
 @routes.post("/api/organizations/<org_slug>/siem/test")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(SiemTried)
-async def test(org_slug: str) -> SiemTried:
-    """Send one entry with the action siem.test, which is in no log."""
-    result = await siem.try_out(ports(), acting_member())
-    return SiemTried(success=result is siem_rules.SiemResult.GOOD, message=result.value)
+@validate_response(SiemTestResponse)
+async def send_test_entry(org_slug: str) -> SiemTestResponse:
+    """Send a test entry to the SIEM.
+
+    The entry has the action `siem.test` and is not in the audit log. It is sent even if forwarding
+    is disabled. An organization can run one test at a time.
+    """
+    result = await siem.send_test_entry(ports(), acting_member())
+    return SiemTestResponse(success=result is SiemResult.GOOD, message=result.value)

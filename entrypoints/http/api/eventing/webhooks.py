@@ -1,4 +1,4 @@
-"""Webhooks of an organization (organizations.md section 4.8)."""
+"""Webhooks of an organization, and their deliveries."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -9,83 +9,90 @@ from quart_schema import validate_querystring, validate_request, validate_respon
 
 from core.eventing import webhooks
 from core.eventing.deliveries_rules import ATTEMPTS, Delivery
+from core.eventing.webhooks import WebhookChanges
 from core.eventing.webhooks_rules import SUBSCRIBABLE, Webhook
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, Name, Nothing, Shown, Text, Timestamp, maybe
+from entrypoints.http.edge.bodies import Empty, Name, RequestModel, ResponseModel, Text, Timestamp, maybe
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id
 
 routes = Blueprint("webhooks", __name__)
 
-# Strings, because the use case says which there are; the same of the address.
+# Plain strings, because the use case checks event types and URLs, and its errors list the valid
+# values.
 EventTypes = Annotated[
     list[Text],
     Field(max_length=100),
-    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": list(SUBSCRIBABLE)}, "minItems": 1}),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": list(SUBSCRIBABLE)}, "minItems": 1, "maxItems": 100}),
 ]
 Url = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": LONGEST_URL})]
 
-
-class NewWebhook(Body):
-    """What the webhook is called, where it is, and of which events it is told."""
-
-    name: Name
-    url: Url
-    events: EventTypes
+_NAME: dict[str, Any] = {"description": "The name of the webhook, unique in the organization.", "examples": ["Billing system"]}
+_URL: dict[str, Any] = {"description": "The URL that receives the deliveries.", "examples": ["https://example.com/hooks/gatehouse"]}
+_EVENTS: dict[str, Any] = {"description": "The event types to send. `GET .../webhooks/event-types` lists all of them."}
+_IS_ACTIVE = "Whether events are sent. While this is false, no event is queued and nothing is sent."
 
 
-class WebhookChanges(Body):
-    """What is to change of it. While `is_active` is false nothing is queued for it, and nothing is sent."""
+class WebhookRequest(RequestModel):
+    """A new webhook."""
 
-    name: Name = maybe()
-    url: Url = maybe()
-    events: EventTypes = maybe()
-    is_active: bool = maybe()
-
-
-class WebhookShown(Shown):
-    """A webhook, without its secret."""
-
-    id: UUID
-    name: str
-    url: str
-    events: list[str]
-    is_active: bool
-    created_at: Timestamp
-    updated_at: Timestamp
+    name: Name = Field(**_NAME)
+    url: Url = Field(**_URL)
+    events: EventTypes = Field(**_EVENTS)
 
 
-class WebhookWithSecret(WebhookShown):
-    """A webhook, and the secret that its deliveries are signed with, which is told only here."""
+class WebhookChangeRequest(RequestModel):
+    """The new values of a webhook. Fields that are left out stay as they are."""
 
-    secret: str
-
-
-class DeliveryShown(Shown):
-    """What a webhook was told, or will be. Of the answer, the first 4 KiB are kept; `delivery_error` says why the last attempt failed."""
-
-    id: UUID
-    webhook_id: UUID
-    webhook_name: str
-    event_type: str
-    payload: dict[str, Any]
-    response_status_code: int | None
-    response_body: str | None
-    attempt_count: int
-    max_attempts: int
-    next_retry_at: Timestamp | None
-    delivered: bool
-    delivery_error: str | None
-    created_at: Timestamp
-    updated_at: Timestamp
+    name: Name = maybe(**_NAME)
+    url: Url = maybe(**_URL)
+    events: EventTypes = maybe(**_EVENTS)
+    is_active: bool = maybe(description=_IS_ACTIVE)
 
 
-def _show(webhook: Webhook) -> WebhookShown:
-    return WebhookShown(
+class WebhookResponse(ResponseModel):
+    """A webhook without its secret."""
+
+    id: UUID = Field(description="The id of the webhook.")
+    name: str = Field(**_NAME)
+    url: str = Field(**_URL)
+    events: list[str] = Field(description="The event types that are sent.", examples=[["user.invited", "user.joined"]])
+    is_active: bool = Field(description=_IS_ACTIVE)
+    created_at: Timestamp = Field(description="The time when the webhook was created.")
+    updated_at: Timestamp = Field(description="The time of the last change.")
+
+
+class WebhookWithSecretResponse(WebhookResponse):
+    """A webhook with its secret, which no other response contains."""
+
+    secret: str = Field(description="The secret that signs the deliveries, in the format of Standard Webhooks (`whsec_...`).")
+
+
+class DeliveryResponse(ResponseModel):
+    """A delivery of an event to a webhook."""
+
+    id: UUID = Field(description="The id of the delivery, as in the header `webhook-id`.")
+    webhook_id: UUID = Field(description="The id of the webhook.")
+    webhook_name: str = Field(description="The name of the webhook.")
+    event_type: str = Field(description="The event type.", examples=["user.invited"])
+    payload: dict[str, Any] = Field(description="The JSON body of the request.")
+    response_status_code: int | None = Field(description="The HTTP status of the last response, or null without a response.")
+    response_body: str | None = Field(description="The first 4 KiB of the last response, or null without a response.")
+    attempt_count: int = Field(description="The number of finished attempts.")
+    max_attempts: int = Field(description="The largest number of attempts.")
+    next_retry_at: Timestamp | None = Field(description="The time of the next attempt, or null if there is none.")
+    delivered: bool = Field(description="Whether the receiver accepted the delivery.")
+    delivery_error: str | None = Field(description="The reason for the last failure, or null.")
+    created_at: Timestamp = Field(description="The time of the event.")
+    updated_at: Timestamp = Field(description="The time of the last attempt, or of the event before the first attempt.")
+
+
+def _to_response(webhook: Webhook) -> WebhookResponse:
+    return WebhookResponse(
         id=webhook.id,
         name=webhook.name,
         url=webhook.url,
@@ -96,8 +103,8 @@ def _show(webhook: Webhook) -> WebhookShown:
     )
 
 
-def _show_delivery(delivery: Delivery) -> DeliveryShown:
-    return DeliveryShown(
+def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
+    return DeliveryResponse(
         id=delivery.id,
         webhook_id=delivery.webhook_id,
         webhook_name=delivery.webhook_name,
@@ -117,139 +124,165 @@ def _show_delivery(delivery: Delivery) -> DeliveryShown:
 
 @routes.post("/api/organizations/<org_slug>/webhooks")
 @member(Capability.WEBHOOKS_MANAGE, impersonated=False)
-@validate_request(NewWebhook)
-@validate_response(WebhookWithSecret)
-async def create(org_slug: str, data: NewWebhook) -> WebhookWithSecret:
-    """Have an address of yours told of events.
+@validate_request(WebhookRequest)
+@validate_response(WebhookWithSecretResponse)
+async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretResponse:
+    """Create a webhook.
 
-    Deliveries are signed as Standard Webhooks says, with the secret that is in this answer, and nowhere
-    else.
+    Events are sent as POST requests, signed according to Standard Webhooks. The secret is returned
+    only once. A delivery that fails is repeated; the order of deliveries is not guaranteed.
     """
     webhook, secret = await webhooks.create(ports(), acting_member(), data.name, data.url, data.events)
-    return WebhookWithSecret(**dict(_show(webhook)), secret=secret)
+    return WebhookWithSecretResponse(**dict(_to_response(webhook)), secret=secret)
 
 
-class WebhooksListed(Shown):
-    """All webhooks, the oldest first, and how many there are."""
+class WebhookListResponse(ResponseModel):
+    """The webhooks of an organization."""
 
-    webhooks: list[WebhookShown]
-    total: int
+    webhooks: list[WebhookResponse] = Field(description="All webhooks, oldest first.")
+    total: int = Field(description="The number of webhooks.")
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_response(WebhooksListed)
-async def listed(org_slug: str) -> WebhooksListed:
-    """List the webhooks of the organization."""
-    found = await webhooks.listed(ports(), acting_member())
-    return WebhooksListed(webhooks=[_show(webhook) for webhook in found], total=len(found))
+@validate_response(WebhookListResponse)
+async def list_webhooks(org_slug: str) -> WebhookListResponse:
+    """List the webhooks of the organization.
+
+    The list is complete; it has no pages. Secrets are not returned.
+    """
+    found = await webhooks.list_webhooks(ports(), acting_member())
+    return WebhookListResponse(webhooks=[_to_response(webhook) for webhook in found], total=len(found))
 
 
-class WebhookEventType(Shown):
-    """Something that can happen: its name, its name for people, and what it belongs to."""
+class WebhookEventTypeResponse(ResponseModel):
+    """An event type that webhooks can subscribe to."""
 
-    value: str
-    label: str
-    category: str
+    value: str = Field(description="The event type, as in the field `events` of a webhook.", examples=["user.invited"])
+    label: str = Field(description="The name to show to people.", examples=["User invited"])
+    category: str = Field(description="The category, for grouping in a user interface.", examples=["User management"])
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks/event-types")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_response(list[WebhookEventType])
-async def event_types(org_slug: str) -> list[WebhookEventType]:
-    """What webhooks can be told of."""
-    return [WebhookEventType(value=kind.name, label=kind.label, category=kind.category) for kind in SUBSCRIBABLE.values()]
+@validate_response(list[WebhookEventTypeResponse])
+async def list_event_types(org_slug: str) -> list[WebhookEventTypeResponse]:
+    """List the event types that webhooks can subscribe to.
+
+    The list is the same for all organizations.
+    """
+    return [WebhookEventTypeResponse(value=kind.name, label=kind.label, category=kind.category) for kind in SUBSCRIBABLE.values()]
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_response(WebhookShown)
-async def webhook(org_slug: str, webhook_id: str) -> WebhookShown:
-    """One webhook of the organization."""
-    return _show(await webhooks.find(ports(), acting_member(), path_id(webhook_id)))
+@validate_response(WebhookResponse)
+async def get(org_slug: str, webhook_id: str) -> WebhookResponse:
+    """Get a webhook.
+
+    The secret is not returned.
+    """
+    return _to_response(await webhooks.find(ports(), acting_member(), path_id(webhook_id)))
 
 
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_request(WebhookChanges)
-@validate_response(WebhookShown)
-async def update(org_slug: str, webhook_id: str, data: WebhookChanges) -> WebhookShown:
-    """Change a webhook. What waits to be delivered goes to the new address; retries of one that is not active wait until it is again."""
-    changed = await webhooks.update(
-        ports(),
-        acting_member(),
-        path_id(webhook_id),
+@validate_request(WebhookChangeRequest)
+@validate_response(WebhookResponse)
+async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> WebhookResponse:
+    """Change a webhook.
+
+    Deliveries that wait for their next attempt go to the new URL. Deliveries to an inactive webhook
+    wait until it is active again.
+    """
+    changes = WebhookChanges(
         name=data.name,
         url=data.url,
         event_types=data.events if "events" in data.model_fields_set else KEEP,
         is_active=data.is_active,
     )
-    return _show(changed)
+    return _to_response(await webhooks.update(ports(), acting_member(), path_id(webhook_id), changes))
 
 
 @routes.delete("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_response(Nothing)
-async def delete(org_slug: str, webhook_id: str) -> Nothing:
-    """Delete a webhook, and what is known of its deliveries. What waits to be delivered is not sent any more."""
+@validate_response(Empty)
+async def delete(org_slug: str, webhook_id: str) -> Empty:
+    """Delete a webhook and its deliveries.
+
+    Deliveries that wait for their next attempt are not sent.
+    """
     await webhooks.delete(ports(), acting_member(), path_id(webhook_id))
-    return Nothing()
+    return Empty()
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret")
 @member(Capability.WEBHOOKS_MANAGE, impersonated=False)
-@validate_response(WebhookWithSecret)
-async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecret:
+@validate_response(WebhookWithSecretResponse)
+async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecretResponse:
     """Replace the secret of a webhook.
 
-    For 24 hours deliveries have two signatures, with a space between them: of the new secret, and of the one that it replaced. If it is
-    replaced again in that time, they have one of each, up to ten beside the newest.
+    The new secret is returned only once. For 24 hours, the header `webhook-signature` has two
+    signatures with a space between them: of the new secret and of the old one. After several
+    rotations in 24 hours it has one signature for each secret, at most eleven.
     """
-    rotated, secret = await webhooks.rotate_secret(ports(), acting_member(), path_id(webhook_id))
-    return WebhookWithSecret(**dict(_show(rotated)), secret=secret)
+    webhook, secret = await webhooks.rotate_secret(ports(), acting_member(), path_id(webhook_id))
+    return WebhookWithSecretResponse(**dict(_to_response(webhook)), secret=secret)
 
 
-class DeliveriesPage(Shown):
-    """A page of deliveries, the newest first."""
+class DeliveryListResponse(ResponseModel):
+    """A page of the deliveries of a webhook."""
 
-    deliveries: list[DeliveryShown]
-    pagination: Pagination
+    deliveries: list[DeliveryResponse] = Field(description="The deliveries, newest first.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
 
 
 class DeliveriesQuery(PageQuery):
-    """Which deliveries."""
+    """The filters of deliveries."""
 
-    event_type: Text | None = None
-    delivered: Flag | None = None
+    event_type: Annotated[Text, Field(description="Only deliveries of this event type.")] | None = None
+    delivered: Annotated[Flag, Field(description="Only deliveries that were accepted (`true`) or not (`false`).")] | None = None
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")
 @member(Capability.WEBHOOKS_MANAGE)
 @refuses(400)
 @validate_querystring(DeliveriesQuery)
-@validate_response(DeliveriesPage)
-async def deliveries(org_slug: str, webhook_id: str, query_args: DeliveriesQuery) -> DeliveriesPage:
-    """What the webhook was told, and what became of it. Deliveries are kept for 30 days."""
+@validate_response(DeliveryListResponse)
+async def list_deliveries(org_slug: str, webhook_id: str, query_args: DeliveriesQuery) -> DeliveryListResponse:
+    """List the deliveries of a webhook.
+
+    Deliveries are sorted by time, newest first, and kept for 30 days.
+    """
     page = query_args.wanted()
-    found = await webhooks.history(
+    deliveries = await webhooks.list_deliveries(
         ports(), acting_member(), path_id(webhook_id), page, event_type=query_args.event_type, delivered=query_args.delivered
     )
-    return DeliveriesPage(deliveries=[_show_delivery(each) for each in found.items], pagination=pagination(page, found.total))
+    return DeliveryListResponse(
+        deliveries=[_to_delivery_response(delivery) for delivery in deliveries.items], pagination=pagination(page, deliveries.total)
+    )
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/test")
 @member(Capability.WEBHOOKS_MANAGE)
 @refuses(400)
-@validate_response(DeliveryShown)
-async def test(org_slug: str, webhook_id: str) -> DeliveryShown:
-    """Send a delivery of type `webhook.ping` to this webhook, whatever it subscribes to. Nothing subscribes to that type."""
-    return _show_delivery(await webhooks.test(ports(), acting_member(), path_id(webhook_id)))
+@validate_response(DeliveryResponse)
+async def send_ping(org_slug: str, webhook_id: str) -> DeliveryResponse:
+    """Send a test delivery to a webhook.
+
+    Its event type is `webhook.ping`, to which webhooks cannot subscribe. It is queued like any
+    other delivery.
+    """
+    return _to_delivery_response(await webhooks.send_ping(ports(), acting_member(), path_id(webhook_id)))
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>/replay")
 @member(Capability.WEBHOOKS_MANAGE)
 @refuses(400)
-@validate_response(DeliveryShown)
-async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryShown:
-    """Send the payload of a delivery once more, as another delivery: with an id, and attempts, of its own."""
-    return _show_delivery(await webhooks.replay(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id)))
+@validate_response(DeliveryResponse)
+async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:
+    """Send the payload of a delivery again.
+
+    This queues a new delivery with the same payload. It has its own id and its own attempts.
+    """
+    return _to_delivery_response(await webhooks.replay(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id)))

@@ -8,7 +8,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, Unsupported
-from core.provisioning.schemas import GROUP, USER, ScimAttribute, ScimSchema, AttributeType
+from core.provisioning.schemas import GROUP, USER, AttributeType, ScimAttribute, ScimSchema
 from entrypoints.http.api.provisioning.protocol import LISTED, MAX_COUNT, answer, listing, location, refuse_filter, shape
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.error_body import SCIM_JSON

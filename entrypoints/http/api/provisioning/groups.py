@@ -11,7 +11,7 @@ from core.kernel.errors import Forbidden
 from core.provisioning import filters as scim_filters
 from core.provisioning import groups as scim_groups
 from core.provisioning import groups_rules as scim_groups_rules
-from core.provisioning.groups_rules import ScimGroup, GroupCreationUnsupported
+from core.provisioning.groups_rules import GroupCreationUnsupported, ScimGroup
 from core.provisioning.patches import MemberChanges, parse_member_changes, parse_member_replacement
 from core.provisioning.schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.api.provisioning.protocol import (

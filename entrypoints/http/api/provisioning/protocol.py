@@ -17,7 +17,7 @@ from core.provisioning.filters import ScimFilter
 from core.provisioning.patches import PatchOp, PatchOperation
 from core.provisioning.schemas import Returned, ScimSchema
 from entrypoints.http.edge.bodies import BodyInvalid
-from entrypoints.http.edge.context import served
+from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.queries import clamped
 from entrypoints.http.edge.streaming import only_headers
@@ -230,7 +230,7 @@ LISTED: Final = shape("schemas", "totalResults", "startIndex", "itemsPerPage", l
 
 def location(endpoint: str, name: object | None = None) -> str:
     """The address of a resource, or of all of a kind."""
-    address = f"{served().base_url}/scim/v2{endpoint}"
+    address = f"{app_context().base_url}/scim/v2{endpoint}"
     return address if name is None else f"{address}/{name}"
 
 

@@ -9,7 +9,7 @@ from core.kernel.principals import Capability
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.tokens_rules import ScimToken
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, Moment, Name, Shown, Timestamp
+from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id
@@ -17,14 +17,14 @@ from entrypoints.http.edge.queries import path_id
 routes = Blueprint("scim_tokens", __name__)
 
 
-class NewScimToken(Body):
+class NewScimToken(RequestModel):
     """What the token is called, and until when it is good; for ever unless that is given."""
 
     name: Name
-    expires_at: Moment | None = None
+    expires_at: DateTime | None = None
 
 
-class ScimTokenShown(Shown):
+class ScimTokenShown(ResponseModel):
     """A token, without its secret."""
 
     id: UUID
@@ -54,7 +54,7 @@ async def create(org_slug: str, data: NewScimToken) -> ScimTokenCreated:
     return ScimTokenCreated(**dict(_show(token)), token=text)
 
 
-class ScimTokensListed(Shown):
+class ScimTokensListed(ResponseModel):
     """And tokens, the oldest first, expired ones too, and how many there are."""
 
     tokens: list[ScimTokenShown]

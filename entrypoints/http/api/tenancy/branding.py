@@ -10,7 +10,7 @@ from core.kernel.principals import Capability
 from core.tenancy import branding
 from core.tenancy.branding_rules import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, Name, Shown, Text, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, maybe
 from entrypoints.http.edge.context import acting_member, ports
 
 routes = Blueprint("branding", __name__)
@@ -19,7 +19,7 @@ Logo = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLe
 Color = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^#[0-9A-Fa-f]{6}$"})]
 
 
-class BrandingShown(Shown):
+class BrandingShown(ResponseModel):
     """How mails and pages of the organization look; null where it has chosen nothing."""
 
     logo_url: str | None
@@ -39,7 +39,7 @@ async def current(org_slug: str) -> BrandingShown:
     return _show(await branding.get_settings(ports(), acting_member()))
 
 
-class BrandingChange(Body):
+class BrandingChange(RequestModel):
     """What to change, at least one of them; null removes it. The logo is an absolute https address, the colour `#rrggbb`."""
 
     logo_url: Logo | None = maybe()

@@ -10,20 +10,20 @@ from core.kernel.values import Domain
 from core.tenancy import domains
 from core.tenancy.domains_rules import DomainClaim
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, DomainName, Shown, Timestamp
+from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("domains", __name__)
 
 
-class NewDomain(Body):
+class NewDomain(RequestModel):
     """A domain such as `example.com`; its subdomains count with it."""
 
     domain: DomainName
 
 
-class TxtRecord(Shown):
+class TxtRecord(ResponseModel):
     """The record of the DNS that proves who owns the domain."""
 
     type: Literal["TXT"]
@@ -31,7 +31,7 @@ class TxtRecord(Shown):
     value: str
 
 
-class DomainShown(Shown):
+class DomainShown(ResponseModel):
     """The domain of the organization, whether it is proved, and what proves it."""
 
     domain: str

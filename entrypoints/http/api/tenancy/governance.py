@@ -16,8 +16,8 @@ from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Organization, Tier
 from entrypoints.http.api.tenancy.organizations import OrganizationShown, show_organization
 from entrypoints.http.edge.access import View, platform_owner
-from entrypoints.http.edge.bodies import Body, Id, Reason, Shown, Text, Timestamp, maybe
-from entrypoints.http.edge.context import exchange, no_content, ports, signed_in
+from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, maybe
+from entrypoints.http.edge.context import no_content, ports, request_record, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
 
@@ -30,13 +30,13 @@ def of_an_organization(view: View) -> View:
     @wraps(view)
     async def found(org_id: str, **arguments: Any) -> Any:
         organization = await governance.get(ports(), path_id(org_id))
-        exchange().organization = organization.slug
+        request_record().organization = organization.slug
         return await view(org_id=organization.id, **arguments)
 
     return found
 
 
-class TierShown(Shown):
+class TierShown(ResponseModel):
     """What an organization may have unless it has limits of its own (organizations.md section 2.3). The price is per month."""
 
     id: UUID
@@ -74,7 +74,7 @@ class GovernedOrganization(OrganizationShown):
     suspended_reason: str | None
 
 
-class OwnerShown(Shown):
+class OwnerShown(ResponseModel):
     """The owner of an organization; `unknown` where the account exists no more."""
 
     id: str
@@ -83,7 +83,7 @@ class OwnerShown(Shown):
     created_at: Timestamp
 
 
-class TierName(Shown):
+class TierName(ResponseModel):
     """A tier, by its names."""
 
     id: UUID
@@ -91,7 +91,7 @@ class TierName(Shown):
     display_name: str
 
 
-class OrganizationListed(Shown):
+class OrganizationListed(ResponseModel):
     """An organization with its owner and its tier."""
 
     organization: GovernedOrganization
@@ -99,7 +99,7 @@ class OrganizationListed(Shown):
     tier: TierName | None
 
 
-class OrganizationsListed(Shown):
+class OrganizationsListed(ResponseModel):
     """Part of the list of organizations, and how many match altogether."""
 
     organizations: list[OrganizationListed]
@@ -150,13 +150,13 @@ def _organization(organization: Organization) -> GovernedOrganization:
     )
 
 
-class Changed(Shown):
+class Changed(ResponseModel):
     """The organization as it is now (decisions, point 237)."""
 
     organization: GovernedOrganization
 
 
-class Approval(Body):
+class Approval(RequestModel):
     """The tier to begin on; where none is named the one that it has, which is the free one unless it was changed."""
 
     tier_id: Id | None = None
@@ -172,7 +172,7 @@ async def approve(org_id: UUID, data: Approval) -> Changed:
     return Changed(organization=_organization(await governance.approve(ports(), signed_in(), org_id, data.tier_id)))
 
 
-class Rejection(Body):
+class Rejection(RequestModel):
     """Why."""
 
     reason: Reason
@@ -188,7 +188,7 @@ async def reject(org_id: UUID, data: Rejection) -> Changed:
     return Changed(organization=_organization(await governance.reject(ports(), signed_in(), org_id, data.reason)))
 
 
-class Suspension(Body):
+class Suspension(RequestModel):
     """Why, if it is to be said."""
 
     reason: Reason | None = None
@@ -217,7 +217,7 @@ async def activate(org_id: UUID) -> Changed:
 Maximum = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
-class TierChange(Body):
+class TierChange(RequestModel):
     """The tier; and limits of the organization's own, null for those of the tier. A limit that is left out stays as it is."""
 
     tier_id: Id

@@ -12,28 +12,28 @@ from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
 from core.tenancy.home_realm_rules import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import Body, DomainName, EmailAddress, Shown
-from entrypoints.http.edge.context import acting_member, ports, served
+from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel
+from entrypoints.http.edge.context import acting_member, app_context, ports
 
 routes = Blueprint("home_realm", __name__)
 
 MAX_ROUTES = 100
 
 
-class NewRoute(Body):
+class NewRoute(RequestModel):
     """Which identity provider signs in those whose addresses are in the domain. Each subdomain needs a route of its own."""
 
     domain: DomainName
     provider: Annotated[Provider, Field(strict=False)]
 
 
-class NewRoutes(Body):
+class NewRoutes(RequestModel):
     """All routes of the organization; those that are not among them are gone."""
 
     domains: Annotated[list[NewRoute], Field(max_length=MAX_ROUTES)]
 
 
-class RouteShown(Shown):
+class RouteShown(ResponseModel):
     """A route. It is followed while verified: the organization has proved the domain or one above it, and nobody else a nearer one."""
 
     domain: str
@@ -41,7 +41,7 @@ class RouteShown(Shown):
     verified: bool
 
 
-class RoutesShown(Shown):
+class RoutesShown(ResponseModel):
     """The routes of the organization, by domain."""
 
     domains: list[RouteShown]
@@ -69,13 +69,13 @@ async def replace(org_slug: str, data: NewRoutes) -> RoutesShown:
     return _show(await home_realm.replace_routes(ports(), acting_member(), wanted))
 
 
-class Address(Body):
+class Address(RequestModel):
     """The address of whoever wants to sign in; only its domain is looked at."""
 
     email: EmailAddress
 
 
-class RealmShown(Shown):
+class RealmShown(ResponseModel):
     """Where to sign in: at a provider, for an organization; or all null, where nobody has said so for the domain."""
 
     provider: Provider | None
@@ -92,4 +92,6 @@ async def look_up(data: Address) -> RealmShown:
     realm = await home_realm.find_match(ports(), Email(data.email))
     if realm is None:
         return RealmShown(provider=None, org_slug=None, authorization_url=None)
-    return RealmShown(provider=realm.provider, org_slug=realm.org_slug, authorization_url=f"{served().origin}/auth/{realm.provider.value}")
+    return RealmShown(
+        provider=realm.provider, org_slug=realm.org_slug, authorization_url=f"{app_context().origin}/auth/{realm.provider.value}"
+    )

@@ -16,8 +16,8 @@ from core.kernel.values import Email, parse_id
 from core.tenancy import branding, invitations
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from entrypoints.http.edge.access import anyone, member, person_anywhere, person_if_present
-from entrypoints.http.edge.bodies import Body, EmailAddress, Nothing, Shown, Text, Timestamp
-from entrypoints.http.edge.context import acting_member, caller, page_response, ports, served, signed_in
+from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.context import acting_member, app_context, caller, page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import PageQuery, path_id
@@ -29,7 +29,7 @@ routes = Blueprint("invitations", __name__)
 # For those who invite
 
 
-class InvitationShown(Shown):
+class InvitationShown(ResponseModel):
     """An invitation (organizations.md section 2.5); `token` is the SHA-256 of the secret in the mail."""
 
     id: UUID
@@ -43,7 +43,7 @@ class InvitationShown(Shown):
     created_at: Timestamp
 
 
-class InviterShown(Shown):
+class InviterShown(ResponseModel):
     """Who invited; `id` is `unknown` where the account does not exist any more (organizations.md section 2.3)."""
 
     id: str
@@ -51,7 +51,7 @@ class InviterShown(Shown):
     created_at: Timestamp
 
 
-class InvitationListed(Shown):
+class InvitationListed(ResponseModel):
     """An invitation and who made it."""
 
     invitation: InvitationShown
@@ -64,7 +64,7 @@ class InvitationMade(InvitationListed):
     token: str
 
 
-class NewInvitation(Body):
+class NewInvitation(RequestModel):
     """Whom to invite, and what they shall be in the organization."""
 
     email: EmailAddress
@@ -103,21 +103,21 @@ async def invitations_page(org_slug: str, query_args: InvitationsQuery) -> tuple
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>")
 @member(Capability.MEMBERS_MANAGE)
-@validate_response(Nothing)
-async def cancel(org_slug: str, invitation_id: str) -> Nothing:
+@validate_response(Empty)
+async def cancel(org_slug: str, invitation_id: str) -> Empty:
     """Cancel a pending invitation."""
     await invitations.cancel(ports(), acting_member(), path_id(invitation_id))
-    return Nothing()
+    return Empty()
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
 @member(Capability.MEMBERS_MANAGE, impersonated=False)
 @refuses(400)
-@validate_response(Nothing)
-async def accept_for(org_slug: str, invitation_id: str) -> Nothing:
+@validate_response(Empty)
+async def accept_for(org_slug: str, invitation_id: str) -> Empty:
     """Accept a pending invitation for somebody who has an account."""
     await invitations.accept_on_behalf(ports(), acting_member(), path_id(invitation_id))
-    return Nothing()
+    return Empty()
 
 
 def _listed(listed: ListedInvitation) -> InvitationListed:
@@ -144,14 +144,14 @@ def _show(invitation: Invitation) -> InvitationShown:
 # For those who are invited
 
 
-class InvitedTo(Shown):
+class InvitedTo(ResponseModel):
     """The organization that somebody is invited to."""
 
     slug: str
     name: str
 
 
-class InvitationOffered(Shown):
+class InvitationOffered(ResponseModel):
     """An invitation that you can accept or decline; `token` stands for the secret in the mail as long as it is you who sends it."""
 
     id: UUID
@@ -185,7 +185,7 @@ def _offered(offer: ReceivedInvitation) -> InvitationOffered:
     )
 
 
-class InvitationToken(Body):
+class InvitationToken(RequestModel):
     """The token of the mail; or, from the invited person, signed in, the one of the own list."""
 
     token: Text
@@ -194,21 +194,21 @@ class InvitationToken(Body):
 @routes.post("/api/invitations/accept")
 @person_if_present(impersonated=False)
 @validate_request(InvitationToken)
-@validate_response(Nothing)
-async def accept(data: InvitationToken) -> Nothing:
+@validate_response(Empty)
+async def accept(data: InvitationToken) -> Empty:
     """Accept an invitation. Without an account you get one; choose its password with POST /api/auth/forgot-password."""
     await invitations.accept(ports(), caller(), data.token)
-    return Nothing()
+    return Empty()
 
 
 @routes.post("/api/invitations/decline")
 @person_if_present
 @validate_request(InvitationToken)
-@validate_response(Nothing)
-async def decline(data: InvitationToken) -> Nothing:
+@validate_response(Empty)
+async def decline(data: InvitationToken) -> Empty:
     """Decline an invitation."""
     await invitations.decline(ports(), caller(), data.token)
-    return Nothing()
+    return Empty()
 
 
 # In a browser
@@ -226,7 +226,7 @@ async def follow_link() -> Response:
     token = request.args.get("token", "")
     if parse_id(token) is None:
         raise LinkIncomplete
-    location = f"{served().acceptance_page}?{urlencode({'token': token})}"
+    location = f"{app_context().acceptance_page}?{urlencode({'token': token})}"
     # Said here as well as by the outer layer, because a 301 is kept for ever otherwise (security.md R-7).
     headers = {"Location": location, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     return Response(b"", 301, headers)

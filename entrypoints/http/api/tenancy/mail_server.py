@@ -11,7 +11,7 @@ from core.kernel.values import Email
 from core.tenancy import mail_server, mail_server_rules
 from core.tenancy.mail_server_rules import DEFAULT_PORT, SmtpSettings
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Body, EmailAddress, Name, PasswordText, Shown, Text
+from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 
@@ -21,7 +21,7 @@ routes = Blueprint("smtp", __name__)
 Port = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 25, "maximum": 65535})]
 
 
-class NewSmtp(Body):
+class NewSmtp(RequestModel):
     """All of the settings; those that were there before are gone, the password included.
 
     With `tls`, mails are encrypted or not sent: from the first byte at port 465, by STARTTLS at others. Without it they are not encrypted.
@@ -36,7 +36,7 @@ class NewSmtp(Body):
     tls: bool = True
 
 
-class SmtpShown(Shown):
+class SmtpShown(ResponseModel):
     """Through which server the mails of the organization go, and who they are from. The password is told to nobody."""
 
     host: str
@@ -98,7 +98,7 @@ async def remove(org_slug: str) -> Response:
     return no_content()
 
 
-class Tried(Shown):
+class Tried(ResponseModel):
     """Whether the mail server can be used, and if not, why."""
 
     success: bool

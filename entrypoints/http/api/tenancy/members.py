@@ -14,7 +14,7 @@ from core.tenancy.members_rules import ListedMember
 from core.tenancy.organizations_rules import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipShown, UserShown, show_membership
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Body, Id, Message, Shown, Text, Timestamp
+from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
@@ -28,7 +28,7 @@ class MembersQuery(PageQuery):
     role: Role | None = None
 
 
-class MemberRole(Shown):
+class MemberRole(ResponseModel):
     """What the person is in the organization, and since when."""
 
     id: UUID
@@ -36,21 +36,21 @@ class MemberRole(Shown):
     created_at: Timestamp
 
 
-class MemberShown(Shown):
+class MemberShown(ResponseModel):
     """A member."""
 
     user: UserShown
     membership: MemberRole
 
 
-class MemberLimits(Shown):
+class MemberLimits(ResponseModel):
     """How many members there may be, and whether the organization itself, its tier, or neither of them says so."""
 
     max_users: int
     source: LimitSource
 
 
-class MembersPage(Shown):
+class MembersPage(ResponseModel):
     """Members, the oldest first."""
 
     members: list[MemberShown]
@@ -94,21 +94,21 @@ def of_a_member(view: View) -> View:
     return found
 
 
-class RoleChange(Body):
+class RoleChange(RequestModel):
     """The role that the member is to have."""
 
     # Judged by the use case, which knows why somebody cannot be the owner.
     role: Annotated[Text, WithJsonSchema({"type": "string", "enum": [Role.ADMIN.value, Role.MEMBER.value]})]
 
 
-class MemberName(Shown):
+class MemberName(ResponseModel):
     """A person, as the organization knows them."""
 
     id: UUID
     email: str
 
 
-class MemberChanged(Shown):
+class MemberChanged(ResponseModel):
     """The member as they are now."""
 
     user: MemberName
@@ -136,27 +136,27 @@ async def remove(org_slug: str, user_id: str) -> Message:
     return Message(message="The member was removed.")
 
 
-class Transfer(Body):
+class Transfer(RequestModel):
     """The member who is to own the organization."""
 
     new_owner_user_id: Id
 
 
-class OldOwner(Shown):
+class OldOwner(ResponseModel):
     """Who owned the organization, and what they are in it now."""
 
     user_id: UUID
     new_role: Role
 
 
-class NewOwner(Shown):
+class NewOwner(ResponseModel):
     """Who owns the organization now."""
 
     user_id: UUID
     role: Role
 
 
-class Transferred(Shown):
+class Transferred(ResponseModel):
     """Who was and who is the owner."""
 
     message: str

@@ -1,7 +1,8 @@
-"""Organizations as their members see them, and selecting one (organizations.md section 4.4; decisions, points 204 to 207)."""
+"""API of organizations, for their members (decisions 204, 205, 206, 207)."""
 
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
@@ -10,49 +11,49 @@ from core.kernel.principals import Capability, OrganizationStatus, Role
 from core.tenancy import organizations
 from core.tenancy.organizations_rules import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
-from entrypoints.http.edge.bodies import Body, Name, Shown, Text, Timestamp, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, maybe
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("organizations", __name__)
 
 
-class OrganizationShown(Shown):
-    """An organization (decisions, point 207); `max_services` and `max_users` are its own, null where its tier decides."""
+class OrganizationResponse(ResponseModel):
+    """An organization. `max_services` and `max_users` are its own limits; null means that the tier's limit applies."""
 
-    id: UUID
-    slug: str
-    name: str
-    status: OrganizationStatus
-    tier_id: UUID | None
-    max_services: int | None
-    max_users: int | None
-    device_trust_days: int
-    created_at: Timestamp
-    updated_at: Timestamp
-    approved_at: Timestamp | None
-
-
-class UserShown(Shown):
-    """Whose membership it is."""
-
-    id: UUID
-    email: str
-    is_platform_owner: bool
+    id: UUID = Field(description="The organization's id.")
+    slug: str = Field(description="The organization's unique name in URLs.")
+    name: str = Field(description="The organization's display name.")
+    status: OrganizationStatus = Field(description="The organization's status. Most operations need an active organization.")
+    tier_id: UUID | None = Field(description="The id of the organization's tier, or null if it has none.")
+    max_services: int | None = Field(description="The organization's own limit of services, or null for the limit of its tier.")
+    max_users: int | None = Field(description="The organization's own limit of members, or null for the limit of its tier.")
+    device_trust_days: int = Field(description="The number of days during which a trusted device skips the second factor.")
+    created_at: Timestamp = Field(description="When the organization was created.")
+    updated_at: Timestamp = Field(description="When the organization was last changed.")
+    approved_at: Timestamp | None = Field(description="When a platform owner approved the organization, or null.")
 
 
-class MembershipShown(Shown):
-    """A person in an organization (organizations.md section 2.4)."""
+class MemberUserResponse(ResponseModel):
+    """The user of a membership."""
 
-    id: UUID
-    org_id: UUID
-    user_id: UUID
-    role: Role
-    created_at: Timestamp
+    id: UUID = Field(description="The user's id.")
+    email: str = Field(description="The user's email address.")
+    is_platform_owner: bool = Field(description="Whether the user is a platform owner.")
 
 
-def show_organization(organization: Organization) -> OrganizationShown:
-    return OrganizationShown(
+class MembershipResponse(ResponseModel):
+    """The membership of a user in an organization."""
+
+    id: UUID = Field(description="The membership's id.")
+    org_id: UUID = Field(description="The organization's id.")
+    user_id: UUID = Field(description="The user's id.")
+    role: Role = Field(description="The member's role.")
+    created_at: Timestamp = Field(description="When the user became a member.")
+
+
+def organization_to_response(organization: Organization) -> OrganizationResponse:
+    return OrganizationResponse(
         id=organization.id,
         slug=organization.slug,
         name=organization.name,
@@ -67,8 +68,8 @@ def show_organization(organization: Organization) -> OrganizationShown:
     )
 
 
-def show_membership(membership: Membership) -> MembershipShown:
-    return MembershipShown(
+def membership_to_response(membership: Membership) -> MembershipResponse:
+    return MembershipResponse(
         id=membership.id,
         org_id=membership.org_id,
         user_id=membership.user_id,
@@ -77,62 +78,74 @@ def show_membership(membership: Membership) -> MembershipShown:
     )
 
 
-class NewOrganization(Body):
-    """The slug is the organization's name in addresses: 1 to 63 lower-case letters and digits with single hyphens between them."""
+class OrganizationRequest(RequestModel):
+    """A new organization."""
 
-    slug: Text
-    name: Name
-
-
-class OwnOrganization(Shown):
-    """An organization, and what the caller is in it."""
-
-    organization: OrganizationShown
-    membership: MembershipShown
+    slug: Text = Field(
+        description="The organization's unique name in URLs: 1 to 63 lower-case letters and digits, with single hyphens between them. "
+        "Some words are reserved. The slug cannot be changed later.",
+        json_schema_extra={"minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9](?:-?[a-z0-9])*$"},
+    )
+    name: Name = Field(description="The display name.")
 
 
-def _own(found: tuple[Organization, Membership]) -> OwnOrganization:
-    organization, membership = found
-    return OwnOrganization(organization=show_organization(organization), membership=show_membership(membership))
+class OwnOrganizationResponse(ResponseModel):
+    """An organization, and the caller's membership in it."""
+
+    organization: OrganizationResponse
+    membership: MembershipResponse
+
+
+def _to_own_response(organization: Organization, membership: Membership) -> OwnOrganizationResponse:
+    return OwnOrganizationResponse(organization=organization_to_response(organization), membership=membership_to_response(membership))
 
 
 @routes.post("/api/organizations")
 @verified_person
-@validate_request(NewOrganization)
-@validate_response(OwnOrganization)
-async def create(data: NewOrganization) -> OwnOrganization:
-    """Create an organization and own it. It is of use once a platform owner has approved it."""
-    return _own(await organizations.create(ports(), signed_in(), data.slug, data.name))
+@validate_request(OrganizationRequest)
+@validate_response(OwnOrganizationResponse)
+async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
+    """Create an organization.
+
+    You become its owner. Unless the operator turned approval off, the organization is pending until a platform owner approves it, and
+    most operations are refused until then. Your email address must be verified.
+    """
+    return _to_own_response(*await organizations.create(ports(), signed_in(), data.slug, data.name))
 
 
 @routes.get("/api/organizations")
 @person_anywhere
-@validate_response(list[OwnOrganization])
-async def own_organizations() -> list[OwnOrganization]:
-    """The organizations that you are a member of."""
-    return [_own(found) for found in await organizations.list_own(ports(), signed_in())]
+@validate_response(list[OwnOrganizationResponse])
+async def list_own_organizations() -> list[OwnOrganizationResponse]:
+    """List your organizations.
+
+    Returns all organizations that you are a member of, in any status, with your membership, ordered by slug.
+    """
+    return [_to_own_response(*own) for own in await organizations.list_own(ports(), signed_in())]
 
 
-class LimitsShown(Shown):
-    """How much there may be, whether the organization itself, its tier or the built-in default says so."""
+class OrganizationLimitsResponse(ResponseModel):
+    """The limits that apply to an organization, and where each one comes from."""
 
-    max_users: int
-    max_users_source: LimitSource
-    max_services: int
-    max_services_source: LimitSource
-
-
-class OrganizationDetail(OrganizationShown):
-    """An organization with the limits that hold for it."""
-
-    limits: LimitsShown
+    max_users: int = Field(description="The maximum number of members.")
+    max_users_source: LimitSource = Field(description="Whether the organization, its tier or the platform's default sets `max_users`.")
+    max_services: int = Field(description="The maximum number of services.")
+    max_services_source: LimitSource = Field(
+        description="Whether the organization, its tier or the platform's default sets `max_services`."
+    )
 
 
-def _detail(organization: Organization) -> OrganizationDetail:
+class OrganizationDetailResponse(OrganizationResponse):
+    """An organization with the limits that apply to it."""
+
+    limits: OrganizationLimitsResponse
+
+
+def _to_detail_response(organization: Organization) -> OrganizationDetailResponse:
     users, services = organization.user_limit, organization.service_limit
-    return OrganizationDetail(
-        **dict(show_organization(organization)),
-        limits=LimitsShown(
+    return OrganizationDetailResponse(
+        **dict(organization_to_response(organization)),
+        limits=OrganizationLimitsResponse(
             max_users=users.value, max_users_source=users.source, max_services=services.value, max_services_source=services.source
         ),
     )
@@ -140,60 +153,74 @@ def _detail(organization: Organization) -> OrganizationDetail:
 
 @routes.get("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_VIEW, inactive=True)
-@validate_response(OrganizationDetail)
-async def organization(org_slug: str) -> OrganizationDetail:
-    """One of your organizations, whatever its status."""
-    return _detail(await organizations.get(ports(), acting_member()))
+@validate_response(OrganizationDetailResponse)
+async def get_organization(org_slug: str) -> OrganizationDetailResponse:
+    """Return one of your organizations.
+
+    Also works if the organization is not active. The response has the limits that apply to the organization.
+    """
+    return _to_detail_response(await organizations.get(ports(), acting_member()))
 
 
-class OrganizationChange(Body):
-    """What to change, at least one of them. `device_trust_days` is how long a trusted device skips the second factor."""
+class OrganizationUpdateRequest(RequestModel):
+    """The changes to an organization. At least one field is required."""
 
-    name: Name = maybe()
-    device_trust_days: int = maybe(ge=1, le=90)
+    name: Name = maybe(description="The new display name.")
+    device_trust_days: int = maybe(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")
 
 
 @routes.patch("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_MANAGE)
-@validate_request(OrganizationChange)
-@validate_response(OrganizationDetail)
-async def update(org_slug: str, data: OrganizationChange) -> OrganizationDetail:
-    """Change the organization's name, or for how long it trusts devices."""
-    changed = await organizations.update(ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days)
-    return _detail(changed)
+@validate_request(OrganizationUpdateRequest)
+@validate_response(OrganizationDetailResponse)
+async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
+    """Change an organization's name or device trust period.
+
+    Fields that you leave out keep their value. A new trust period also applies to devices that are already trusted.
+    """
+    organization = await organizations.update(ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days)
+    return _to_detail_response(organization)
 
 
 @routes.delete("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_OWN, impersonated=False)
-@describes({204: "The organization and all that belonged to it is gone; the accounts of its members stay."})
+@describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_slug: str) -> Response:
-    """Delete the organization for good."""
+    """Delete an organization permanently.
+
+    Only the owner can do this. Services, API keys, invitations, webhooks and the audit log are deleted, too. The accounts of the members
+    remain.
+    """
     await organizations.delete(ports(), acting_member())
     return no_content()
 
 
-class Selected(Shown):
-    """A new pair of tokens, which say in which organization their holder acts."""
+class SelectedOrganizationResponse(ResponseModel):
+    """New tokens for the selected organization."""
 
-    user: UserShown
-    membership: MembershipShown
-    access_token: str
-    refresh_token: str
-    expires_in: int
+    user: MemberUserResponse
+    membership: MembershipResponse
+    access_token: str = Field(description="The new access token, which names the organization and your role in it.")
+    refresh_token: str = Field(description="The new refresh token. The session's earlier refresh token no longer works.")
+    expires_in: int = Field(description="The lifetime of the access token in seconds.")
 
 
 @routes.post("/api/organizations/<org_slug>/select")
 @member(Capability.ORGANIZATION_VIEW)
 @refuses(429)
-@validate_response(Selected)
-async def select(org_slug: str) -> Selected:
-    """Make this organization the one that your session acts in. The refresh token before this one is used up."""
-    me = acting_member()
-    membership, pair = await sessions.select_organization(ports(), me)
-    return Selected(
-        user=UserShown(id=me.user_id, email=me.email, is_platform_owner=me.is_platform_owner),
-        membership=show_membership(membership),
-        access_token=pair.access_token,
-        refresh_token=pair.refresh_token,
-        expires_in=pair.expires_in,
+@validate_response(SelectedOrganizationResponse)
+async def select(org_slug: str) -> SelectedOrganizationResponse:
+    """Select the organization that your session acts in.
+
+    Returns new tokens for this organization. The session's earlier refresh token no longer works. 429 means that another request
+    was refreshing the same session at the same time: try again.
+    """
+    caller = acting_member()
+    membership, tokens = await sessions.select(ports(), caller)
+    return SelectedOrganizationResponse(
+        user=MemberUserResponse(id=caller.user_id, email=caller.email, is_platform_owner=caller.is_platform_owner),
+        membership=membership_to_response(membership),
+        access_token=tokens.access_token,
+        refresh_token=tokens.refresh_token,
+        expires_in=tokens.expires_in,
     )

@@ -1,0 +1,59 @@
+"""Shared schemas of the API description: each model appears once, under `components`."""
+
+from typing import Any
+
+_NESTED = ("properties", "patternProperties", "$defs")
+_ALTERNATIVES = ("anyOf", "allOf", "oneOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "not")
+
+
+def share_models(document: dict[str, Any]) -> None:
+    """Move the models of all operations to `components` and refer to them there.
+
+    Titles of fields are removed: client generators would make a class of each.
+
+    Raises: ValueError if two different models have the same name.
+    """
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    collected: dict[str, Any] = {}
+    for name, schema in schemas.items():
+        _add(collected, name, _children(schema, collected))
+    for path in document["paths"].values():
+        for operation in path.values():
+            contents = [operation.get("requestBody", {}), *operation["responses"].values()]
+            for content in contents:
+                for media_type in content.get("content", {}).values():
+                    media_type["schema"] = _shared(media_type["schema"], collected)
+    document["components"]["schemas"] = dict(sorted(collected.items()))
+
+
+def _shared(schema: Any, collected: dict[str, Any]) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    schema = _children(schema, collected)
+    if "title" in schema and "properties" in schema:
+        _add(collected, schema["title"], schema)
+        return {"$ref": f"#/components/schemas/{schema['title']}"}
+    schema.pop("title", None)
+    return schema
+
+
+def _children(schema: dict[str, Any], collected: dict[str, Any]) -> dict[str, Any]:
+    schema = dict(schema)
+    for name, definition in schema.pop("$defs", {}).items():
+        _add(collected, name, _children(definition, collected))
+    for key in _NESTED:
+        if key in schema:
+            schema[key] = {name: _shared(value, collected) for name, value in schema[key].items()}
+    for key in _ALTERNATIVES:
+        if key in schema:
+            schema[key] = [_shared(value, collected) for value in schema[key]]
+    for key in _SINGLE:
+        if key in schema:
+            schema[key] = _shared(schema[key], collected)
+    return schema
+
+
+def _add(collected: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
+    if collected.setdefault(name, schema) != schema:
+        raise ValueError(f"two different models are named {name}")
