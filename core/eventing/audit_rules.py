@@ -24,9 +24,7 @@ class TargetTypeRequired(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class AuditActor:
-    """The actor of an audit entry: an account, a credential, or one of the actors without an
-    account.
-    """
+    """The actor of an audit entry: an account, a credential, or an actor without account."""
 
     id: str
     email: str
@@ -88,8 +86,11 @@ class AuditFilter:
 
 
 def build_filter(*, action: str | None, target_type: Target | None, target_id: str | None, actor_id: str | None) -> AuditFilter | None:
-    """Return the filter for these query parameters, or None if no entry can match (decisions 13,
-    227, 230, 231).
+    """Return the filter for these query parameters, or None if no entry can match.
+
+    Decisions 13, 227, 230 and 231 define the parameters.
+
+
 
     Raises: TargetTypeRequired.
     """

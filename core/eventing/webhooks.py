@@ -1,5 +1,4 @@
-"""Webhooks of an organization: HTTP endpoints that receive its events (decisions 214, 216, 218,
-225).
+"""Webhooks of an organization: HTTP endpoints that receive its events.
 
 Sending is in `core.eventing.deliveries`.
 """

@@ -30,8 +30,9 @@ class Audit(Protocol):
     """Write access to the audit logs. `Transaction.record` adds the entries."""
 
     async def forget(self, user_id: UUID) -> None:
-        """Remove the entries about the security of this user's account from all logs, and decrement
-        the totals.
+        """Remove the entries about the security of this account from all logs.
+
+        Also decrements the totals.
         """
         ...
 
@@ -108,10 +109,9 @@ class Deliveries(DeliveriesRead, Protocol):
         ...
 
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
-        """Queue a new delivery with the payload of `delivery_id`, or return None if that is not one
-        of this webhook.
+        """Queue a copy of a delivery, with the id `new_id`.
 
-        Otherwise as `add`.
+        Return None if the webhook has no delivery `delivery_id`. Otherwise as `add`.
         """
         ...
 
@@ -142,8 +142,9 @@ class Deliveries(DeliveriesRead, Protocol):
         ...
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
-        """Lease due deliveries to active webhooks of active organizations, as far as there is
-        capacity.
+        """Lease due deliveries of active webhooks, as far as there is capacity.
+
+        Webhooks of organizations that are not active are skipped.
 
         A delivery becomes due again at `lease_until`. Organizations and webhooks take turns, so
         that each gets its share, which is at least one.
@@ -203,8 +204,9 @@ class Siem(SiemRead, Protocol):
         ...
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
-        """Lease the non-empty queue that has been due for the longest time, of an enabled
-        configuration of an active organization.
+        """Lease the queue that has been due for the longest time.
+
+        Only enabled configurations of active organizations with a queued entry are considered.
 
         With `struggling`, this may be a queue with a slow or failed last attempt. No other process
         can claim it before `leased_until`.

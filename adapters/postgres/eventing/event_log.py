@@ -24,9 +24,7 @@ class EventLog(Repository):
     """Writes the events that a transaction recorded."""
 
     def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> Deferred[QueuedWork]:
-        """Write the events with the next statement of the transaction, and tell whether they queued
-        work.
-        """
+        """Write the events with the next statement. Return the work that they queued."""
         # logs: an event goes to the log of its organization; or to the logs of all organizations in
         # which the person has a confirmed membership, because an organization that merely added a
         # user must learn nothing about the account (security R-5); or else to the platform's log.

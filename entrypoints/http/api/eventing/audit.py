@@ -20,9 +20,7 @@ routes = Blueprint("audit", __name__)
 
 
 class AuditActorResponse(ResponseModel):
-    """The actor of an audit log entry: a user, an API key, a SCIM token, or an actor without an
-    account.
-    """
+    """The actor of an entry: a user, an API key, a SCIM token, or an actor without account."""
 
     id: str = Field(
         description="The id of the user, API key or SCIM token. Or `system` for a background job, `anonymous` for a caller without a "
