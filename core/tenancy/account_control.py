@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.accounts.accounts_rules import Origin
+from core.accounts.accounts_rules import AccountOrigin
 from core.kernel.principals import Role
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class AccountControl:
     """The facts that decide what an organization may do with an account. They hold while the account is locked."""
 
     org_id: UUID
-    origin: Origin
+    origin: AccountOrigin
     origin_org_id: UUID | None  # the organization that created the account, None if the user did
     is_platform_owner: bool
     has_password: bool
@@ -34,7 +34,7 @@ class AccountControl:
     @property
     def created_by_org(self) -> bool:
         """Return whether the organization created the account: by an API key, SCIM or a sign-up at one of its services."""
-        return self.origin is not Origin.PLATFORM and self.origin_org_id == self.org_id
+        return self.origin is not AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
 
     @property
     def used_elsewhere(self) -> bool:
@@ -48,7 +48,7 @@ class AccountControl:
         A password or an identity means that the user controls the account. The organization may then change the
         address only if it is at a domain of the organization.
         """
-        provisioned = self.created_by_org and self.origin in (Origin.API_KEY, Origin.SCIM)
+        provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         can_sign_in = self.has_password or self.has_identity
         return provisioned and not self.used_elsewhere and (not can_sign_in or self.at_verified_domain)
 
@@ -63,7 +63,7 @@ class AccountControl:
     @property
     def directory_controls_account(self) -> bool:
         """Return whether the directory deactivates and deletes the account, and not only the membership (security C-5)."""
-        return ((self.created_by_org and self.origin is Origin.SCIM) or self.confirmed) and not self.used_elsewhere
+        return ((self.created_by_org and self.origin is AccountOrigin.SCIM) or self.confirmed) and not self.used_elsewhere
 
     @property
     def api_key_deletes_account(self) -> bool:

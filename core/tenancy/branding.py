@@ -18,7 +18,7 @@ from core.tenancy.colors import Color
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.one_time_tokens import Purpose
+    from core.accounts.one_time_tokens import TokenPurpose
     from core.kernel.principals import Member
     from ports import Ports
 
@@ -67,7 +67,7 @@ async def get_design(ports: Ports, org_id: UUID) -> Design | None:
         return await read.branding.design(org_id)
 
 
-async def get_design_of_link(ports: Ports, purpose: Purpose, token: str) -> Design | None:
+async def get_design_of_link(ports: Ports, purpose: TokenPurpose, token: str) -> Design | None:
     """Return the design of the page behind an emailed link, valid or not, or None for the platform's design."""
     async with ports.storage.reading() as read:
         return await read.branding.design_of_link(digest(token), purpose)

@@ -1,4 +1,4 @@
-"""Governance by platform owners: tiers, and the list and lifecycle of all organizations (decisions 236 to 240).
+"""Governance by platform owners: tiers, and the list and lifecycle of all organizations (decisions 236, 237, 238, 239, 240).
 
 The states of an organization: docs/specification/lifecycles.md.
 """

@@ -1,4 +1,4 @@
-"""Invitations: sending, listing, canceling, accepting, declining, expiry (decisions 188 and 190 to 198; security R-3, R-4, R-5).
+"""Invitations: sending, listing, canceling, accepting, declining, expiry (decision 188; security R-3, R-4, R-5).
 
 Every change locks the invitation's organization first, so the organization's invitations do not change during the
 transaction. The sweeper is the exception: it takes no such lock, and only expires invitations. Therefore
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts import accounts
 from core.accounts.accounts_rules import AccountSummary
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
 from core.kernel.values import digest, new_id
@@ -100,7 +100,7 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
             created_at=now,
         )
         await tx.invitations.add(invitation)
-        await tx.mails.queue(new_mail(MailKind.INVITATION, email, now, token=token, org_id=organization.id))
+        await tx.email_queue.add(new_email(EmailKind.INVITATION, email, now, token=token, org_id=organization.id))
         tx.record(events.user_invited(invitation))
     summary = AccountSummary(str(inviter.id), inviter.email, inviter.is_platform_owner, inviter.created_at)
     return ListedInvitation(invitation, summary), token

@@ -130,7 +130,7 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     # before `end_membership` locks sessions.
     await tx.sessions.remove(user_id)
     await end_membership(tx, org_id, user_id, now)
-    await accounts.erase(tx, user_id)
+    await accounts.delete_account(tx, user_id)
 
 
 async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:

@@ -36,13 +36,14 @@ from entrypoints.http.api.tenancy import branding, domains, governance, home_rea
 from entrypoints.http.edge.access import check_every_route
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.connection import WholeBodyConnection
-from entrypoints.http.edge.context import AppContext
+from entrypoints.http.edge.context import AppContext, bind_context, request_record
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import EdgeMiddleware, Headers, Refused, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
 from entrypoints.http.pages import account, sign_in
+from entrypoints.http.pages import invitations as invitation_pages
 from ports import Ports
 
 # The API description lists the areas in this order.
@@ -87,6 +88,7 @@ BLUEPRINTS: Final = (
     (platform_users, "Platform owners: users, second factors, and platform ownership."),
     (impersonation, "Platform owners: impersonation of users."),
     (provider_events, "Events of the payment provider."),
+    (invitation_pages, "Pages: invitations."),
     (sign_in, "Pages: sign in and sign out."),
     (account, "Pages: the user's account."),
     (operations, "Health, metrics, signing keys, and this description."),

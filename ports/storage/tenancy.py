@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.deferred import Deferred
 from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.providers import Provider
@@ -298,7 +298,7 @@ class BrandingRead(Protocol):
         """Return the organization's design if it is active."""
         ...
 
-    async def design_of_link(self, token_hash: bytes, purpose: Purpose) -> Design | None:
+    async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
         """Return the design of the organization for which this token was emailed. The token may be used or expired."""
         ...
 

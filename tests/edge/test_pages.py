@@ -228,11 +228,9 @@ def test_reset_form_says_what_a_password_needs() -> None:
 def test_an_invitation_says_who_invites_whom_to_what_until_when_and_offers_both_answers() -> None:
     body = render("invitation.html").body
     assert "<h1>You are invited to <bdi>Acme &amp; Sons</bdi></h1>" in body
-    assert (
-        "<strong>grace@example.org</strong> invites you, <strong>ada@example.org</strong>, to be <strong>an administrator</strong> of"
-        in body
-    )
-    assert f"You can answer until {UNTIL}." in body
+    assert "<strong>grace@example.org</strong> has invited you (<strong>ada@example.org</strong>) to join <bdi>Acme &amp; Sons</bdi>" in body
+    assert "as <strong>an administrator</strong>." in body
+    assert f"This invitation expires on {UNTIL}." in body
     for answer, label in (("accept", "Accept"), ("decline", "Decline")):
         form = body.partition(f'<form method="post" action="/app/invitations/{answer}">')[2].partition("</form>")[0]
         assert '<input type="hidden" name="token" value="8f14e45f">' in form
@@ -240,7 +238,7 @@ def test_an_invitation_says_who_invites_whom_to_what_until_when_and_offers_both_
 
 
 def test_an_invitation_of_somebody_who_is_gone_names_nobody() -> None:
-    assert "You are invited, <strong>ada@example.org</strong>, to be" in render("invitation.html", inviter=None).body
+    assert "You've been invited (<strong>ada@example.org</strong>) to join" in render("invitation.html", inviter=None).body
 
 
 # In the design of an organization (decisions, point 66)

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.one_time_tokens import TokenPurpose
 from core.tenancy.branding_rules import BrandingSettings, Design
 
 COLUMNS: Final = "b.logo_url, b.primary_color, b.product_name"
@@ -33,7 +33,7 @@ class Branding(Repository):
     async def design(self, org_id: UUID) -> Design | None:
         return await self._one(to_design, f"select o.name, {COLUMNS} from organizations o {OF_ACTIVE} and o.id = %(org_id)s", org_id=org_id)
 
-    async def design_of_link(self, token_hash: bytes, purpose: Purpose) -> Design | None:
+    async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
         return await self._one(
             to_design,
             f"""

@@ -6,7 +6,7 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.accounts_rules import GONE, AccountSummary
+from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import Role
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
@@ -55,7 +55,7 @@ def to_received(row: Row) -> ReceivedInvitation:
 
 def to_listed(row: Row) -> ListedInvitation:
     inviter = row[WIDTH:]
-    return ListedInvitation(to_invitation(row), GONE if inviter[0] is None else AccountSummary(str(inviter[0]), *inviter[1:]))
+    return ListedInvitation(to_invitation(row), DELETED_ACCOUNT if inviter[0] is None else AccountSummary(str(inviter[0]), *inviter[1:]))
 
 
 class Invitations(Repository):

@@ -5,12 +5,12 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from adapters.postgres.maintenance.deferred_deletion import removing_records
+from adapters.postgres.maintenance.deferred_deletion import delete_records_sql
 from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
 from adapters.postgres.tenancy.members import to_membership
 from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tenancy.tiers import to_tier
-from core.accounts.accounts_rules import GONE, AccountSummary
+from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import OrganizationStatus
 from core.kernel.values import PageResult, Slug
 from core.tenancy.governance_rules import ListedOrganization
@@ -73,7 +73,7 @@ def to_organization(row: Row) -> Organization:
 
 def to_listed(row: Row) -> ListedOrganization:
     owner = row[WIDTH:]
-    return ListedOrganization(to_organization(row), GONE if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
+    return ListedOrganization(to_organization(row), DELETED_ACCOUNT if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
 
 
 class Organizations(Repository):
@@ -165,7 +165,7 @@ class Organizations(Repository):
         self._signals.figures_changed()
 
     async def purge(self, org_id: UUID, limit: int) -> None:
-        await self._run(f"{removing_records('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
+        await self._run(f"{delete_records_sql('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
 
 
 def _changeable(organization: Organization) -> dict[str, object]:

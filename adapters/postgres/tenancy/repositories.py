@@ -12,7 +12,7 @@ from adapters.postgres.tenancy.tiers import Tiers
 
 
 class TenancyRepositories(Scope):
-    """The repositories of tenancy, for all kinds of access."""
+    """The repositories of tenancy, for every kind of access."""
 
     branding = repository(Branding)
     domains = repository(Domains)

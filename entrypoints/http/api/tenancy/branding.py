@@ -1,8 +1,8 @@
-"""Name, logo and colour of an organization (decisions, point 209)."""
+"""API of an organization's branding (decision 209)."""
 
 from typing import Annotated
 
-from pydantic import WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
@@ -19,41 +19,54 @@ Logo = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLe
 Color = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^#[0-9A-Fa-f]{6}$"})]
 
 
-class BrandingShown(ResponseModel):
-    """How mails and pages of the organization look; null where it has chosen nothing."""
+class BrandingResponse(ResponseModel):
+    """The branding of an organization's emails and pages. null means that the organization has not chosen a value."""
 
-    logo_url: str | None
-    primary_color: str | None
-    product_name: str | None
+    logo_url: str | None = Field(description="The URL of the logo.")
+    primary_color: str | None = Field(description="The color of buttons and links, as `#rrggbb` in lower case.")
+    product_name: str | None = Field(description="The name that emails and pages show instead of the organization's name.")
 
 
-def _show(chosen: BrandingSettings) -> BrandingShown:
-    return BrandingShown(logo_url=chosen.logo_url, primary_color=chosen.primary_color, product_name=chosen.product_name)
+def _to_response(settings: BrandingSettings) -> BrandingResponse:
+    return BrandingResponse(logo_url=settings.logo_url, primary_color=settings.primary_color, product_name=settings.product_name)
 
 
 @routes.get("/api/organizations/<org_slug>/branding")
 @member(Capability.ORGANIZATION_VIEW)
-@validate_response(BrandingShown)
-async def current(org_slug: str) -> BrandingShown:
-    """Name, logo and colour that mails and pages of the organization have."""
-    return _show(await branding.get_settings(ports(), acting_member()))
+@validate_response(BrandingResponse)
+async def get_branding(org_slug: str) -> BrandingResponse:
+    """Return the organization's branding.
+
+    Branding is the name, logo and color of the organization's emails and of the pages that they link to.
+    """
+    return _to_response(await branding.get_settings(ports(), acting_member()))
 
 
-class BrandingChange(RequestModel):
-    """What to change, at least one of them; null removes it. The logo is an absolute https address, the colour `#rrggbb`."""
+class BrandingUpdateRequest(RequestModel):
+    """The changes to the branding. At least one field is required. null removes a value."""
 
-    logo_url: Logo | None = maybe()
-    primary_color: Color | None = maybe()
-    product_name: Name | None = maybe()
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    logo_url: Logo | None = maybe(
+        description="The URL of the logo: absolute, ASCII, https (http only for localhost), without user name and fragment."
+    )
+    primary_color: Color | None = maybe(
+        description="The color of buttons and links. Emails and pages adjust it where text would be hard to read.",
+        examples=["#0b5d66"],
+    )
+    product_name: Name | None = maybe(description="The name that emails and pages show instead of the organization's name.")
 
 
 @routes.patch("/api/organizations/<org_slug>/branding")
 @member(Capability.ORGANIZATION_MANAGE)
-@validate_request(BrandingChange)
-@validate_response(BrandingShown)
-async def update(org_slug: str, data: BrandingChange) -> BrandingShown:
-    """Change name, logo and colour of the organization's mails and pages."""
-    changed = await branding.update(
+@validate_request(BrandingUpdateRequest)
+@validate_response(BrandingResponse)
+async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse:
+    """Change the organization's branding.
+
+    Fields that you leave out keep their value. Returns the branding after the change.
+    """
+    settings = await branding.update(
         ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
     )
-    return _show(changed)
+    return _to_response(settings)

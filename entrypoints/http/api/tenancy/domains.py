@@ -1,7 +1,8 @@
-"""The domain of an organization (decisions, point 210)."""
+"""API of an organization's domain (decision 210)."""
 
 from typing import Literal
 
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
@@ -17,70 +18,84 @@ from entrypoints.http.edge.openapi import describes, refuses
 routes = Blueprint("domains", __name__)
 
 
-class NewDomain(RequestModel):
-    """A domain such as `example.com`; its subdomains count with it."""
+class DomainRequest(RequestModel):
+    """The domain of an organization."""
 
-    domain: DomainName
-
-
-class TxtRecord(ResponseModel):
-    """The record of the DNS that proves who owns the domain."""
-
-    type: Literal["TXT"]
-    name: str
-    value: str
+    domain: DomainName = Field(description="A domain such as `example.com`. It includes its subdomains.")
 
 
-class DomainShown(ResponseModel):
-    """The domain of the organization, whether it is proved, and what proves it."""
+class TxtRecordResponse(ResponseModel):
+    """The DNS record that verifies the domain. Publish it at your DNS provider."""
 
-    domain: str
-    verified: bool
-    verified_at: Timestamp | None
-    created_at: Timestamp
-    record: TxtRecord
+    type: Literal["TXT"] = Field(description="The type of the record.")
+    name: str = Field(description="The full name of the record.", examples=["_gatehouse-challenge.example.com"])
+    value: str = Field(description="The text of the record.")
 
 
-def _show(claim: DomainClaim) -> DomainShown:
-    return DomainShown(
+class DomainResponse(ResponseModel):
+    """The domain of an organization, and the DNS record that verifies it."""
+
+    domain: str = Field(description="The domain in ASCII form.")
+    verified: bool = Field(description="Whether the organization has verified the domain.")
+    verified_at: Timestamp | None = Field(description="When the domain was verified, or null.")
+    created_at: Timestamp = Field(description="When the domain was set.")
+    record: TxtRecordResponse
+
+
+def _to_response(claim: DomainClaim) -> DomainResponse:
+    return DomainResponse(
         domain=claim.domain,
         verified=claim.verified_at is not None,
         verified_at=claim.verified_at,
         created_at=claim.created_at,
-        record=TxtRecord(type="TXT", name=claim.record_name, value=claim.record_value),
+        record=TxtRecordResponse(type="TXT", name=claim.record_name, value=claim.record_value),
     )
 
 
 @routes.post("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_request(NewDomain)
-@validate_response(DomainShown)
-async def claim(org_slug: str, data: NewDomain) -> DomainShown:
-    """Set the organization's domain. It counts once the record has been published in the DNS, and verified."""
-    return _show(await domains.claim(ports(), acting_member(), Domain(data.domain)))
+@validate_request(DomainRequest)
+@validate_response(DomainResponse)
+async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
+    """Set the organization's domain.
+
+    The domain has no effect until it is verified: publish the returned TXT record in the DNS, then call the verify endpoint. Another
+    domain replaces the current one and its verification. The same domain keeps them.
+    """
+    return _to_response(await domains.claim(ports(), acting_member(), Domain(data.domain)))
 
 
 @routes.get("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(DomainShown)
-async def current(org_slug: str) -> DomainShown:
-    """The organization's domain."""
-    return _show(await domains.get(ports(), acting_member()))
+@validate_response(DomainResponse)
+async def get_domain(org_slug: str) -> DomainResponse:
+    """Return the organization's domain.
+
+    The response has the DNS record that verifies the domain, also after the verification. 404 if no domain is set.
+    """
+    return _to_response(await domains.get(ports(), acting_member()))
 
 
 @routes.post("/api/organizations/<org_slug>/domain/verify")
 @member(Capability.INTEGRATIONS_MANAGE)
 @refuses(400, 409)
-@validate_response(DomainShown)
-async def verify(org_slug: str) -> DomainShown:
-    """Look for the record in the DNS, and have the domain count from then on. 409 where another organization has proved it before."""
-    return _show(await domains.verify(ports(), acting_member()))
+@validate_response(DomainResponse)
+async def verify(org_slug: str) -> DomainResponse:
+    """Verify the organization's domain.
+
+    Looks up the TXT record in the DNS. 400 if it is not found: a new record can take a while to become visible. 409 if another organization
+    has verified this domain.
+    """
+    return _to_response(await domains.verify(ports(), acting_member()))
 
 
 @routes.delete("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE)
-@describes({204: "The organization has no domain any more."})
+@describes({204: "The organization no longer has a domain."})
 async def remove(org_slug: str) -> Response:
-    """Have no domain. What followed from its proof ends."""
+    """Remove the organization's domain.
+
+    Everything that depends on the verified domain stops working, for example home realm routes.
+    """
     await domains.remove(ports(), acting_member())
     return no_content()

@@ -1,4 +1,4 @@
-"""Tiers and the lifecycle of organizations, for platform owners (organizations.md section 4.6)."""
+"""API of tiers and of the lifecycle of organizations, for platform owners (decisions 236, 237, 238, 239, 240)."""
 
 from functools import wraps
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from core.kernel.values import parse_id
 from core.tenancy import governance
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Organization, Tier
-from entrypoints.http.api.tenancy.organizations import OrganizationShown, show_organization
+from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, maybe
 from entrypoints.http.edge.context import no_content, ports, request_record, signed_in
@@ -24,40 +24,43 @@ from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
 routes = Blueprint("governance", __name__)
 
 
-def of_an_organization(view: View) -> View:
-    """For routes of `<org_id>`: an organization that does not exist is told of before the body is looked at (decisions, point 16)."""
+def existing_organization(view: View) -> View:
+    """Answer 404 for an `<org_id>` that does not exist, before the body is parsed (decision 16)."""
 
     @wraps(view)
-    async def found(org_id: str, **arguments: Any) -> Any:
+    async def checked(org_id: str, **arguments: Any) -> Any:
         organization = await governance.get(ports(), path_id(org_id))
         request_record().organization = organization.slug
         return await view(org_id=organization.id, **arguments)
 
-    return found
+    return checked
 
 
-class TierShown(ResponseModel):
-    """What an organization may have unless it has limits of its own (organizations.md section 2.3). The price is per month."""
+class TierResponse(ResponseModel):
+    """A tier: default limits of organizations, and a price."""
 
-    id: UUID
-    name: str
-    display_name: str
-    default_max_services: int
-    default_max_users: int
-    price_cents: int
+    id: UUID = Field(description="The tier's id.")
+    name: str = Field(description="The tier's unique name.")
+    display_name: str = Field(description="The tier's name for people.")
+    default_max_services: int = Field(description="The maximum number of services of an organization without its own limit.")
+    default_max_users: int = Field(description="The maximum number of members of an organization without its own limit.")
+    price_cents: int = Field(description="The price per month in cents.")
 
 
 @routes.get("/api/platform/tiers")
 @platform_owner
 @refuses(400, 404)
-@validate_response(list[TierShown])
-async def tiers() -> list[TierShown]:
-    """Every tier, the smallest first."""
-    return [_tier(tier) for tier in await governance.list_tiers(ports())]
+@validate_response(list[TierResponse])
+async def list_tiers() -> list[TierResponse]:
+    """List the tiers.
+
+    The operator defines the tiers in the settings. The smallest tier comes first.
+    """
+    return [_to_tier_response(tier) for tier in await governance.list_tiers(ports())]
 
 
-def _tier(tier: Tier) -> TierShown:
-    return TierShown(
+def _to_tier_response(tier: Tier) -> TierResponse:
+    return TierResponse(
         id=tier.id,
         name=tier.name,
         display_name=tier.display_name,
@@ -67,183 +70,212 @@ def _tier(tier: Tier) -> TierShown:
     )
 
 
-class GovernedOrganization(OrganizationShown):
-    """An organization as platform owners see it; `max_services` and `max_users` are its own, null where its tier decides."""
+class PlatformOrganizationResponse(OrganizationResponse):
+    """An organization as platform owners see it."""
 
-    rejected_reason: str | None
-    suspended_reason: str | None
-
-
-class OwnerShown(ResponseModel):
-    """The owner of an organization; `unknown` where the account exists no more."""
-
-    id: str
-    email: str
-    is_platform_owner: bool
-    created_at: Timestamp
+    rejected_reason: str | None = Field(description="Why the organization was rejected, or null.")
+    suspended_reason: str | None = Field(description="Why the organization is suspended, or null.")
 
 
-class TierName(ResponseModel):
-    """A tier, by its names."""
+class OrganizationOwnerResponse(ResponseModel):
+    """The owner of an organization."""
 
-    id: UUID
-    name: str
-    display_name: str
+    id: str = Field(description="The owner's user id, or `unknown` if the account no longer exists.")
+    email: str = Field(description="The owner's email address.")
+    is_platform_owner: bool = Field(description="Whether the owner is a platform owner.")
+    created_at: Timestamp = Field(description="When the owner's account was created.")
 
 
-class OrganizationListed(ResponseModel):
+class TierReferenceResponse(ResponseModel):
+    """A tier, by id and names."""
+
+    id: UUID = Field(description="The tier's id.")
+    name: str = Field(description="The tier's unique name.")
+    display_name: str = Field(description="The tier's name for people.")
+
+
+class ListedOrganizationResponse(ResponseModel):
     """An organization with its owner and its tier."""
 
-    organization: GovernedOrganization
-    owner: OwnerShown
-    tier: TierName | None
+    organization: PlatformOrganizationResponse
+    owner: OrganizationOwnerResponse
+    tier: TierReferenceResponse | None = Field(description="The organization's tier, or null if it has none.")
 
 
-class OrganizationsListed(ResponseModel):
-    """Part of the list of organizations, and how many match altogether."""
+class OrganizationListResponse(ResponseModel):
+    """Part of the organizations, newest first."""
 
-    organizations: list[OrganizationListed]
-    total: int
+    organizations: list[ListedOrganizationResponse] = Field(description="The organizations in this part of the list.")
+    total: int = Field(description="The number of all organizations that match.")
 
 
 class OrganizationsQuery(PartQuery):
-    """Which organizations. A `tier_id` that no tier has matches nothing."""
+    """The part of the list, and filters."""
 
-    status: OrganizationStatus | None = None
-    tier_id: Text | None = None
+    status: OrganizationStatus | None = Field(None, description="Return only organizations with this status.")
+    tier_id: Text | None = Field(None, description="Return only organizations with this tier. An unknown id matches nothing.")
 
 
 @routes.get("/api/platform/organizations")
 @platform_owner
 @refuses(400, 404)
 @validate_querystring(OrganizationsQuery)
-@validate_response(OrganizationsListed)
-async def organizations(query_args: OrganizationsQuery) -> OrganizationsListed:
-    """Organizations of all statuses, the newest first."""
+@validate_response(OrganizationListResponse)
+async def list_organizations(query_args: OrganizationsQuery) -> OrganizationListResponse:
+    """List all organizations.
+
+    Returns organizations in any status, newest first, each with its owner and tier.
+    """
     tier_id = None
     if query_args.tier_id is not None:
         tier_id = parse_id(query_args.tier_id)
         if tier_id is None:
-            return OrganizationsListed(organizations=[], total=0)
+            return OrganizationListResponse(organizations=[], total=0)
     listed = await governance.list_organizations(ports(), query_args.status, tier_id, limit=query_args.limit, offset=query_args.offset)
-    return OrganizationsListed(organizations=[_listed(one) for one in listed.items], total=listed.total)
+    return OrganizationListResponse(organizations=[_to_listed_response(item) for item in listed.items], total=listed.total)
 
 
-def _listed(listed: ListedOrganization) -> OrganizationListed:
+def _to_listed_response(listed: ListedOrganization) -> ListedOrganizationResponse:
     tier = listed.organization.tier
-    return OrganizationListed(
-        organization=_organization(listed.organization),
-        owner=_owner(listed.owner),
-        tier=TierName(id=tier.id, name=tier.name, display_name=tier.display_name) if tier else None,
+    return ListedOrganizationResponse(
+        organization=_to_response(listed.organization),
+        owner=_to_owner_response(listed.owner),
+        tier=TierReferenceResponse(id=tier.id, name=tier.name, display_name=tier.display_name) if tier else None,
     )
 
 
-def _owner(owner: AccountSummary) -> OwnerShown:
-    return OwnerShown(id=owner.id, email=owner.email, is_platform_owner=owner.is_platform_owner, created_at=owner.created_at)
+def _to_owner_response(owner: AccountSummary) -> OrganizationOwnerResponse:
+    return OrganizationOwnerResponse(id=owner.id, email=owner.email, is_platform_owner=owner.is_platform_owner, created_at=owner.created_at)
 
 
-def _organization(organization: Organization) -> GovernedOrganization:
-    return GovernedOrganization(
-        **dict(show_organization(organization)),
+def _to_response(organization: Organization) -> PlatformOrganizationResponse:
+    return PlatformOrganizationResponse(
+        **dict(organization_to_response(organization)),
         rejected_reason=organization.rejected_reason,
         suspended_reason=organization.suspended_reason,
     )
 
 
-class Changed(ResponseModel):
-    """The organization as it is now (decisions, point 237)."""
+class ChangedOrganizationResponse(ResponseModel):
+    """The organization after the change."""
 
-    organization: GovernedOrganization
+    organization: PlatformOrganizationResponse
 
 
-class Approval(RequestModel):
-    """The tier to begin on; where none is named the one that it has, which is the free one unless it was changed."""
+class ApprovalRequest(RequestModel):
+    """The approval of an organization."""
 
-    tier_id: Id | None = None
+    tier_id: Id | None = Field(
+        None, description="The organization's tier. By default it keeps its tier, which is the free one unless it was changed."
+    )
 
 
 @routes.post("/api/platform/organizations/<org_id>/approve")
 @platform_owner
-@of_an_organization
-@validate_request(Approval)
-@validate_response(Changed)
-async def approve(org_id: UUID, data: Approval) -> Changed:
-    """Approve a pending organization: it is active from now on."""
-    return Changed(organization=_organization(await governance.approve(ports(), signed_in(), org_id, data.tier_id)))
+@existing_organization
+@validate_request(ApprovalRequest)
+@validate_response(ChangedOrganizationResponse)
+async def approve(org_id: UUID, data: ApprovalRequest) -> ChangedOrganizationResponse:
+    """Approve a pending organization.
+
+    The organization becomes active. 400 if it is not pending.
+    """
+    organization = await governance.approve(ports(), signed_in(), org_id, data.tier_id)
+    return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
-class Rejection(RequestModel):
-    """Why."""
+class RejectionRequest(RequestModel):
+    """The rejection of an organization."""
 
-    reason: Reason
+    reason: Reason = Field(description="Why the organization is rejected. Platform owners can see it.")
 
 
 @routes.post("/api/platform/organizations/<org_id>/reject")
 @platform_owner
-@of_an_organization
-@validate_request(Rejection)
-@validate_response(Changed)
-async def reject(org_id: UUID, data: Rejection) -> Changed:
-    """Reject a pending organization. This is final: it can only be deleted after that."""
-    return Changed(organization=_organization(await governance.reject(ports(), signed_in(), org_id, data.reason)))
+@existing_organization
+@validate_request(RejectionRequest)
+@validate_response(ChangedOrganizationResponse)
+async def reject(org_id: UUID, data: RejectionRequest) -> ChangedOrganizationResponse:
+    """Reject a pending organization.
+
+    This is final: a rejected organization can only be deleted. 400 if it is not pending.
+    """
+    organization = await governance.reject(ports(), signed_in(), org_id, data.reason)
+    return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
-class Suspension(RequestModel):
-    """Why, if it is to be said."""
+class SuspensionRequest(RequestModel):
+    """The suspension of an organization."""
 
-    reason: Reason | None = None
+    reason: Reason | None = Field(None, description="Why the organization is suspended. Platform owners can see it.")
 
 
 @routes.post("/api/platform/organizations/<org_id>/suspend")
 @platform_owner
-@of_an_organization
-@validate_request(Suspension)
-@validate_response(Changed)
-async def suspend(org_id: UUID, data: Suspension) -> Changed:
-    """Suspend an active organization: whatever needs an active one is refused from the next request on."""
-    return Changed(organization=_organization(await governance.suspend(ports(), signed_in(), org_id, data.reason)))
+@existing_organization
+@validate_request(SuspensionRequest)
+@validate_response(ChangedOrganizationResponse)
+async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationResponse:
+    """Suspend an active organization.
+
+    From the next request on, everything that needs an active organization is refused. Sessions do not end. 400 if the organization is
+    not active.
+    """
+    organization = await governance.suspend(ports(), signed_in(), org_id, data.reason)
+    return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
 @routes.post("/api/platform/organizations/<org_id>/activate")
 @platform_owner
-@of_an_organization
+@existing_organization
 @refuses(400)
-@validate_response(Changed)
-async def activate(org_id: UUID) -> Changed:
-    """Activate a suspended organization. The sessions that its members had go on."""
-    return Changed(organization=_organization(await governance.activate(ports(), signed_in(), org_id)))
+@validate_response(ChangedOrganizationResponse)
+async def activate(org_id: UUID) -> ChangedOrganizationResponse:
+    """Activate a suspended organization.
+
+    Sessions from before the suspension work again, unless they have expired. 400 if the organization is not suspended.
+    """
+    organization = await governance.activate(ports(), signed_in(), org_id)
+    return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
-Maximum = Annotated[int, Field(ge=0, le=LARGEST)]
+OwnLimit = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
-class TierChange(RequestModel):
-    """The tier; and limits of the organization's own, null for those of the tier. A limit that is left out stays as it is."""
+class OrganizationTierRequest(RequestModel):
+    """The tier and the limits of an organization. A limit that is left out keeps its value."""
 
-    tier_id: Id
-    max_services: Maximum | None = maybe()
-    max_users: Maximum | None = maybe()
+    tier_id: Id = Field(description="The organization's tier.")
+    max_services: OwnLimit | None = maybe(description="The organization's own limit of services, or null for the limit of its tier.")
+    max_users: OwnLimit | None = maybe(description="The organization's own limit of members, or null for the limit of its tier.")
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")
 @platform_owner
-@of_an_organization
-@validate_request(TierChange)
-@validate_response(Changed)
-async def change_tier(org_id: UUID, data: TierChange) -> Changed:
-    """Give an organization another tier, or limits of its own. What it has beyond them stays; more is refused."""
-    changed = await governance.change_tier(
+@existing_organization
+@validate_request(OrganizationTierRequest)
+@validate_response(ChangedOrganizationResponse)
+async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
+    """Change the tier and the limits of an organization.
+
+    Nothing is removed if a limit is below the current number. New members or services are refused until the number is below the limit.
+    400 if the organization is rejected.
+    """
+    organization = await governance.change_tier(
         ports(), signed_in(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
     )
-    return Changed(organization=_organization(changed))
+    return ChangedOrganizationResponse(organization=_to_response(organization))
 
 
 @routes.delete("/api/platform/organizations/<org_id>")
 @platform_owner
-@of_an_organization
+@existing_organization
 @refuses(400)
-@describes({204: "The organization and all that belonged to it is gone; the accounts of its members stay."})
+@describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_id: UUID) -> Response:
-    """Delete an organization for good, whatever its status."""
+    """Delete an organization permanently.
+
+    Works in any status. Services, API keys, invitations, webhooks and the audit log are deleted, too. The accounts of the members remain.
+    """
     await governance.delete(ports(), signed_in(), org_id)
     return no_content()

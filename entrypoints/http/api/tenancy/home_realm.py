@@ -1,4 +1,4 @@
-"""Where the people of a domain sign in (decisions, points 103 and 212)."""
+"""API of home realm discovery: the identity provider for users of an email domain (decisions 103, 212)."""
 
 from typing import Annotated
 
@@ -20,78 +20,95 @@ routes = Blueprint("home_realm", __name__)
 MAX_ROUTES = 100
 
 
-class NewRoute(RequestModel):
-    """Which identity provider signs in those whose addresses are in the domain. Each subdomain needs a route of its own."""
+class HomeRealmRouteRequest(RequestModel):
+    """The identity provider for email addresses at one domain."""
 
-    domain: DomainName
-    provider: Annotated[Provider, Field(strict=False)]
-
-
-class NewRoutes(RequestModel):
-    """All routes of the organization; those that are not among them are gone."""
-
-    domains: Annotated[list[NewRoute], Field(max_length=MAX_ROUTES)]
+    domain: DomainName = Field(description="The domain of the email addresses. Each subdomain needs its own route.")
+    provider: Annotated[Provider, Field(strict=False)] = Field(description="The identity provider for users at this domain.")
 
 
-class RouteShown(ResponseModel):
-    """A route. It is followed while verified: the organization has proved the domain or one above it, and nobody else a nearer one."""
+class HomeRealmRoutesRequest(RequestModel):
+    """All routes of the organization."""
 
-    domain: str
-    provider: Provider
-    verified: bool
-
-
-class RoutesShown(ResponseModel):
-    """The routes of the organization, by domain."""
-
-    domains: list[RouteShown]
+    domains: Annotated[list[HomeRealmRouteRequest], Field(max_length=MAX_ROUTES)] = Field(
+        description="The routes. Routes that are not in the list are removed. Each domain may appear once."
+    )
 
 
-def _show(found: list[HomeRealmRoute]) -> RoutesShown:
-    return RoutesShown(domains=[RouteShown(domain=one.domain, provider=one.provider, verified=one.verified) for one in found])
+class HomeRealmRouteResponse(ResponseModel):
+    """The identity provider for email addresses at one domain."""
+
+    domain: str = Field(description="The domain of the email addresses.")
+    provider: Provider = Field(description="The identity provider for users at this domain.")
+    verified: bool = Field(
+        description="Whether the route is in use: the organization has verified the domain or a parent domain, and no other "
+        "organization has verified a closer one."
+    )
+
+
+class HomeRealmRouteListResponse(ResponseModel):
+    """The routes of the organization."""
+
+    domains: list[HomeRealmRouteResponse] = Field(description="The routes, ordered by domain.")
+
+
+def _to_list_response(home_realm_routes: list[HomeRealmRoute]) -> HomeRealmRouteListResponse:
+    return HomeRealmRouteListResponse(
+        domains=[
+            HomeRealmRouteResponse(domain=route.domain, provider=route.provider, verified=route.verified) for route in home_realm_routes
+        ]
+    )
 
 
 @routes.get("/api/organizations/<org_slug>/hrd")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(RoutesShown)
-async def listed(org_slug: str) -> RoutesShown:
-    """Where the people of the organization's domains sign in."""
-    return _show(await home_realm.list_routes(ports(), acting_member()))
+@validate_response(HomeRealmRouteListResponse)
+async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
+    """List the organization's home realm routes.
+
+    A route names the identity provider for users with an email address at a domain. It is in use while it is verified.
+    """
+    return _to_list_response(await home_realm.list_routes(ports(), acting_member()))
 
 
 @routes.put("/api/organizations/<org_slug>/hrd")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_request(NewRoutes)
-@validate_response(RoutesShown)
-async def replace(org_slug: str, data: NewRoutes) -> RoutesShown:
-    """Say where the people of the organization's domains sign in, in the place of all that was said before."""
-    wanted = [(Domain(route.domain), route.provider) for route in data.domains]
-    return _show(await home_realm.replace_routes(ports(), acting_member(), wanted))
+@validate_request(HomeRealmRoutesRequest)
+@validate_response(HomeRealmRouteListResponse)
+async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRealmRouteListResponse:
+    """Replace the organization's home realm routes.
+
+    The list replaces all earlier routes; an empty list removes them. A route comes into use when the organization verifies its domain.
+    """
+    new_routes = [(Domain(route.domain), route.provider) for route in data.domains]
+    return _to_list_response(await home_realm.replace_routes(ports(), acting_member(), new_routes))
 
 
-class Address(RequestModel):
-    """The address of whoever wants to sign in; only its domain is looked at."""
+class EmailLookupRequest(RequestModel):
+    """The email address of a user who wants to sign in."""
 
-    email: EmailAddress
+    email: EmailAddress = Field(description="The email address. Only its domain matters.")
 
 
-class RealmShown(ResponseModel):
-    """Where to sign in: at a provider, for an organization; or all null, where nobody has said so for the domain."""
+class EmailLookupResponse(ResponseModel):
+    """The identity provider and the organization for the domain. All fields are null if no organization has a route for it."""
 
-    provider: Provider | None
-    org_slug: str | None
-    authorization_url: str | None
+    provider: Provider | None = Field(description="The identity provider.")
+    org_slug: str | None = Field(description="The slug of the organization.")
+    authorization_url: str | None = Field(description="The URL at which the user starts to sign in with the identity provider.")
 
 
 @routes.post("/api/auth/lookup-email")
 @anyone
-@validate_request(Address)
-@validate_response(RealmShown)
-async def look_up(data: Address) -> RealmShown:
-    """Find out where the people of a domain sign in. Whether anybody has the address makes no difference."""
-    realm = await home_realm.find_match(ports(), Email(data.email))
-    if realm is None:
-        return RealmShown(provider=None, org_slug=None, authorization_url=None)
-    return RealmShown(
-        provider=realm.provider, org_slug=realm.org_slug, authorization_url=f"{app_context().origin}/auth/{realm.provider.value}"
-    )
+@validate_request(EmailLookupRequest)
+@validate_response(EmailLookupResponse)
+async def look_up(data: EmailLookupRequest) -> EmailLookupResponse:
+    """Find the identity provider for an email address.
+
+    The result depends only on the domain of the address, so it does not reveal whether there is an account.
+    """
+    match = await home_realm.find_match(ports(), Email(data.email))
+    if match is None:
+        return EmailLookupResponse(provider=None, org_slug=None, authorization_url=None)
+    url = f"{app_context().origin}/auth/{match.provider.value}"
+    return EmailLookupResponse(provider=match.provider, org_slug=match.org_slug, authorization_url=url)

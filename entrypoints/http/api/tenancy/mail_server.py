@@ -1,15 +1,15 @@
-"""The mail server of an organization (decisions, point 208)."""
+"""API of an organization's mail server (decision 208)."""
 
 from typing import Annotated
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
 from core.kernel.principals import Capability
 from core.kernel.values import Email
-from core.tenancy import mail_server, mail_server_rules
-from core.tenancy.mail_server_rules import DEFAULT_PORT, SmtpSettings
+from core.tenancy import mail_server
+from core.tenancy.mail_server_rules import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, no_content, ports
@@ -17,39 +17,40 @@ from entrypoints.http.edge.openapi import describes
 
 routes = Blueprint("smtp", __name__)
 
-# Which of them may be used, and why not all, is the use case's to say.
+# The use case checks the exact set, and has a better error message.
 Port = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 25, "maximum": 65535})]
 
 
-class NewSmtp(RequestModel):
-    """All of the settings; those that were there before are gone, the password included.
+class MailServerRequest(RequestModel):
+    """The mail server of an organization. It replaces all earlier settings, including the password."""
 
-    With `tls`, mails are encrypted or not sent: from the first byte at port 465, by STARTTLS at others. Without it they are not encrypted.
-    """
-
-    host: Text
-    port: Port = DEFAULT_PORT
-    username: Text | None = None
-    password: PasswordText | None = None
-    from_email: EmailAddress
-    from_name: Name | None = None
-    tls: bool = True
-
-
-class SmtpShown(ResponseModel):
-    """Through which server the mails of the organization go, and who they are from. The password is told to nobody."""
-
-    host: str
-    port: int
-    username: str | None
-    has_password: bool
-    from_email: str
-    from_name: str | None
-    tls: bool
+    host: Text = Field(description="A host name such as `mail.example.com`, or an IP address.")
+    port: Port = Field(DEFAULT_PORT, description="25, 465, 587, or between 1024 and 65535.")
+    username: Text | None = Field(None, description="The username for SMTP authentication. Send it together with `password`.")
+    password: PasswordText | None = Field(None, description="The password for SMTP authentication. No response contains it.")
+    from_email: EmailAddress = Field(description="The sender's address.")
+    from_name: Name | None = Field(None, description="The sender's display name.")
+    tls: bool = Field(
+        True,
+        description="Whether to encrypt the connection. If true, emails are encrypted or not sent: port 465 uses TLS from the first byte, "
+        "other ports use STARTTLS. If false, nothing is encrypted.",
+    )
 
 
-def _show(settings: SmtpSettings) -> SmtpShown:
-    return SmtpShown(
+class MailServerResponse(ResponseModel):
+    """The mail server of an organization, without the password."""
+
+    host: str = Field(description="The host name or IP address.")
+    port: int = Field(description="The port.")
+    username: str | None = Field(description="The username for SMTP authentication, or null.")
+    has_password: bool = Field(description="Whether a password is stored.")
+    from_email: str = Field(description="The sender's address.")
+    from_name: str | None = Field(description="The sender's display name, or null.")
+    tls: bool = Field(description="Whether the connection is encrypted.")
+
+
+def _to_response(settings: SmtpSettings) -> MailServerResponse:
+    return MailServerResponse(
         host=settings.host,
         port=settings.port,
         username=settings.username,
@@ -62,13 +63,17 @@ def _show(settings: SmtpSettings) -> SmtpShown:
 
 @routes.post("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_request(NewSmtp)
-@validate_response(SmtpShown)
-async def configure(org_slug: str, data: NewSmtp) -> SmtpShown:
-    """Send the organization's own mails, such as invitations, through a server of your own. Mails about accounts never go through it."""
-    me = acting_member()
-    server = mail_server_rules.new_server(
-        me.acts_in.id,
+@validate_request(MailServerRequest)
+@validate_response(MailServerResponse)
+async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
+    """Set the organization's mail server.
+
+    The organization's own emails, such as invitations, are sent through it, including those that are queued. Emails about accounts, such as
+    password resets, always use the platform's server.
+    """
+    caller = acting_member()
+    server = MailServer(
+        org_id=caller.acts_in.id,
         host=data.host,
         port=data.port,
         username=data.username,
@@ -77,38 +82,46 @@ async def configure(org_slug: str, data: NewSmtp) -> SmtpShown:
         from_name=data.from_name,
         tls=data.tls,
     )
-    await mail_server.configure(ports(), me, server)
-    return _show(server)
+    return _to_response(await mail_server.configure(ports(), caller, server))
 
 
 @routes.get("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(SmtpShown)
-async def settings(org_slug: str) -> SmtpShown:
-    """Show the organization's mail server, without its password."""
-    return _show(await mail_server.current(ports(), acting_member()))
+@validate_response(MailServerResponse)
+async def get_mail_server(org_slug: str) -> MailServerResponse:
+    """Return the organization's mail server.
+
+    The response does not contain the password. 404 if the organization has not set up a mail server.
+    """
+    return _to_response(await mail_server.get_settings(ports(), acting_member()))
 
 
 @routes.delete("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE)
-@describes({204: "The organization's mails go through the platform's server again."})
+@describes({204: "The organization's emails use the platform's server again."})
 async def remove(org_slug: str) -> Response:
-    """Forget the organization's mail server."""
+    """Remove the organization's mail server.
+
+    The organization's emails use the platform's server again.
+    """
     await mail_server.remove(ports(), acting_member())
     return no_content()
 
 
-class Tried(ResponseModel):
-    """Whether the mail server can be used, and if not, why."""
+class MailServerTestResponse(ResponseModel):
+    """The result of a connection test."""
 
-    success: bool
-    message: str
+    success: bool = Field(description="Whether the mail server can be used.")
+    message: str = Field(description="The result for people, with the reason if the mail server cannot be used.")
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(Tried)
-async def test(org_slug: str) -> Tried:
-    """Connect to the organization's mail server and sign in. Nothing is sent."""
-    trial = await mail_server.try_out(ports(), acting_member())
-    return Tried(success=trial is mail_server_rules.MailServerCheck.GOOD, message=trial.value)
+@validate_response(MailServerTestResponse)
+async def test(org_slug: str) -> MailServerTestResponse:
+    """Test the organization's mail server.
+
+    Connects to the mail server and signs in, without sending an email. The status is also 200 if the test fails: see `success`.
+    """
+    result = await mail_server.try_out(ports(), acting_member())
+    return MailServerTestResponse(success=result is MailServerCheck.GOOD, message=result.value)

@@ -1,10 +1,10 @@
-"""Members, their roles, and the transfer of ownership (organizations.md section 4.4)."""
+"""API of members: list, roles, removal, and the transfer of ownership (decisions 199, 200, 201)."""
 
 from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 from quart_schema import validate_querystring, validate_request, validate_response
 
@@ -12,7 +12,7 @@ from core.kernel.principals import Capability, Role
 from core.tenancy import members
 from core.tenancy.members_rules import ListedMember
 from core.tenancy.organizations_rules import LimitSource
-from entrypoints.http.api.tenancy.organizations import MembershipShown, UserShown, show_membership
+from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, ports
@@ -23,107 +23,118 @@ routes = Blueprint("members", __name__)
 
 
 class MembersQuery(PageQuery):
-    """Which page of the members, and of which role; all of them unless it is given."""
+    """The page of the list, and a filter by role."""
 
-    role: Role | None = None
-
-
-class MemberRole(ResponseModel):
-    """What the person is in the organization, and since when."""
-
-    id: UUID
-    role: Role
-    created_at: Timestamp
+    role: Role | None = Field(None, description="Return only members with this role.")
 
 
-class MemberShown(ResponseModel):
-    """A member."""
+class MemberRoleResponse(ResponseModel):
+    """A member's role."""
 
-    user: UserShown
-    membership: MemberRole
-
-
-class MemberLimits(ResponseModel):
-    """How many members there may be, and whether the organization itself, its tier, or neither of them says so."""
-
-    max_users: int
-    source: LimitSource
+    id: UUID = Field(description="The membership's id.")
+    role: Role = Field(description="The member's role.")
+    created_at: Timestamp = Field(description="When the user became a member.")
 
 
-class MembersPage(ResponseModel):
-    """Members, the oldest first."""
+class MemberResponse(ResponseModel):
+    """A member of an organization."""
 
-    members: list[MemberShown]
+    user: MemberUserResponse
+    membership: MemberRoleResponse
+
+
+class MemberLimitResponse(ResponseModel):
+    """The maximum number of members, and where it comes from."""
+
+    max_users: int = Field(description="The maximum number of members.")
+    source: LimitSource = Field(description="Whether the organization, its tier or the platform's default sets the limit.")
+
+
+class MemberListResponse(ResponseModel):
+    """One page of the members, oldest first."""
+
+    members: list[MemberResponse] = Field(description="The members on this page.")
     pagination: Pagination
-    limits: MemberLimits
+    limits: MemberLimitResponse
 
 
 @routes.get("/api/organizations/<org_slug>/members")
 @member(Capability.MEMBERS_VIEW)
 @refuses(400)
 @validate_querystring(MembersQuery)
-@validate_response(MembersPage)
-async def page(org_slug: str, query_args: MembersQuery) -> MembersPage:
-    """List the members of the organization."""
-    wanted = query_args.wanted()
-    found, limit = await members.list_page(ports(), acting_member(), query_args.role, wanted)
-    return MembersPage(
-        members=[_show(one) for one in found.items],
-        pagination=pagination(wanted, found.total),
-        limits=MemberLimits(max_users=limit.value, source=limit.source),
+@validate_response(MemberListResponse)
+async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:
+    """List the members of the organization.
+
+    The members who joined first come first. The response also has the maximum number of members.
+    """
+    page = query_args.wanted()
+    listed, limit = await members.list_page(ports(), acting_member(), query_args.role, page)
+    return MemberListResponse(
+        members=[_to_response(item) for item in listed.items],
+        pagination=pagination(page, listed.total),
+        limits=MemberLimitResponse(max_users=limit.value, source=limit.source),
     )
 
 
-def _show(listed: ListedMember) -> MemberShown:
+def _to_response(listed: ListedMember) -> MemberResponse:
     membership = listed.membership
-    return MemberShown(
-        user=UserShown(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner),
-        membership=MemberRole(id=membership.id, role=membership.role, created_at=membership.created_at),
+    return MemberResponse(
+        user=MemberUserResponse(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner),
+        membership=MemberRoleResponse(id=membership.id, role=membership.role, created_at=membership.created_at),
     )
 
 
-def of_a_member(view: View) -> View:
-    """For routes of `<user_id>`: that somebody is no member is told before the body is looked at (decisions, point 16)."""
+def existing_member(view: View) -> View:
+    """Answer 404 for a `<user_id>` that is not a member, before the body is parsed (decision 16)."""
 
     @wraps(view)
-    async def found(org_slug: str, user_id: str) -> Any:
+    async def checked(org_slug: str, user_id: str) -> Any:
         member_id = path_id(user_id)
         await members.require_member(ports(), acting_member(), member_id)
         return await view(org_slug=org_slug, user_id=member_id)
 
-    return found
+    return checked
 
 
-class RoleChange(RequestModel):
-    """The role that the member is to have."""
+class RoleRequest(RequestModel):
+    """The new role of a member."""
 
-    # Judged by the use case, which knows why somebody cannot be the owner.
-    role: Annotated[Text, WithJsonSchema({"type": "string", "enum": [Role.ADMIN.value, Role.MEMBER.value]})]
-
-
-class MemberName(ResponseModel):
-    """A person, as the organization knows them."""
-
-    id: UUID
-    email: str
+    # A plain string, because the use case has a better error message for the role owner.
+    role: Annotated[Text, WithJsonSchema({"type": "string", "enum": [Role.ADMIN.value, Role.MEMBER.value]})] = Field(
+        description="The new role. To make a member the owner, transfer the ownership."
+    )
 
 
-class MemberChanged(ResponseModel):
-    """The member as they are now."""
+class MemberReferenceResponse(ResponseModel):
+    """The user of a membership, by id and email address."""
 
-    user: MemberName
-    membership: MembershipShown
+    id: UUID = Field(description="The user's id.")
+    email: str = Field(description="The user's email address.")
+
+
+class RoleChangeResponse(ResponseModel):
+    """The member after the change."""
+
+    user: MemberReferenceResponse
+    membership: MembershipResponse
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
 @member(Capability.ROLES_MANAGE)
-@of_a_member
-@validate_request(RoleChange)
-@validate_response(MemberChanged)
-async def change_role(org_slug: str, user_id: UUID, data: RoleChange) -> MemberChanged:
-    """Make a member an admin, or an admin a member. What they may not invite to any more is revoked."""
+@existing_member
+@validate_request(RoleRequest)
+@validate_response(RoleChangeResponse)
+async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
+    """Change a member's role.
+
+    Makes a member an admin, or an admin a member. Pending invitations that the member sent are canceled if the new role does not allow
+    them. You cannot change your own role or the owner's.
+    """
     changed = await members.change_role(ports(), acting_member(), user_id, data.role)
-    return MemberChanged(user=MemberName(id=changed.user_id, email=changed.email), membership=show_membership(changed.membership))
+    return RoleChangeResponse(
+        user=MemberReferenceResponse(id=changed.user_id, email=changed.email), membership=membership_to_response(changed.membership)
+    )
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>")
@@ -131,49 +142,56 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleChange) -> MemberC
 @refuses(400)
 @validate_response(Message)
 async def remove(org_slug: str, user_id: str) -> Message:
-    """Remove a member. Their sessions in the organization end, and their pending invitations are revoked."""
+    """Remove a member from the organization.
+
+    The member's sessions in the organization end, and pending invitations from and to the member are canceled. You cannot remove yourself
+    or the owner. The account remains.
+    """
     await members.remove(ports(), acting_member(), path_id(user_id))
     return Message(message="The member was removed.")
 
 
-class Transfer(RequestModel):
-    """The member who is to own the organization."""
+class OwnershipTransferRequest(RequestModel):
+    """The member who becomes the owner."""
 
-    new_owner_user_id: Id
-
-
-class OldOwner(ResponseModel):
-    """Who owned the organization, and what they are in it now."""
-
-    user_id: UUID
-    new_role: Role
+    new_owner_user_id: Id = Field(description="The user id of the new owner, who must be a member with an active account.")
 
 
-class NewOwner(ResponseModel):
-    """Who owns the organization now."""
+class FormerOwnerResponse(ResponseModel):
+    """The former owner and their new role."""
 
-    user_id: UUID
-    role: Role
+    user_id: UUID = Field(description="The user id of the former owner.")
+    new_role: Role = Field(description="The role of the former owner from now on.")
 
 
-class Transferred(ResponseModel):
-    """Who was and who is the owner."""
+class NewOwnerResponse(ResponseModel):
+    """The new owner."""
 
-    message: str
-    old_owner: OldOwner
-    new_owner: NewOwner
+    user_id: UUID = Field(description="The user id of the new owner.")
+    role: Role = Field(description="The role of the new owner.")
+
+
+class OwnershipTransferResponse(ResponseModel):
+    """The former and the new owner."""
+
+    message: str = Field(description="A confirmation for people.")
+    old_owner: FormerOwnerResponse
+    new_owner: NewOwnerResponse
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
 @member(Capability.ORGANIZATION_OWN, impersonated=False)
-@validate_request(Transfer)
-@validate_response(Transferred)
-async def transfer_ownership(org_slug: str, data: Transfer) -> Transferred:
-    """Give the organization to another member. You stay in it as an admin."""
+@validate_request(OwnershipTransferRequest)
+@validate_response(OwnershipTransferResponse)
+async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
+    """Transfer the ownership to another member.
+
+    Only the owner can do this, and becomes an admin. Pending invitations that an admin may not send are canceled.
+    """
     old_owner = acting_member()
     await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id)
-    return Transferred(
+    return OwnershipTransferResponse(
         message="The ownership was transferred.",
-        old_owner=OldOwner(user_id=old_owner.user_id, new_role=Role.ADMIN),
-        new_owner=NewOwner(user_id=data.new_owner_user_id, role=Role.OWNER),
+        old_owner=FormerOwnerResponse(user_id=old_owner.user_id, new_role=Role.ADMIN),
+        new_owner=NewOwnerResponse(user_id=data.new_owner_user_id, role=Role.OWNER),
     )

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
@@ -165,6 +165,8 @@ async def get_organization(org_slug: str) -> OrganizationDetailResponse:
 class OrganizationUpdateRequest(RequestModel):
     """The changes to an organization. At least one field is required."""
 
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
     name: Name = maybe(description="The new display name.")
     device_trust_days: int = maybe(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")
 
@@ -200,7 +202,7 @@ class SelectedOrganizationResponse(ResponseModel):
 
     user: MemberUserResponse
     membership: MembershipResponse
-    access_token: str = Field(description="The new access token, which names the organization and your role in it.")
+    access_token: str = Field(description="The new access token, which names the organization.")
     refresh_token: str = Field(description="The new refresh token. The session's earlier refresh token no longer works.")
     expires_in: int = Field(description="The lifetime of the access token in seconds.")
 
@@ -216,7 +218,7 @@ async def select(org_slug: str) -> SelectedOrganizationResponse:
     was refreshing the same session at the same time: try again.
     """
     caller = acting_member()
-    membership, tokens = await sessions.select(ports(), caller)
+    membership, tokens = await sessions.select_organization(ports(), caller)
     return SelectedOrganizationResponse(
         user=MemberUserResponse(id=caller.user_id, email=caller.email, is_platform_owner=caller.is_platform_owner),
         membership=membership_to_response(membership),
