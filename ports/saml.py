@@ -1,4 +1,4 @@
-"""SAML documents: what they look like, and that they are signed (SAML 2.0; security.md X-2, X-6, X-7, X-9)."""
+"""Reading, writing and signing SAML documents (SAML 2.0; security X-2, X-6, X-7, X-9)."""
 
 from typing import Protocol
 
@@ -7,30 +7,37 @@ from core.federation.saml.messages import IncomingSamlMessage, NameId, SamlRespo
 
 
 class SamlDocuments(Protocol):
-    """Reading and writing them. What is written is signed with the certificate of the identity provider: RSA-SHA256, with SHA-256 digests
-    and exclusive canonicalization. It takes a millisecond or two of a processor, so none of this belongs into a transaction."""
+    """Parser and writer of SAML documents.
+
+    Documents are signed with the certificate of the identity provider: RSA-SHA256, SHA-256 digests, exclusive canonicalization. A
+    signature takes one or two milliseconds of CPU, so do not call these inside a transaction. All methods raise Limited if too many
+    documents are queued.
+    """
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
-        """The message that this document is. Raises MessageInvalid; also for a DOCTYPE, a processing instruction, and anything but UTF-8.
+        """Parse a document. Comments are removed, and signatures ignored, because no keys of services are registered.
 
-        Signatures in it mean nothing, whoever made them: nobody has registered a key of a service. Of a text, comments are no part.
+        Raises: SamlMessageInvalid, also for a DOCTYPE, a processing instruction, and any encoding but UTF-8.
         """
         ...
 
     async def metadata(self, provider: SamlIdentityProvider) -> bytes:
-        """An EntityDescriptor, valid by the schema (decisions, point 172)."""
+        """Return an EntityDescriptor that is valid by the schema (decision 172)."""
         ...
 
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
-        """A Response to the ACS URL, signed as the configuration says, the assertion first; one without an assertion is always signed."""
+        """Return a Response to the ACS URL.
+
+        It is signed as configured, the assertion first. A Response without an assertion is always signed.
+        """
         ...
 
     async def logout_request(self, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
-        """The address at which the service is asked to sign somebody out: its SLO URL with a signed query (SAML bindings, section 3.4)."""
+        """Return the SLO URL of the service with a signed LogoutRequest (SAML bindings section 3.4)."""
         ...
 
     async def logout_response(
         self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
     ) -> str:
-        """The address at which the service is told what became of its request, which has this id: success where there is no status."""
+        """Return the SLO URL of the service with a signed LogoutResponse to its request. The status None means success."""
         ...

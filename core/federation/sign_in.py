@@ -25,7 +25,7 @@ from core.tenancy import branding
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.devices_rules import Client
+    from core.accounts.devices_rules import PresentedDevice
     from core.applications.services_rules import Service
     from core.authentication.sessions_rules import TokenPair
     from core.federation.upstream.social_rules import ProviderState
@@ -123,14 +123,14 @@ class SignInOptions:
 
 @overload
 async def sign_in(
-    ports: Ports, caller: Caller, credentials: SignInCredentials, target: ApiTarget, client: Client
+    ports: Ports, caller: Caller, credentials: SignInCredentials, target: ApiTarget, client: PresentedDevice
 ) -> ApiSignIn | PreAuthToken: ...
 @overload
 async def sign_in(
-    ports: Ports, caller: Caller, credentials: SignInCredentials, target: BrowserTarget, client: Client
+    ports: Ports, caller: Caller, credentials: SignInCredentials, target: BrowserTarget, client: PresentedDevice
 ) -> BrowserSignIn | PreAuthToken: ...
 async def sign_in(
-    ports: Ports, caller: Caller, credentials: SignInCredentials, target: ApiTarget | BrowserTarget, client: Client
+    ports: Ports, caller: Caller, credentials: SignInCredentials, target: ApiTarget | BrowserTarget, client: PresentedDevice
 ) -> ApiSignIn | BrowserSignIn | PreAuthToken:
     """Verify one factor, and return tokens, a browser session, or a challenge if the second factor is still required.
 
@@ -179,8 +179,8 @@ async def _check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> Serv
 async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarget, signed_in: SignedIn) -> BrowserSignIn:
     """Confirm the membership of a member who signs in to one of their organization's services, and end the replaced session.
 
-    Only a password sign-in confirms a membership: an identity provider shows that the user owns the address, not that they want the
-    membership.
+    Only a password confirms a membership. A sign-in through an identity provider can need nothing but a link that the user opens, so it
+    does not show that they want the membership.
     """
     if signed_in.session.provider == PASSWORD:
         service = await _service_at(ports, target.next_path, await oauth.authorization_at(ports, target.next_path))
@@ -195,7 +195,7 @@ async def load_options(ports: Ports, next_path: str) -> SignInOptions:
     """Return the contents of a sign-in page for a user who continues at this path of ours."""
     authorization = await oauth.authorization_at(ports, next_path)
     needs_fresh_login = await saml_pending.fresh_login_since(ports, next_path) is not None
-    providers = await social.available_providers(ports, next_path, authorization, anew=needs_fresh_login)
+    providers = await social.available_providers(ports, next_path, authorization, fresh_only=needs_fresh_login)
     service = await _service_at(ports, next_path, authorization)
     design = None if service is None else await branding.get_design(ports, service.org_id)
     redirect_uri = None if authorization is None else authorization.redirect_uri

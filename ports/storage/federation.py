@@ -1,4 +1,7 @@
-"""Storage of the area federation."""
+"""Storage of OAuth authorization codes, device codes, SAML and sign-ins at identity providers.
+
+Secrets (codes, states, cookies) are stored and looked up by their SHA-256. Times are UTC.
+"""
 
 from datetime import datetime
 from typing import Protocol
@@ -15,23 +18,25 @@ from core.federation.upstream.social_rules import ProviderState
 from core.kernel.principals import ServiceContext
 from core.kernel.providers import Provider
 
-# oauth: What is asked of storage about authorization codes.
+# OAuth authorization codes
 
 
 class AuthorizationCodesRead(Protocol):
-    """Codes that applications exchange for tokens, looked at; they are kept as SHA-256. `service` is whose the code has to be, None for the
-    platform's frontend: one of another application is unknown."""
+    """Read access to authorization codes.
+
+    `service` is the client that presents the code, or None for the platform's frontend. Codes of other clients are not found.
+    """
 
     async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
-        """Whose this code is, whatever became of it."""
+        """Return the code, also if it is used or expired."""
         ...
 
 
 class AuthorizationCodes(AuthorizationCodesRead, Protocol):
-    """The same, changed. The account is locked before."""
+    """Changes to authorization codes. The account is locked before any of these."""
 
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
-        """Add it, unless its service is gone; whether it was added."""
+        """Add the code. Return False if its service is deleted."""
         ...
 
     async def redeem(
@@ -45,241 +50,254 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
         *,
         registered: bool,
     ) -> bool:
-        """Use the code up for this session, if it has not expired or been used, if the session of the browser lives that it was given to,
-        and if redirect URI and challenge are those that it was given for; whether it was. Atomic.
+        """Use the code up for this session, and return whether that was possible. Atomic.
 
-        Where it was given for a redirect URI that nobody named, one may be named still that is `registered`.
+        The code must be unused and not expired, the browser session it was issued in alive, and redirect URI and challenge those of the
+        authorization request. If that request had no redirect URI, the token request may have one that is `registered`.
         """
         ...
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
-        """The session that this code was used for."""
+        """Return the session that this code was redeemed for, or None if it is unused."""
         ...
 
 
-# device_flow: What is asked of storage about devices that wait to be signed in.
+# Device codes
 
 
 class DeviceCodesRead(Protocol):
-    """Requests of devices that wait for somebody to sign them in (core/device_flow.py), looked at."""
+    """Read access to the requests of devices."""
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
-        """The request with this user code, whatever became of it."""
+        """Return the request with this user code, whatever its status."""
         ...
 
 
 class DeviceCodes(DeviceCodesRead, Protocol):
-    """The same, changed. The account of whoever does it, or whom it signs in, is locked before all but `add`."""
+    """Changes to the requests of devices. The user's account is locked before `decide` and `redeem`."""
 
     async def add(self, code: DeviceCode) -> bool:
-        """Add it, with nothing known of polls, unless there is another one with its user code, or its service is gone; whether it was
-        added."""
+        """Add the request. Return False if its user code is in use or its service is deleted."""
         ...
 
     async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
-        """Approve it in this session, or deny it in none, if it waits still; whether it did. Atomic."""
+        """Set the status of a pending request, and the session of an approval. Return False if it is not pending. Atomic."""
         ...
 
     async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
-        """Use up an approval for this service that has not expired; whether it was there to be used. Atomic."""
+        """Use up an approved request that has not expired. Return False if there is none. Atomic."""
         ...
 
 
 class DevicePolls(Protocol):
-    """Polls of devices (security.md V-4)."""
+    """Polls of devices (security V-4)."""
 
     async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
-        """Count a poll with this client id, None if none was sent, and the S256 challenge of the verifier, None if none was sent; and find
-        the request as it was before. Atomic.
+        """Count a poll, and return the request as it was before. Atomic.
 
-        One that comes before the interval is over makes it longer, and one that does not fit is an error of the code.
+        `client_id` and the verifier's S256 `challenge` are None if the device sent none. An early poll lengthens the interval. A poll
+        that does not match the request counts as a failure of the code.
         """
         ...
 
 
-# saml: What is asked of storage about identity providers of services (SAML).
+# SAML configuration
 
 
 class SamlRead(Protocol):
-    """The identity providers of services, looked at. The key of a certificate stays sealed until
-    it is asked for, which may raise SealBroken."""
+    """Read access to SAML configurations and certificates.
+
+    The key of a certificate stays encrypted until it is used, which can raise SealBroken.
+    """
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None: ...
 
     async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
-        """The active one."""
+        """Return the active certificate."""
         ...
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
-        """All of it, whatever the status of the organization; None if there is no such service."""
+        """Return configuration and certificate, whatever the status of the organization, or None if there is no such service."""
         ...
 
 
 class Saml(SamlRead, Protocol):
-    """The same, changed. The organization is locked before a configuration or a certificate is."""
+    """Changes to SAML configurations and certificates. The organization is locked before any of these."""
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
-        """In the place of what the service has. The service is the organization's."""
+        """Replace the configuration. The service belongs to the organization."""
         ...
 
     async def disable(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
-        """Whether it was enabled."""
+        """Disable SAML. Return whether it was enabled."""
         ...
 
     async def deactivate_certificate(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
-        """End the active one, and forget its key; whether there was one."""
+        """Deactivate the active certificate and delete its key. Return whether there was one."""
         ...
 
     async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: SamlCertificate) -> None:
-        """As the active one, when there is no other. The service is the organization's."""
+        """Add the active certificate of a service that has none. The service belongs to the organization."""
         ...
 
     async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
-        """All of how a service is set up that somebody is being signed out of."""
+        """Return configuration and certificate, as `setup_by_slug` does. This needs no lock."""
         ...
 
 
-# saml_sign_on: What is asked of storage about sign-ons (SAML).
+# SAML sign-on
 
 
 class SamlSignOnsRead(Protocol):
-    """What services have asked browsers to sign in for, looked at."""
+    """Read access to sign-ons. A sign-on is pending until it is finished or expires."""
 
     async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SamlSignOn | None:
-        """The sign-on that waits with this state, if it was begun for this service in the browser with this cookie."""
+        """Return the pending sign-on with this state, if it was started for this service in the browser with this cookie."""
         ...
 
     async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
-        """The service of the sign-on that waits with this state, wherever it was begun and whatever the status of the organization."""
+        """Return the service of the pending sign-on with this state, in any browser and whatever the status of the organization."""
         ...
 
     async def fresh_login_since(self, state_hash: bytes, now: datetime) -> datetime | None:
-        """When the sign-on that waits with this state was begun, if it asks for a fresh sign-in."""
+        """Return when the pending sign-on with this state started, if it requires a fresh login, or None."""
         ...
 
 
 class SamlSignOns(SamlSignOnsRead, Protocol):
-    """The same, changed; and by what services know people."""
+    """Changes to sign-ons, and the names by which services know users."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
-        """Keep it, unless the service has used the id of its request before, or is not there any more; whether it was kept."""
+        """Add the sign-on. Return False if the service used its request id before, or is deleted."""
         ...
 
     async def complete_login(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[UUID, str, str] | None:
-        """Somebody has signed in for the sign-on that waits with this state: the organization, its slug, and that of the service.
+        """Attach a sign-in through the API to the pending sign-on with this state.
 
-        None where none waits.
+        Return the organization's id and slug and the service's slug, or None if no sign-on is pending.
         """
         ...
 
     async def record_fresh_login(self, state_hash: bytes, user_id: UUID) -> None:
-        """An identity provider has vouched afresh for this person, and for nobody else, for the sign-on with this state, if any."""
+        """Record that an identity provider confirmed a fresh login of this user, for the sign-on with this state, if any."""
         ...
 
     async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
-        """Nobody gets another answer. Exactly one caller wins."""
+        """Finish the pending sign-on, so that it gets one response only. Exactly one of several callers gets True."""
         ...
 
     async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
-        """It waits again, since nobody got the answer."""
+        """Make the sign-on pending again, because its response was not sent."""
         ...
 
     def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        """Lock the person's membership and their account before the next statement, and see then whether the session lives and whether
-        they are an end user of the service."""
+        """Lock the user's membership and account with the next statement, and read the session and the end user under these locks."""
         ...
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
-        """What the service knows this person by; `new` from now on, if it has known them by nothing."""
+        """Return the persistent name of this user at the service. Store `new` if the user has none yet."""
         ...
 
-    async def add_session(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
-        """A browser's session signs somebody in to the service; under which index, which is the one of the first time."""
+    async def add_session(
+        self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
+    ) -> str:
+        """Record that the browser session signs its user in to the service. Return the session index, that of the first time."""
         ...
 
 
-# saml_logout: What is asked of storage about single logout (SAML).
+# SAML single logout
 
 
 class SamlLogouts(Protocol):
-    """Where sessions of browsers have signed people in to; and logouts under way, which last until they expire, whatever becomes of the
-    services and of the account."""
+    """The SAML sessions of browser sessions, and logouts in progress.
+
+    A logout lasts until it expires, even if its services or the account are deleted.
+    """
 
     async def sessions(self, session_id: UUID) -> list[SamlSession]:
-        """Where a browser's session has signed somebody in to, the first service first."""
+        """Return the SAML sessions of a browser session, the oldest first."""
         ...
 
-    async def delete_sessions(self, session_id: UUID) -> None: ...
+    async def delete_sessions(self, session_id: UUID) -> None:
+        """Delete the SAML sessions of a browser session."""
+        ...
 
-    async def move_sessions(self, browser_hash: bytes, now_in: UUID) -> None:
-        """What was the session's that the cookie with this hash stands for, live or not, is this one's now, if both are one person's."""
+    async def move_sessions(self, browser_hash: bytes, to_session_id: UUID) -> None:
+        """Move the SAML sessions of the browser session with this cookie, ended or not, to another session of the same user."""
         ...
 
     async def add(self, logout: SamlLogout) -> bool:
-        """Keep it, unless the service that asks is not there any more; whether it was kept."""
+        """Add the logout. Return False if the initiating service is deleted."""
         ...
 
     async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
-        """The logout under way in the browser with this cookie, locked until the transaction ends."""
+        """Lock and return the logout in progress in the browser with this cookie."""
         ...
 
     async def change_initiator(self, logout: SamlLogout) -> None:
-        """It has another asker, and expires at another time."""
+        """Store the initiator and the expiry of this logout."""
         ...
 
-    async def mark_partial(self, logout_id: UUID) -> None: ...
+    async def mark_partial(self, logout_id: UUID) -> None:
+        """Record that the user may still be signed in somewhere."""
+        ...
 
-    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: SamlSession, done_at: datetime | None) -> bool:
-        """Have that service told of this person, or keep that it has signed them out already; False where it is not there any more."""
+    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
+        """Add a LogoutRequest to send, or one that the service has made unnecessary at `done_at`. Return False if it is deleted."""
         ...
 
     async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
-        """Whom it is about: all that were told, or will be, or need not be."""
+        """Return the sessions of all requests of this logout, sent or not."""
         ...
 
-    async def mark_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
-        """The service has ended that session itself, so it is not told of it, and no answer is waited for."""
+    async def mark_done(self, logout_id: UUID, session: SamlSession, now: datetime) -> None:
+        """Record that the service ended this session itself, so that it needs no request."""
         ...
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
-        """The next one to send, with its id: each comes once, and once more while it is not answered, before the others."""
+        """Return the next request to send, and count it as sent.
+
+        Each request is sent once, and a second time, before the others, if it has no answer.
+        """
         ...
 
     async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
-        """The one that was sent last, unless it was answered."""
+        """Return the request that was sent last, or None if it is answered."""
         ...
 
     async def record_response(
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
-        """What the service says to a request that was sent with this browser; False where there is none that waits."""
+        """Record the service's response to a request that this browser delivered. Return False if no such request waits for one."""
         ...
 
     async def is_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
-        """Whether this request was sent to the service for this logout, and is done."""
+        """Return whether this request of the logout was sent to the service and is answered."""
         ...
 
     async def delete(self, logout_id: UUID) -> bool:
-        """Forget it; whether not everybody said that it was done, or could be told."""
+        """Delete the logout. Return whether it was partial: a service could not be told, or did not confirm."""
         ...
 
 
-# social: What is asked of storage about sign-ins that are under way at providers.
+# Sign-in at identity providers
 
 
 class ProviderStates(Protocol):
-    """Browsers that were sent to identity providers, by the hash of the state that they have to come back with."""
+    """Browsers that were sent to identity providers, by the state with which they must return."""
 
     async def add(self, pending: ProviderState) -> bool:
-        """Whether the service, or the live session, is there that it is for; else nothing is added."""
+        """Add the state. Return False if its service is deleted or its session has ended."""
         ...
 
 
 class ProviderReturns(Protocol):
+    """Browsers that return from identity providers."""
+
     async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
-        """Use the state up, in the browser in which it was made, and for this provider. Exactly one caller wins."""
+        """Use up the state that this browser started for this provider. Exactly one of several callers gets it."""
         ...
 
 

@@ -10,7 +10,7 @@ from adapters.postgres.federation.upstream.social import ProviderStates
 
 
 class FederationRepositories(Scope):
-    """The repositories of federation, for all kinds of access."""
+    """The repositories of federation, for every kind of access."""
 
     authorization_codes = repository(AuthorizationCodes)
     device_codes = repository(DeviceCodes)

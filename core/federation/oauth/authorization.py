@@ -106,7 +106,7 @@ def _frontend_callback(ports: Ports) -> str | None:
 
 
 async def authorization_at(ports: Ports, path: str) -> Authorization | None:
-    """Return the authorization request that continues at this path of ours, or None if there is none or it is not valid."""
+    """Return the authorization request that continues at this path, or None if there is none or it is not valid."""
     endpoint, _, query = path.partition("?")
     if endpoint != AUTHORIZE_PATH:
         return None
@@ -120,7 +120,7 @@ async def authorization_at(ports: Ports, path: str) -> Authorization | None:
 
 
 async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
-    """Return whether the user may use the service. A user whom the organization's directory blocks gets no code."""
+    """Return whether the user may use the service. A user blocked by the organization's directory gets no code."""
     context = authorization.context
     if context is None:
         return True

@@ -1,7 +1,7 @@
 """The device flow: sign-in for devices that cannot show a sign-in page (RFC 8628).
 
 A device requests a device code and a user code. A person enters the user code on our page, sees which application asks and from where,
-and approves or denies the request. Meanwhile the device polls for tokens with the device code
+and approves or denies the request. The device polls for tokens with the device code
 (security V-1, V-2, V-3, V-4, decisions 91, 93, 94, 95, 96, 97, 98, 99).
 """
 
@@ -11,8 +11,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, attempt_limits_rules, devices
-from core.accounts.attempt_limits_rules import Secret
-from core.accounts.devices_rules import Client, DeviceType
+from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.devices_rules import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules
@@ -126,7 +126,7 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
         address=caller.address,
         agent=caller.agent,
     )
-    look = devices.look(ports, person, Client(device_type=DeviceType.CLI))
+    look = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
     try:
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
@@ -136,8 +136,8 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
                 raise DeviceCodeDenied
             if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
                 raise DeviceCodeInvalid
-            arrival = await devices.arrive(tx, account.id, look, poll.service.org_id, now)
-            await devices.welcome(tx, arrival, now)
+            arrival = await devices.match_device(tx, account.id, look, poll.service.org_id, now)
+            await devices.remember_device(tx, arrival, now)
             grant = RedeemedGrant(
                 person=person,
                 account=locked,
@@ -168,11 +168,11 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
     letters, now = normalize_user_code(user_code), ports.clock.now()
     # Count each attempt before the lookup, and undo only this one when the code is right. Resetting the counter instead would let
     # an attacker enter the code of an own device between guesses at other people's codes, without limit.
-    await attempt_limits.charge(ports, Secret.USER_CODE, at_address)
+    await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, at_address)
     try:
-        await attempt_limits.charge(ports, Secret.USER_CODE, at_account)
-    except attempt_limits_rules.TooManyGuesses:
-        await attempt_limits.take_back(ports, Secret.USER_CODE, at_address)
+        await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, at_account)
+    except attempt_limits_rules.TooManyAttempts:
+        await attempt_limits.uncount(ports, SecretKind.USER_CODE, at_address)
         raise
     async with ports.storage.reading() as read:
         request = None if letters is None else await read.device_codes.by_user_code(digest(letters))
@@ -180,7 +180,7 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise UserCodeUnknown
     for subject in (at_address, at_account):  # also for used and expired codes, which only a device can have shown
-        await attempt_limits.take_back(ports, Secret.USER_CODE, subject)
+        await attempt_limits.uncount(ports, SecretKind.USER_CODE, subject)
     if request.is_locked or request.status is not DeviceRequestStatus.PENDING:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise UserCodeUnknown

@@ -1,4 +1,4 @@
-"""SAML assertions: who may get one, and what it states about the user (security X-7, X-8; decisions 178, 181, 182)."""
+"""SAML assertions: the check whether a user may get one, and its contents (security X-7, X-8; decisions 178, 181, 182)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The SAML identity providers of services: their configuration and their certificates.
 
-Each service can have one identity provider of ours, which signs users in there with SAML 2.0 (security X-8, X-11, decisions 172, 179,
+Each service can have one SAML identity provider here, which signs users in to the service with SAML 2.0 (security X-8, X-11, decisions 172, 179,
 184, 185, 186). `messages` has the SAML messages, `sign_on` and `assertions` sign users in, and `logout` signs them out.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Reading, Transaction
 
-# The clock of another machine, which created the certificate a moment ago, may be ahead of ours.
+# The clock of the machine, that created the certificate a moment ago, may be fast.
 CLOCK_TOLERANCE = timedelta(minutes=1)
 
 # Administration

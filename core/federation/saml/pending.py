@@ -1,6 +1,6 @@
 """Pending SAML sign-ons, as the sign-in pages, the API and the identity providers see them.
 
-A pending sign-on continues at a path of ours with its state: see `continuation_path`.
+A pending sign-on continues at one path, which contains its state: see `continuation_path`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def check_pending(ports: Ports, state: str) -> None:
 
 
 async def service_at(ports: Ports, path: str) -> Service | None:
-    """Return the service of the sign-on that continues at this path of ours, or None if none is pending there."""
+    """Return the service of the sign-on that continues at this path, or None if none is pending there."""
     state = _state_in(path)
     if state is None:
         return None

@@ -131,7 +131,7 @@ async def resume(
 def _is_fresh(visitor: Visitor, sign_on: SamlSignOn) -> bool:
     """Return whether the user authenticated after the service's request.
 
-    A session at an identity provider lets in every person at this browser, so a new session of ours proves nothing by itself.
+    A user's session at an identity provider signs in every person at this browser, so a new session here proves nothing by itself.
     """
     if visitor.browser.created_at <= sign_on.created_at:
         return False

@@ -57,7 +57,7 @@ class SamlSignOn:
     user_id: UUID | None = None
     session_id: UUID | None = None
     ticket_hash: bytes | None = None
-    vouched_for: UUID | None = None  # the user for whom an identity provider confirmed a fresh login for this sign-on
+    vouched_for: UUID | None = None  # the user of a fresh login at an identity provider for this sign-on
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +94,4 @@ class SignOnLocks:
     membership: Deferred[bool]
     account: Deferred[Account]
     session_lives: Deferred[bool]
-    own_use: Deferred[bool]  # the user is an end user of the service by a registration of their own, not by membership
+    own_use: Deferred[bool]  # the user is an end user of the service by registration, not by membership

@@ -1,8 +1,8 @@
-"""Signing in through identity providers, and linking accounts there (identity.md section 4.9; decisions, points 75, 86, 87, 101 and 102;
-security.md A-4, A-7, O-1, O-5, O-6).
+"""Sign-in through identity providers, and linking accounts at them.
 
-A browser goes to the provider with a state and comes back with it and a code, once. Whoever the provider then vouches for is signed in in
-this browser, and goes on to what they came for; applications get nothing here (core/oauth.py).
+The browser goes to the provider with a state, and returns with it and a code, once. The user that the provider names is signed in in this
+browser and continues to their target. Applications get nothing here; their requests continue in `oauth.authorization`
+(security A-4, A-7, O-1, O-5, O-6, decisions 75, 86, 87, 101, 102).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 
 from core.accounts import accounts, accounts_rules
 from core.accounts import events as accounts_events
-from core.accounts.accounts_rules import Origin
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.accounts_rules import AccountOrigin
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import events as authentication_events
@@ -36,6 +36,7 @@ from core.federation.upstream.social_rules import (
     STATE_TTL,
     IdentityLinkedToAnother,
     LinkTicketInvalid,
+    ProviderAnswer,
     ProviderAnswerInvalid,
     ProviderConsentDenied,
     ProviderEmailMissing,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import Client
+    from core.accounts.devices_rules import PresentedDevice
     from core.applications.services_rules import Service
     from core.authentication.login_rules import PreAuthToken, SignedIn
     from core.federation.oauth.authorization_rules import Authorization, AuthorizationRequest
@@ -64,16 +65,22 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Transaction
 
-_SENT: Final = re.compile("[ -~]{1,4096}")  # a code, or an error (RFC 6749, appendices A.7 and A.11)
+_CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 and A.11
 
 
-# What providers there are to sign in with
+# The sign-in page
 
 
-async def available_providers(ports: Ports, after: str, authorization: Authorization | None, *, anew: bool) -> dict[Provider, str]:
-    """Where to go to sign in through which provider, before one goes on to this path of ours, which is a request of an application or not:
-    those that are set up, or where the application has credentials of its own; `anew`, those that can be asked for a fresh sign-in."""
-    known = [provider for provider in Provider if ports.providers.knows(provider) and (provider in SUPPORTS_REAUTHENTICATION or not anew)]
+async def available_providers(ports: Ports, after: str, authorization: Authorization | None, *, fresh_only: bool) -> dict[Provider, str]:
+    """Return the path that starts a sign-in at each usable identity provider.
+
+    Usable are the platform's providers, and those for which the application has its own credentials. `after` is the path where
+    the user continues, and `authorization` the application's request, if any. With `fresh_only`, return only providers that can
+    reauthenticate the user.
+    """
+    known = [
+        provider for provider in Provider if ports.providers.knows(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
+    ]
     own: list[Provider] = []
     if known and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
@@ -83,7 +90,7 @@ async def available_providers(ports: Ports, after: str, authorization: Authoriza
     return {provider: f"/auth/{provider.value}?{query}" for provider in known if provider in usable}
 
 
-# On the way
+# To the provider
 
 
 async def begin(
@@ -92,48 +99,51 @@ async def begin(
     provider_name: str,
     browser: str,
     base_url: str,
-    wanted: AuthorizationRequest,
+    request: AuthorizationRequest,
     *,
     user_code: str | None = None,
     after: str | None = None,
 ) -> str:
-    """Where the browser goes to sign in through the provider. `browser` is the secret of its cookie.
+    """Return the URL that starts a sign-in at the provider. `browser` is the secret of the browser's cookie.
 
-    It goes on to what an application wants; or with `user_code` to the page of devices, or with `after` to that path of ours.
-    Raises ProviderUnknown, also for one where neither the service nor the platform is known, and what core.oauth.judge raises.
+    The user continues to the application's request, with `user_code` to the page that approves a device, or with `after` to that path.
+
+    Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the errors of `oauth.validate`.
     """
-    provider = _known(ports, provider_name)
+    provider = _find_provider(ports, provider_name)
     service: Service | None = None
     if user_code is not None:
         async with ports.storage.reading() as read:
-            found = await oauth.find_service(read, wanted)
-        service, after = None if found is None else found[0], device_flow_rules.verification_url(user_code)
+            client = await oauth.find_service(read, request)
+        service, after = None if client is None else client[0], device_flow_rules.verification_url(user_code)
     elif after is None:
-        authorization = await oauth.validate(ports, wanted)
-        service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else wanted.path
-    return await _send(ports, caller, provider, browser, base_url, after, service=service)
+        authorization = await oauth.validate(ports, request)
+        service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else request.path
+    return await _start(ports, caller, provider, browser, base_url, after, service=service)
 
 
 async def begin_link(
     ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, ticket: str, visitor_id: UUID | None
 ) -> tuple[str, Email]:
-    """Where the browser goes that has opened the address of a ticket (decisions, point 75), and whose account is to be linked.
-    `visitor_id` is who is signed in in it; where nobody is, a page must ask before it goes on (security.md O-6).
+    """Return the URL that starts to link an account at the provider, and the email address of the user's account (decision 75).
 
-    Raises ProviderUnknown, LinkUnknown, OfAnother.
+    The browser opened the URL of a link ticket. `visitor_id` is the user signed in in it. If there is none, a page must ask before the
+    browser continues (security O-6).
+
+    Raises: ProviderUnknown, LinkTicketInvalid, SignedInAsAnotherUser.
     """
-    provider, now = _known(ports, provider_name), ports.clock.now()
+    provider, now = _find_provider(ports, provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        found = await tx.identities.consume_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
-        account = await tx.accounts.by_id(found.user_id) or refuse(LinkTicketInvalid)
-    # Whoever is sent such an address by somebody else must not have their own account linked to that one's.
-    if visitor_id not in (None, found.user_id):
+        record = await tx.identities.consume_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
+        account = await tx.accounts.by_id(record.user_id) or refuse(LinkTicketInvalid)
+    # An attacker could send a ticket's URL to a victim, to link the victim's provider account to the attacker's account.
+    if visitor_id not in (None, record.user_id):
         raise SignedInAsAnotherUser
-    address = await _send(ports, caller, provider, browser, base_url, IDENTITIES_PATH, linking=(found.user_id, found.session_id))
-    return address, account.email
+    url = await _start(ports, caller, provider, browser, base_url, IDENTITIES_PATH, linking=(record.user_id, record.session_id))
+    return url, account.email
 
 
-async def _send(
+async def _start(
     ports: Ports,
     caller: Caller,
     provider: Provider,
@@ -160,14 +170,14 @@ async def _send(
         created_at=now,
         expires_at=now + STATE_TTL,
     )
-    asking = await _asking(ports, pending, state, browser, base_url)
+    request = await _authentication_request(ports, pending, state, browser, base_url)
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.provider_states.add(pending):  # what it is for is gone at this moment
+        if not await tx.provider_states.add(pending):  # the service was deleted, or the session of the user ended, at this moment
             raise ServiceNotFound if service is not None else LinkTicketInvalid
-    return ports.providers.address(provider, asking)
+    return ports.providers.address(provider, request)
 
 
-def _known(ports: Ports, provider_name: str) -> Provider:
+def _find_provider(ports: Ports, provider_name: str) -> Provider:
     provider = parse_provider(provider_name)
     if not ports.providers.knows(provider):
         raise ProviderUnknown
@@ -182,29 +192,32 @@ def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
     }[provider]
 
 
-async def _asking(ports: Ports, pending: ProviderState, state: str, browser: str, base_url: str) -> AuthenticationRequest:
-    """Nonce and verifier follow from the state and the cookie, each of which is kept as a hash alone: so nobody finds them in the database,
-    and they are right in the browser alone that began it."""
+async def _authentication_request(ports: Ports, pending: ProviderState, state: str, browser: str, base_url: str) -> AuthenticationRequest:
+    """Return the request to the provider, which is the same before the redirect and after the return.
 
-    def derived(what: str) -> str:
-        return urlsafe_b64encode(hmac.digest(browser.encode(), f"{what} {state}".encode(), "sha256")).rstrip(b"=").decode()
+    Nonce and verifier are derived from the state and the browser's cookie. The database has only hashes of both, so it does not reveal
+    them, and they fit only the browser that started.
+    """
+
+    def derive(purpose: str) -> str:
+        return urlsafe_b64encode(hmac.digest(browser.encode(), f"{purpose} {state}".encode(), "sha256")).rstrip(b"=").decode()
 
     return AuthenticationRequest(
         client=await oauth_credentials.load_client(ports, pending.provider, pending.org_id, pending.service_id),
         redirect_uri=f"{base_url}/auth/{pending.provider.value}/callback",
         state=state,
-        nonce=derived("nonce"),
-        code_verifier=derived("verifier"),
+        nonce=derive("nonce"),
+        code_verifier=derive("verifier"),
         scopes=pending.scopes,
         fresh_since=await saml_pending.fresh_login_since(ports, pending.after),
     )
 
 
-# On the way back
+# Back from the provider
 
 
 async def take_state(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
-    """What ends now; a state that was begun in this browser ends once. Raises ProviderUnknown, StateUnknown."""
+    """Consume and return the pending state, which must have been started in this browser. Raises: ProviderUnknown, ProviderStateUnknown."""
     provider = parse_provider(provider_name)
     if browser is None or state is None or len(state) > MAX_STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)
@@ -218,135 +231,133 @@ async def take_state(ports: Ports, provider_name: str, browser: str | None, stat
 
 
 async def fetch_identity(
-    ports: Ports,
-    pending: ProviderState,
-    browser: str,
-    state: str,
-    base_url: str,
-    *,
-    code: str | None,
-    error: str | None,
-    issuer: str | None,
+    ports: Ports, pending: ProviderState, browser: str, state: str, base_url: str, answer: ProviderAnswer
 ) -> FederatedIdentity:
-    """Whom the provider vouches for; `code`, `error` and `issuer` are what it has sent along (RFC 6749 section 4.1.2, RFC 9207).
+    """Exchange the provider's code for the identity of the user.
 
-    Raises AnswerInvalid for what a provider does not send, ConsentRefused where the person, or somebody for them, did not agree, ReauthenticationNotConfirmed,
-    ProviderFailed, ProviderUnknown.
+    Raises: ProviderAnswerInvalid for an answer that a provider never sends; ProviderConsentDenied if the user, or their administrator,
+    refused; ReauthenticationNotConfirmed, ProviderFailed, ProviderUnknown.
     """
     try:
-        if issuer is not None and not ports.providers.is_issuer(pending.provider, issuer):
+        if answer.issuer is not None and not ports.providers.is_issuer(pending.provider, answer.issuer):
             raise ProviderAnswerInvalid
-        if not _SENT.fullmatch(error or code or ""):
+        if not _CODE_OR_ERROR.fullmatch(answer.error or answer.code or ""):
             raise ProviderAnswerInvalid
-        if error == "access_denied":
+        if answer.error == "access_denied":
             raise ProviderConsentDenied
-        if error is not None or code is None:
-            raise ProviderFailed(f"{pending.provider.value} gave an error in the place of a code")
-        asking = await _asking(ports, pending, state, browser, base_url)
-        return await ports.providers.vouch(pending.provider, asking, code)
+        if answer.error is not None or answer.code is None:
+            raise ProviderFailed(f"{pending.provider.value} answered with an error instead of a code")
+        request = await _authentication_request(ports, pending, state, browser, base_url)
+        return await ports.providers.vouch(pending.provider, request, answer.code)
     except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise
 
 
 async def error_redirect(ports: Ports, pending: ProviderState, error: str, base_url: str) -> str | None:
-    """Where an application hears that nothing comes of what it wanted, by a code of RFC 6749 section 4.1.2.1; None where there is none that
-    would hear it."""
+    """Return the redirect URI that tells the waiting application an error of RFC 6749 section 4.1.2.1, or None if there is none."""
     authorization = await oauth.authorization_at(ports, pending.after)
     return None if authorization is None or authorization.redirect_uri is None else oauth_rules.error_uri(authorization, error, base_url)
 
 
-async def sign_in(ports: Ports, caller: Caller, pending: ProviderState, whom: FederatedIdentity, client: Client) -> SignedIn | PreAuthToken:
-    """What it gives to be vouched for: a session in this browser, or where the second factor is asked for, a pre-auth token.
+async def sign_in(
+    ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, client: PresentedDevice
+) -> SignedIn | PreAuthToken:
+    """Sign in the user of this identity: start a browser session, or return a pre-auth token if the second factor is required.
 
-    Raises AddressMissing, AddressTaken, StateUnknown, ServiceNotFound, OrganizationNotActive, and login.AccountClosed.
+    Raises: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown, ServiceNotFound, OrganizationNotActive, AccountClosed.
     """
     try:
-        return await login.sign_in_with_identity(ports, caller, pending.provider, partial(_account_of, ports, pending, whom), client)
+        return await login.sign_in_with_identity(ports, caller, pending.provider, partial(_find_account, ports, pending, identity), client)
     except (ProviderEmailMissing, ProviderEmailTaken):
         ports.metrics.login_failed(LoginFailure.ADDRESS)
         raise
 
 
-async def _account_of(
-    ports: Ports, pending: ProviderState, whom: FederatedIdentity, tx: Transaction
+async def _find_account(
+    ports: Ports, pending: ProviderState, identity: FederatedIdentity, tx: Transaction
 ) -> tuple[Account, PendingIdentity | None]:
-    """The account that belongs to somebody at a provider, locked; one that is closed is returned as it is. And what is to be linked to it
-    when they have come in; what is linked in this context already is renewed at once.
+    """Return the locked account of this identity, and the identity to link after all factors are verified.
 
-    An identity is found by provider, issuer and subject, in this context or in any other one, and never by its address (security.md O-5).
+    A closed account is returned as it is. An identity that is already linked in this context gets its new tokens here, and nothing
+    remains to link.
+
+    An identity is found by provider, issuer and subject, in this context or in another one, never by its email address (security O-5).
     """
     now = ports.clock.now()
-    if pending.service_id is not None:  # which may have been closed while the browser was away (decisions, point 48)
+    if pending.service_id is not None:  # it may have closed while the browser was at the provider (decision 48)
         service = await tx.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
-    # First of all locks, so that of two who come for the first time the second finds what the first has made.
-    await tx.identities.lock_subject(pending.provider, whom.issuer, whom.subject)
-    known = await tx.identities.match(pending.provider, whom.issuer, whom.subject, pending.service_id)
-    if known is None:
-        account = await _by_address(pending, whom, tx, now)
+    # Lock order: the subject before all other locks. Of two parallel first sign-ins, the second one finds the account of the first.
+    await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
+    match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, pending.service_id)
+    if match is None:
+        account = await _find_account_by_email(pending, identity, tx, now)
     else:
-        account = await tx.accounts.lock(known.user_id) or refuse(ProviderStateUnknown)
-        known = await tx.identities.match(pending.provider, whom.issuer, whom.subject, pending.service_id)
-        if known is None or known.user_id != account.id:  # unlinked at this moment
+        account = await tx.accounts.lock(match.user_id) or refuse(ProviderStateUnknown)
+        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, pending.service_id)
+        if match is None or match.user_id != account.id:  # unlinked at this moment
             raise ProviderStateUnknown
     if not account.is_usable:
         return account, None
-    unlinked = None
-    if known is not None and known.is_here:
-        await tx.identities.update_tokens(known.id, whom.email, whom.tokens)
+    pending_identity = None
+    if match is not None and match.is_here:
+        await tx.identities.update_tokens(match.id, identity.email, identity.tokens)
     else:
-        unlinked = _unlinked(pending, whom, known_elsewhere=known is not None)
-    if whom.is_fresh:
+        pending_identity = _pending_identity(pending, identity, known_elsewhere=match is not None)
+    if identity.is_fresh:
         await saml_pending.record_fresh_login(tx, pending.after, account.id)
-    return account, unlinked
+    return account, pending_identity
 
 
-def _unlinked(pending: ProviderState, whom: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
-    return PendingIdentity(pending.service_id, pending.provider, whom.issuer, whom.subject, whom.email, whom.tokens, known_elsewhere)
+def _pending_identity(pending: ProviderState, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
+    return PendingIdentity(
+        pending.service_id, pending.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
+    )
 
 
-async def _by_address(pending: ProviderState, whom: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
-    """The account of somebody who comes for the first time, locked: a new one, or one whose address is proved on both sides.
+async def _find_account_by_email(pending: ProviderState, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
+    """Return the locked account for a new identity: a new account, or one with the same address that both sides have verified.
 
-    Raises AddressMissing, AddressTaken.
+    Raises: ProviderEmailMissing, ProviderEmailTaken.
     """
-    email = whom.email or refuse(ProviderEmailMissing)
-    origin = Origin.PLATFORM if pending.org_id is None else Origin.SIGN_UP
-    if not whom.email_verified:
+    email = identity.email or refuse(ProviderEmailMissing)
+    origin = AccountOrigin.PLATFORM if pending.org_id is None else AccountOrigin.SIGN_UP
+    if not identity.email_verified:
         account = accounts_rules.new_account(email, None, now, origin=origin, org_id=pending.org_id)
         if not await tx.accounts.add_if_free(account):
             raise ProviderEmailTaken
-        # As at a registration: until the person follows it, the address is worth little (A-4).
-        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=pending.org_id))
+        # As after a registration, the user must verify the address first. Until then it proves nothing (security A-4).
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=pending.org_id))
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
         return account
-    account, born = await accounts.find_or_add(tx, email, now, origin=origin, org_id=pending.org_id)
+    account, is_new = await accounts.find_or_add(tx, email, now, origin=origin, org_id=pending.org_id)
     if not account.is_usable or account.email_verified_at is not None:
         return account
-    if born:
+    if is_new:
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
     elif account.first_verified_at is None:
-        # Whoever gave this address before has not shown that the mailbox is theirs. Nothing they left behind may survive (A-7).
-        await accounts.shut(tx, account, now)
+        # Pre-hijacking: the account's creator never proved that they own the mailbox. All their credentials and sessions go (security A-7).
+        await accounts.revoke_all_access(tx, account, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password(account.id, now)
-    else:  # somebody has proved another address, and gave this one since: it is not known to be theirs, and the account is
+    else:  # the account's owner verified another address and then entered this one: the account is theirs, the address may not be
         raise ProviderEmailTaken
     await tx.accounts.mark_verified(account.id, now)
     return await tx.accounts.lock(account.id) or refuse(ProviderStateUnknown)
 
 
-async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: FederatedIdentity, visitor_id: UUID | None) -> None:
-    """Link the account at the provider to that of whoever began this, while the session lives in which they did. `visitor_id` is who is
-    signed in in the browser.
+async def link(ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor_id: UUID | None) -> None:
+    """Link the identity to the account of the user who started this, while the session in which they started is alive.
 
-    Raises OfAnother, LinkedToAnother, AlreadyLinked, AccountGone, SessionEnded.
+    `visitor_id` is the user signed in in this browser, if any.
+
+    Raises: SignedInAsAnotherUser, IdentityLinkedToAnother, AlreadyLinked, AccountGone, SessionEnded.
     """
-    assert pending.user_id is not None, "one that is to link has somebody who links"
-    assert pending.session_id is not None, "and a session"
+    assert pending.user_id is not None, "a state for linking has a user"
+    assert pending.session_id is not None, "a state for linking has a session"
     if visitor_id not in (None, pending.user_id):
         raise SignedInAsAnotherUser
     now = ports.clock.now()
@@ -354,11 +365,11 @@ async def link(ports: Ports, caller: Caller, pending: ProviderState, whom: Feder
         account = await read.accounts.by_id(pending.user_id) or refuse(AccountGone)
     person = Person(user_id=account.id, email=account.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
     async with ports.storage.transaction(by=person) as tx:
-        await tx.identities.lock_subject(pending.provider, whom.issuer, whom.subject)
+        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
         await lock_own_account(tx, person, now)
-        known = await tx.identities.match(pending.provider, whom.issuer, whom.subject, None)
-        if known is not None and known.user_id != account.id:
+        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
+        if match is not None and match.user_id != account.id:
             raise IdentityLinkedToAnother
-        if not await tx.identities.add(_unlinked(pending, whom, known_elsewhere=known is not None).of(account.id, now)):
+        if not await tx.identities.add(_pending_identity(pending, identity, known_elsewhere=match is not None).of(account.id, now)):
             raise AlreadyLinked
         tx.record(authentication_events.identity_linked(account.id, pending.provider))

@@ -1,8 +1,8 @@
-"""Entities, refusals and pure rules of `core.federation.upstream.social`."""
+"""Values and refusals of sign-ins through identity providers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -13,59 +13,65 @@ if TYPE_CHECKING:
 
     from core.kernel.providers import Provider
 
-STATE_TTL: Final = timedelta(minutes=15)  # identity.md section 5, rule 3
-MAX_STATE_LENGTH: Final = 100  # characters; ours are shorter
+STATE_TTL: Final = timedelta(minutes=15)
+MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
 ACCOUNT_PATH: Final = "/app/account"
 IDENTITIES_PATH: Final = "/app/account/identities"
 
 
 class ProviderStateUnknown(Invalid):
-    """This sign-in was not begun in this browser, has expired, or was used before. Start again."""
+    """This sign-in has expired or was already used, or it was started in another browser. Start again."""
 
 
 class LinkTicketInvalid(Invalid):
-    """This address is good for a minute, and once. Start to link the account again."""
+    """This link has expired or was already used. Start linking the account again."""
 
 
 class SignedInAsAnotherUser(Forbidden):
-    """Somebody else is signed in in this browser. Sign out first, or finish this in your own browser."""
+    """Another user is signed in in this browser. Sign out first, or continue in your own browser."""
 
 
 class ProviderConsentDenied(Invalid):
-    """The identity provider was not allowed to tell us who you are. Sign in again and agree to it, or sign in in another way."""
+    """The identity provider did not get permission to share your identity. Sign in again and allow it, or use another way to sign in."""
 
 
 class ProviderAnswerInvalid(Invalid):
-    """This is no answer of the identity provider that you were sent to. Start again at the beginning."""
+    """This response did not come from the identity provider. Start the sign-in again."""
 
 
 class ProviderEmailMissing(Invalid):
-    """The identity provider has told us no email address of yours that can be used here. Show it one, or sign in in another way."""
+    """The identity provider did not share an email address that can be used here. Add one there, or use another way to sign in."""
 
 
 class ProviderEmailTaken(Conflict):
-    """There is an account with your address already. Sign in to it in the way that you used before, and link the provider there."""
+    """An account with this email address already exists. Sign in to it as before, and link the identity provider there."""
 
 
 class IdentityLinkedToAnother(Conflict):
-    """This account at the identity provider belongs to somebody else here. It cannot be linked twice."""
+    """This account at the identity provider is already linked to another user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderState:
-    """A browser that was sent to a provider: for a service, or the platform itself; with `user_id` to link an account in this session, and
-    else to sign in. `scopes` are what the service asks for, None where it leaves that to the platform; `after` is where it goes on, a path
-    of ours. State and browser are kept as SHA-256. Times are UTC.
-    """
+    """A browser that was sent to an identity provider, to sign in or to link an account. Times are UTC."""
 
-    state_hash: bytes
-    browser_hash: bytes
+    state_hash: bytes  # SHA-256
+    browser_hash: bytes  # SHA-256
     provider: Provider
     org_id: UUID | None
-    service_id: UUID | None
-    user_id: UUID | None
-    session_id: UUID | None
-    scopes: tuple[str, ...] | None
-    after: str
+    service_id: UUID | None  # None for the platform itself
+    user_id: UUID | None  # the user who links an account, or None for a sign-in
+    session_id: UUID | None  # of that user
+    scopes: tuple[str, ...] | None  # requested by the service, or None for the platform's default
+    after: str  # the path where the browser continues
     created_at: datetime
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAnswer:
+    """The parameters that an identity provider sends back with the state (RFC 6749 section 4.1.2, RFC 9207)."""
+
+    code: str | None = field(repr=False)
+    error: str | None
+    issuer: str | None

@@ -217,7 +217,7 @@ async def test_a_person_who_is_deleted_is_signed_out_everywhere_all_the_same(
         async with ports.storage.transaction(by=SYSTEM) as tx:
             account = await tx.accounts.lock(ada.id)
             assert account is not None
-            await accounts.erase(tx, account.id)
+            await accounts.delete_account(tx, account.id)
 
     last = await walk.walk(await walk.begin(shop), deleted)
     assert sorted(walk.told) == ["blog", "wiki"]

@@ -84,7 +84,7 @@ async def test_every_field_of_a_code_is_stored_and_the_code_is_not(given: Given,
 
 async def test_it_tells_whose_it_is_and_in_which_browser(given: Given, shop: ServiceContext, pool: Pool) -> None:
     device = make_device(given.code.user_id, NOW)
-    await within(given.storage, lambda tx: tx.devices.keep(device))
+    await within(given.storage, lambda tx: tx.devices.save(device))
     await run_sql(pool, "update sessions set device_id = %s", device.id)
     begun = BrowserSession(given.code.browser_session_id, "websuite", device.id, NOW - HOUR)
     found = IssuedCode(given.code.user_id, ADA, email_verified=False, address="203.0.113.9", agent="tests", browser=begun)

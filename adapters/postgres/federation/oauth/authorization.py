@@ -1,4 +1,4 @@
-"""Codes that applications exchange for tokens (RFC 6749 section 4.1)."""
+"""OAuth authorization codes (RFC 6749 section 4.1)."""
 
 from datetime import datetime
 from typing import Final
@@ -21,17 +21,17 @@ def to_issued(row: Row) -> IssuedCode:
     )
 
 
-# Of the application that shows the code, so that those of other organizations are unknown to it; the platform's frontend has neither.
-ITS_OWN: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is not distinct from %(service_id)s"
+# Only codes of the presenting client, so that it cannot find those of other organizations. The platform's frontend has neither id.
+BY_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is not distinct from %(service_id)s"
 
 
-def terms(service: ServiceContext | None) -> dict[str, UUID | None]:
-    """What ITS_OWN has to be told."""
+def client_parameters(service: ServiceContext | None) -> dict[str, UUID | None]:
+    """Return the parameters of BY_CLIENT."""
     return {"org_id": service.org_id if service else None, "service_id": service.id if service else None}
 
 
 class AuthorizationCodes(Repository):
-    """ports.storage.AuthorizationCodes."""
+    """Authorization codes in PostgreSQL."""
 
     async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
         return await self._one(
@@ -39,13 +39,13 @@ class AuthorizationCodes(Repository):
             f"""
             select u.id, u.email, u.email_verified_at is not null, b.address, b.agent, b.id, b.provider, b.device_id, b.created_at
             from authorization_codes c join users u on u.id = c.user_id join sessions b on b.id = c.browser_session_id
-            where c.code_hash = %(code_hash)s and {ITS_OWN}""",
+            where c.code_hash = %(code_hash)s and {BY_CLIENT}""",
             code_hash=code_hash,
-            **terms(service),
+            **client_parameters(service),
         )
 
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
-        # The service stays until the transaction ends, since the row refers to it.
+        # Lock the service with `for key share`: it must not be deleted before this row, which refers to it, is committed.
         return await self._exists(
             """
             insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
@@ -56,7 +56,7 @@ class AuthorizationCodes(Repository):
                 select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share)
             returning 1""",
             code_hash=code_hash,
-            **terms(code.service),
+            **client_parameters(code.service),
             user_id=code.user_id,
             browser_session_id=code.browser_session_id,
             redirect_uri=code.redirect_uri,
@@ -80,7 +80,7 @@ class AuthorizationCodes(Repository):
             f"""
             update authorization_codes c set session_id = %(session_id)s
             from sessions b
-            where c.code_hash = %(code_hash)s and {ITS_OWN} and c.session_id is null and c.expires_at > %(now)s
+            where c.code_hash = %(code_hash)s and {BY_CLIENT} and c.session_id is null and c.expires_at > %(now)s
               and (c.redirect_uri is not distinct from %(redirect_uri)s or c.redirect_uri is null and %(registered)s)
               and c.code_challenge is not distinct from %(challenge)s
               and b.id = c.browser_session_id and b.ended_at is null and b.expires_at > %(now)s
@@ -91,13 +91,13 @@ class AuthorizationCodes(Repository):
             challenge=challenge,
             session_id=session_id,
             now=now,
-            **terms(service),
+            **client_parameters(service),
         )
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         return await self._one(
             lambda row: row[0],
-            f"select c.session_id from authorization_codes c where c.code_hash = %(code_hash)s and {ITS_OWN}",
+            f"select c.session_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT}",
             code_hash=code_hash,
-            **terms(service),
+            **client_parameters(service),
         )

@@ -1,4 +1,4 @@
-"""Devices that wait for somebody to sign them in (RFC 8628)."""
+"""Device codes (RFC 8628)."""
 
 from datetime import datetime
 from typing import Final
@@ -19,8 +19,8 @@ from core.federation.oauth.device_flow_rules import (
 )
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
-# The row is locked first, so that of many polls at once each is judged by what the one before has left. The code is all that a device has
-# to send (decisions, point 93), so no organization is known before: where a client id comes with it, that of another one is an error.
+# Lock the row first, so that each of several parallel polls sees the result of the one before. A device needs to send only its code
+# (decision 93), so the organization is unknown here. If it sends a client id too, a wrong one counts as a failure.
 POLL: Final = f"""
     with asked as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
@@ -70,10 +70,10 @@ def to_waiting(row: Row) -> DeviceRequest:
 
 
 class DeviceCodes(Repository):
-    """ports.storage.DeviceCodes and Polls."""
+    """Device codes in PostgreSQL, and the polls of devices."""
 
     async def add(self, code: DeviceCode) -> bool:
-        # The service stays until the transaction ends, since the row refers to it.
+        # Lock the service with `for key share`: it must not be deleted before this row, which refers to it, is committed.
         return await self._exists(
             """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
@@ -94,7 +94,7 @@ class DeviceCodes(Repository):
             expires_at=code.expires_at,
         )
 
-    # Whoever types a user code may be of any organization, and of none: the code says which one asks, in this statement and the next.
+    # The user who enters a user code may belong to any organization or none, so this statement and the next name no organization.
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         return await self._one(

@@ -1,4 +1,4 @@
-"""SAML: how the identity providers of services are set up, and their certificates."""
+"""SAML configurations and certificates of services."""
 
 from datetime import datetime
 from functools import partial
@@ -46,7 +46,7 @@ def to_configuration(row: Row) -> SamlConfiguration:
 
 
 class Saml(SealingRepository):
-    """ports.storage.Saml."""
+    """SAML configurations and certificates in PostgreSQL."""
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None:
         return await self._one(

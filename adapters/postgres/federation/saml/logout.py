@@ -1,4 +1,4 @@
-"""SAML: where browsers have signed people in to services, and who is being signed out there."""
+"""SAML sessions and single logout."""
 
 from datetime import datetime
 from typing import Final
@@ -9,12 +9,12 @@ from core.federation.saml.configuration_rules import NameIdFormat
 from core.federation.saml.logout_rules import LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.messages import NameId
 
-PARTICIPATION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
-MOST_SENT: Final = 2  # times that one request is
+SESSION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
+MAX_TIMES_SENT: Final = 2  # of one request
 LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, created_at, expires_at"
 
 
-def to_participation(row: Row) -> SamlSession:
+def to_saml_session(row: Row) -> SamlSession:
     return SamlSession(
         org_id=row[0],
         service_id=row[1],
@@ -24,7 +24,7 @@ def to_participation(row: Row) -> SamlSession:
     )
 
 
-def to_logout(row: Row) -> SamlLogout:
+def to_saml_logout(row: Row) -> SamlLogout:
     return SamlLogout(
         id=row[0],
         browser_hash=row[1],
@@ -35,33 +35,34 @@ def to_logout(row: Row) -> SamlLogout:
 
 
 class SamlLogouts(Repository):
-    """ports.storage.SamlLogouts."""
+    """SAML sessions and logouts in PostgreSQL."""
 
     async def sessions(self, session_id: UUID) -> list[SamlSession]:
         return await self._all(
-            to_participation,
+            to_saml_session,
             f"""
-            select {PARTICIPATION} from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
+            select {SESSION} from saml_sessions where session_id = %(session_id)s order by created_at, service_id""",
             session_id=session_id,
         )
 
     async def delete_sessions(self, session_id: UUID) -> None:
         await self._run("delete from saml_sessions where session_id = %(session_id)s", session_id=session_id)
 
-    async def move_sessions(self, browser_hash: bytes, now_in: UUID) -> None:
+    async def move_sessions(self, browser_hash: bytes, to_session_id: UUID) -> None:
         await self._run(
             """
-            update saml_sessions p set session_id = %(now_in)s
-            from sessions was, sessions now_in
-            where p.session_id = was.id and was.browser_hash = %(browser_hash)s and now_in.id = %(now_in)s and now_in.user_id = was.user_id
+            update saml_sessions p set session_id = %(to_session_id)s
+            from sessions previous, sessions current
+            where p.session_id = previous.id and previous.browser_hash = %(browser_hash)s
+              and current.id = %(to_session_id)s and current.user_id = previous.user_id
               and not exists (
-                select 1 from saml_sessions newer where newer.session_id = %(now_in)s and newer.service_id = p.service_id)""",
+                select 1 from saml_sessions newer where newer.session_id = %(to_session_id)s and newer.service_id = p.service_id)""",
             browser_hash=browser_hash,
-            now_in=now_in,
+            to_session_id=to_session_id,
         )
 
     async def add(self, logout: SamlLogout) -> bool:
-        # The service may be deleted at any time, also while this is written: whoever goes on with the logout asks for it again.
+        # No lock on the service: it can be deleted at any time during the logout, and every later step looks for it again.
         return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
@@ -83,7 +84,7 @@ class SamlLogouts(Repository):
 
     async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
         return await self._one(
-            to_logout,
+            to_saml_logout,
             f"select {LOGOUT} from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update",
             browser_hash=browser_hash,
             now=now,
@@ -108,10 +109,10 @@ class SamlLogouts(Repository):
     async def mark_partial(self, logout_id: UUID) -> None:
         await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
 
-    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, to: SamlSession, done_at: datetime | None) -> bool:
+    async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
         return await self._exists(
             f"""
-            insert into saml_logout_requests (request_id, logout_id, user_id, sent_at, answered_at, {PARTICIPATION})
+            insert into saml_logout_requests (request_id, logout_id, user_id, sent_at, answered_at, {SESSION})
             select %(request_id)s, %(logout_id)s, %(user_id)s, %(done_at)s, %(done_at)s,
                    v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s, %(former_names)s
             from services v where v.org_id = %(org_id)s and v.id = %(service_id)s
@@ -120,56 +121,56 @@ class SamlLogouts(Repository):
             logout_id=logout_id,
             user_id=user_id,
             done_at=done_at,
-            org_id=to.org_id,
-            service_id=to.service_id,
-            session_index=to.session_index,
-            name_id=to.name_id.value,
-            format=to.name_id.format,
-            former_names=list(to.former_names),
+            org_id=session.org_id,
+            service_id=session.service_id,
+            session_index=session.session_index,
+            name_id=session.name_id.value,
+            format=session.name_id.format,
+            former_names=list(session.former_names),
         )
 
     async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
         return await self._all(
-            to_participation,
-            f"select {PARTICIPATION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
+            to_saml_session,
+            f"select {SESSION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
             logout_id=logout_id,
         )
 
-    async def mark_done(self, logout_id: UUID, part: SamlSession, now: datetime) -> None:
+    async def mark_done(self, logout_id: UUID, session: SamlSession, now: datetime) -> None:
         await self._run(
             """
             update saml_logout_requests set sent_at = coalesce(sent_at, %(now)s), answered_at = coalesce(answered_at, %(now)s)
             where logout_id = %(logout_id)s and org_id = %(org_id)s and service_id = %(service_id)s
               and session_index = %(session_index)s""",
             logout_id=logout_id,
-            org_id=part.org_id,
-            service_id=part.service_id,
-            session_index=part.session_index,
+            org_id=session.org_id,
+            service_id=session.service_id,
+            session_index=session.session_index,
             now=now,
         )
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
-        # Whoever was sent one already and has not answered comes first. One whose person has become unknown cannot be sent.
+        # A request that was sent and has no answer comes first. Anonymization empties the name, and then the request cannot be sent.
         return await self._one(
-            lambda row: (row[0], to_participation(row[1:])),
+            lambda row: (row[0], to_saml_session(row[1:])),
             f"""
             update saml_logout_requests set sent_at = %(now)s, times_sent = times_sent + 1
             where request_id = (
                 select request_id from saml_logout_requests
                 where logout_id = %(logout_id)s and answered_at is null and name_id <> '' and times_sent < %(most)s
                 order by times_sent desc, sent_at desc, request_id limit 1)
-            returning request_id, {PARTICIPATION}""",
+            returning request_id, {SESSION}""",
             logout_id=logout_id,
             now=now,
-            most=MOST_SENT,
+            most=MAX_TIMES_SENT,
         )
 
     async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
-        # One whose person has become unknown was not sent, or cannot be again.
+        # Anonymization empties the name. Such a request cannot be sent again.
         return await self._one(
-            lambda row: (row[0], to_participation(row[1:])),
+            lambda row: (row[0], to_saml_session(row[1:])),
             f"""
-            select request_id, {PARTICIPATION} from saml_logout_requests
+            select request_id, {SESSION} from saml_logout_requests
             where logout_id = %(logout_id)s and answered_at is null and name_id <> ''
               and sent_at = (select max(sent_at) from saml_logout_requests where logout_id = %(logout_id)s)
             order by request_id limit 1""",
@@ -179,7 +180,7 @@ class SamlLogouts(Repository):
     async def record_response(
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
-        # The logout before its requests, as everybody does who changes both.
+        # Lock order: the logout, then its requests.
         return await self._exists(
             """
             with under_way as materialized (

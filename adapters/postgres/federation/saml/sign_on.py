@@ -1,4 +1,4 @@
-"""SAML: who is being signed in to services, and by what these know people."""
+"""SAML sign-ons, and the names by which services know users."""
 
 from datetime import datetime
 from typing import Final
@@ -19,7 +19,7 @@ SIGN_ON: Final = (
     "state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive, created_at, expires_at, user_id, "
     "session_id, ticket_hash, status, subject, subject_format, context_class, vouched_for"
 )
-FORMER_NAMES: Final = 20  # of one session at one service
+MAX_FORMER_NAMES: Final = 20  # of one SAML session
 
 
 def to_sign_on(row: Row) -> SamlSignOn:
@@ -45,10 +45,10 @@ def to_sign_on(row: Row) -> SamlSignOn:
 
 
 class SamlSignOns(Repository):
-    """ports.storage.SamlSignOns."""
+    """SAML sign-ons and persistent names in PostgreSQL."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
-        # The service stays until the transaction ends, since the row refers to it.
+        # Lock the service with `for key share`: it must not be deleted before this row, which refers to it, is committed.
         return (
             await self._run(
                 """
@@ -158,7 +158,7 @@ class SamlSignOns(Repository):
         )
 
     def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        # One after the other, each seeing what those whom the one before has waited for have done.
+        # Lock order: membership, account. Each statement sees all commits until the lock before it was granted.
         return SignOnLocks(
             membership=self._one_deferred(
                 lambda _: True,
@@ -202,10 +202,12 @@ class SamlSignOns(Repository):
             new=new,
             now=now,
         )
-        assert name is not None, "there is one, or this one"
+        assert name is not None, "the statement returns a row in both cases"
         return name
 
-    async def add_session(self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime) -> str:
+    async def add_session(
+        self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
+    ) -> str:
         index = await self._one(
             lambda row: str(row[0]),
             """
@@ -222,8 +224,8 @@ class SamlSignOns(Repository):
             session_index=session_index,
             name_id=name_id.value,
             format=name_id.format,
-            former_names=FORMER_NAMES,
+            former_names=MAX_FORMER_NAMES,
             now=now,
         )
-        assert index is not None, "there is one, or this one"
+        assert index is not None, "the statement returns a row in both cases"
         return index

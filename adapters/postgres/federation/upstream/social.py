@@ -1,4 +1,4 @@
-"""Browsers that were sent to identity providers and have not come back yet."""
+"""Sign-ins in progress at identity providers."""
 
 from datetime import datetime
 from typing import Final
@@ -27,10 +27,11 @@ def to_provider_state(row: Row) -> ProviderState:
 
 
 class ProviderStates(Repository):
-    """ports.storage.ProviderStates and Returns."""
+    """States of browsers at identity providers, in PostgreSQL."""
 
     async def add(self, pending: ProviderState) -> bool:
-        # What it is for stays until the transaction ends, since the row refers to it: the service, or the session of whoever links.
+        # Lock the service, or the session of the user who links, with `for key share`: neither may be deleted before this row is
+        # committed.
         return await self._exists(
             f"""
             insert into provider_states ({COLUMNS})
@@ -55,7 +56,7 @@ class ProviderStates(Repository):
             expires_at=pending.expires_at,
         )
 
-    # What comes back from a provider says nothing of an organization: the state is all that tells for which one the browser went.
+    # A provider's answer names no organization. The state alone identifies the service.
     async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
         return await self._one(
             to_provider_state,
