@@ -16,10 +16,10 @@ from actors.outages import retry_until_stored
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.accounts import email_queue
-from core.accounts.email_queue_rules import Ended, HeldBack, Mail, Outcome
+from core.accounts.email_queue_rules import EmailResult, BusyServers, QueuedEmail, EmailOutcome
 from core.kernel.errors import Outage
 from ports import Ports
-from ports.outside import Letter, MailRefused
+from ports.outside import EmailMessage, MailRefused
 
 log = structlog.get_logger("mailer")
 
@@ -65,9 +65,9 @@ class _ServerRotation:
         self._active: Counter[UUID] = Counter()
         self._served: set[UUID] = set()  # organizations that had their turn in this round
 
-    def held_back(self) -> HeldBack:
+    def held_back(self) -> BusyServers:
         """Return what must not be claimed now."""
-        return HeldBack(frozenset(self._served | self._busy), self._is_full)
+        return BusyServers(frozenset(self._served | self._busy), self._is_full)
 
     def next_round(self) -> bool:
         """Start another round after nothing was found. Return whether it allows more emails than the last one."""
@@ -84,18 +84,18 @@ class _ServerRotation:
     def _busy(self) -> set[UUID]:
         return {org_id for org_id, count in self._active.items() if count >= SLOTS_OF_ONE}
 
-    def begin(self, mail: Mail) -> None:
+    def begin(self, mail: QueuedEmail) -> None:
         if mail.server is not None:
             self._active[mail.server.org_id] += 1
             self._served.add(mail.server.org_id)
 
-    def end(self, mail: Mail) -> None:
+    def end(self, mail: QueuedEmail) -> None:
         if mail.server is not None:
             self._active[mail.server.org_id] -= 1
             self._active += Counter()  # drops organizations with a count of zero
 
 
-async def _claim(ports: Ports, rotation: _ServerRotation) -> Mail | None:
+async def _claim(ports: Ports, rotation: _ServerRotation) -> QueuedEmail | None:
     """Return the next email to send. The oldest comes first, because a newer reset link replaces an older one."""
     claimed = await email_queue.claim_due(ports, 1, rotation.held_back())
     if not claimed and rotation.next_round():
@@ -121,12 +121,12 @@ class _Retries:
         return self._times[0] - trio.current_time() if self._times else math.inf
 
 
-def _log_fields(mail: Mail) -> AbstractContextManager[object]:
+def _log_fields(mail: QueuedEmail) -> AbstractContextManager[object]:
     """Add the email's id and kind to every log line of a block, but never its address or content (security L-3)."""
     return structlog.contextvars.bound_contextvars(job="mail", job_id=str(mail.id), kind=mail.kind.value)
 
 
-async def _prepare(ports: Ports, mail: Mail, retries: _Retries) -> tuple[Mail, Letter] | None:
+async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[QueuedEmail, EmailMessage] | None:
     """Return the queued email with its token and the message to send, or None if there is nothing to send now."""
     with _log_fields(mail):
         try:
@@ -138,13 +138,13 @@ async def _prepare(ports: Ports, mail: Mail, retries: _Retries) -> tuple[Mail, L
             log.exception("mail_not_prepared")
             retries.add(await _failed(ports, mail, f"it could not be prepared: {type(defect).__name__}"))
             return None
-        if isinstance(prepared, Ended):
+        if isinstance(prepared, EmailResult):
             _log_end(mail, prepared)
             return None
     return prepared
 
 
-async def _attempt(ports: Ports, mail: Mail, letter: Letter, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation) -> None:
+async def _attempt(ports: Ports, mail: QueuedEmail, letter: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation) -> None:
     started = trio.current_time()
     try:
         with _log_fields(mail):
@@ -156,7 +156,7 @@ async def _attempt(ports: Ports, mail: Mail, letter: Letter, inbox: Mailbox, ret
         inbox.post()  # a slot is free, and more emails may be due
 
 
-async def _send(ports: Ports, mail: Mail, letter: Letter) -> float | None:
+async def _send(ports: Ports, mail: QueuedEmail, letter: EmailMessage) -> float | None:
     """Send the email and store the outcome. Return the seconds until a retry, or None if there is none."""
     try:
         await ports.mail.send(letter, mail.server)
@@ -166,17 +166,17 @@ async def _send(ports: Ports, mail: Mail, letter: Letter) -> float | None:
         log.exception("mail_not_sent")
         return await _failed(ports, mail, f"it could not be sent: {type(defect).__name__}")
     # Outside of the `try`: an error from here on must not make a sent email count as failed.
-    await retry_until_stored(lambda: email_queue.sent(ports, mail), _log_not_stored)
-    _log_end(mail, Ended(Outcome.SENT))
+    await retry_until_stored(lambda: email_queue.record_sent(ports, mail), _log_not_stored)
+    _log_end(mail, EmailResult(EmailOutcome.SENT))
     return None
 
 
-async def _failed(ports: Ports, mail: Mail, reason: str) -> float | None:
+async def _failed(ports: Ports, mail: QueuedEmail, reason: str) -> float | None:
     """Store a failed attempt. Return the seconds until a retry, or None after the last attempt."""
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
-    due_at = await retry_until_stored(lambda: email_queue.failed(ports, mail, reason, spread), _log_not_stored)
+    due_at = await retry_until_stored(lambda: email_queue.record_failure(ports, mail, reason, spread), _log_not_stored)
     if due_at is None:
-        _log_end(mail, Ended(Outcome.GIVEN_UP, reason))
+        _log_end(mail, EmailResult(EmailOutcome.GIVEN_UP, reason))
         return None
     delay = (due_at - ports.clock.now()).total_seconds()
     log.warning("mail_attempt_failed", attempt=mail.attempts + 1, reason=reason, next_in=round(delay))
@@ -187,11 +187,11 @@ def _log_not_stored(outage: Outage) -> None:
     log.warning("mail_outcome_not_recorded", outage=describe_error(outage))
 
 
-def _log_end(mail: Mail, end: Ended) -> None:
+def _log_end(mail: QueuedEmail, end: EmailResult) -> None:
     match end.outcome:
-        case Outcome.SENT:
+        case EmailOutcome.SENT:
             log.info("mail_sent", failed_attempts=mail.attempts)
-        case Outcome.DROPPED:
+        case EmailOutcome.DROPPED:
             log.debug("mail_dropped")
-        case Outcome.GIVEN_UP:
+        case EmailOutcome.GIVEN_UP:
             log.error("mail_given_up", reason=end.reason)

@@ -67,7 +67,7 @@ async def refresh(ports: Ports, pool: Pool) -> None:
 
 async def _refresh_figures(ports: Ports) -> None:
     try:
-        figures = await platform.figures(ports)
+        figures = await platform.get_figures(ports)
     except Outage as outage:
         _log_outage("figures", outage)
     else:

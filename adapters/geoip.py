@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import maxminddb
 
-from core.accounts.devices_rules import Place
+from core.accounts.devices_rules import Location
 from core.kernel.values import to_printable
 
 LENGTH: Final = 100  # characters of a name
@@ -15,18 +15,18 @@ LENGTH: Final = 100  # characters of a name
 BROKEN: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeError, ValueError)
 
 
-class PlacesUnreadable(Exception):
+class GeoIpFileUnreadable(Exception):
     """The file cannot be used; the text names it, and says why."""
 
 
-class Nowhere:
+class NoGeoIp:
     """ports.outside.Places where no file is configured: no place is known."""
 
-    def of(self, address: str | None) -> Place | None:
+    def of(self, address: str | None) -> Location | None:
         return None
 
 
-class PlacesFile:
+class GeoIpFile:
     """ports.outside.Places from a file of cities, such as GeoLite2-City or DB-IP City Lite. Raises PlacesUnreadable.
 
     The file is mapped into memory, so it must be replaced by renaming another one over it, and is read again at the next start.
@@ -37,21 +37,21 @@ class PlacesFile:
             self._reader = maxminddb.open_database(path, maxminddb.MODE_MMAP)
             self._reader.get("0.0.0.1")  # a file that was cut short opens all the same
         except OSError as error:
-            raise PlacesUnreadable(f"{path} cannot be read: {error.strerror}") from None
+            raise GeoIpFileUnreadable(f"{path} cannot be read: {error.strerror}") from None
         except BROKEN:
-            raise PlacesUnreadable(f"{path} is not a file in MaxMind's format") from None
+            raise GeoIpFileUnreadable(f"{path} is not a file in MaxMind's format") from None
 
-    def of(self, address: str | None) -> Place | None:
+    def of(self, address: str | None) -> Location | None:
         try:
             return _place(self._reader.get(ip_address(address or "")))
         except BROKEN:
             return None
 
 
-def _place(record: Any) -> Place | None:
+def _place(record: Any) -> Location | None:
     """By the names that MaxMind's files of cities and countries have, and others after them."""
     country = _text(record, "country", "iso_code")
-    return None if country is None else Place(_text(record, "city", "names", "en"), country)
+    return None if country is None else Location(_text(record, "city", "names", "en"), country)
 
 
 def _text(record: Any, *path: str) -> str | None:

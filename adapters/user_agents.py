@@ -7,7 +7,7 @@ from ua_parser import OS, Domain, UserAgent
 from ua_parser.basic import Resolver
 from ua_parser.loaders import load_lazy_builtins
 
-from core.accounts.devices_rules import DeviceType, ParsedAgent
+from core.accounts.devices_rules import DeviceType, ParsedUserAgent
 
 # What is looked at. Some 640 expressions search all of it, which takes a few milliseconds for what matches none of them.
 LENGTH: Final = 512
@@ -49,14 +49,14 @@ class UserAgents:
         self._parsed = lru_cache(REMEMBERED)(self._parse)
         self._parse("")
 
-    def parse(self, agent: str | None) -> ParsedAgent:
+    def parse(self, agent: str | None) -> ParsedUserAgent:
         return self._parsed((agent or "")[:LENGTH])
 
-    def _parse(self, agent: str) -> ParsedAgent:
+    def _parse(self, agent: str) -> ParsedUserAgent:
         found = self._resolve(agent, Domain.USER_AGENT | Domain.OS)
         browser, system = found.user_agent, found.os
         is_mobile = system is not None and system.family in MOBILE_SYSTEMS
-        return ParsedAgent(
+        return ParsedUserAgent(
             browser=_name(browser) or UNKNOWN_BROWSER,
             browser_version=_version(browser),
             os=_name(system) or UNKNOWN_SYSTEM,

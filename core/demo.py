@@ -247,7 +247,7 @@ async def _person(seeding: _Seeding, email: Email) -> Credentials:
     tx, now = seeding.tx, seeding.ports.clock.now()
     account, _ = await accounts.find_or_add(tx, email, now)
     if account.email_verified_at is None:  # somebody else may have registered the address, and must not keep a way in
-        await accounts.shut(tx, account, now)
+        await accounts.revoke_all_access(tx, account, now)
     await tx.accounts.mark_verified(account.id, now)
     await tx.accounts.set_password(account.id, seeding.hashes[email], now)
     return Credentials(account.id, email, seeding.passwords[email])
@@ -399,8 +399,8 @@ async def _secured(seeding: _Seeding, who: Credentials) -> Credentials:
     tx, secret, now = seeding.tx, seeding.ports.codes.new_secret(), seeding.ports.clock.now()
     account = await tx.accounts.lock(who.id)
     assert account is not None, "it was locked before"
-    had_one = await mfa.switch_off(tx, account, now)
-    await tx.mfa.begin(who.id, secret, now)
+    had_one = await mfa.remove_factor(tx, account, now)
+    await tx.mfa.save_pending_secret(who.id, secret, now)
     await tx.accounts.set_mfa(who.id, now, now)
     if not had_one:
         await tx.mfa.log(who.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)

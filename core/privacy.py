@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from core.accounts import events as accounts_events
 from core.accounts import platform
 from core.accounts.accounts_rules import EmailTaken
-from core.accounts.platform_rules import PersonNotFound
+from core.accounts.platform_rules import AccountNotFound
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.principals import NotForApplications
 from core.kernel.values import Batches
@@ -51,7 +51,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> Export:
     """
     async with ports.storage.reading() as read:
         within = await _within(read.privacy, caller, user_id)
-        account = await read.accounts.by_id(user_id) or refuse(PersonNotFound if caller.is_platform_owner else ExportNotAllowed)
+        account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
         count = await read.privacy.count_logins(user_id, within)
 
     def batches(question: Callable[[PrivacyRead, T | None, int], Awaitable[Sequence[T]]], *, limit: int | None = None) -> Batches[T]:
@@ -122,7 +122,7 @@ async def _forget(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> 
         await tx.privacy.lock_organizations(locked)
         await tx.privacy.lock_memberships(user_id)
         if caller.is_platform_owner:
-            account, by_platform_owner = await platform.lock_person(tx, caller, user_id)
+            account, by_platform_owner = await platform.lock_target_account(tx, caller, user_id)
         else:
             account, by_platform_owner = await tx.accounts.lock(user_id), False
         await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
@@ -165,7 +165,7 @@ def _judge(account: Account | None, belongings: Sequence[Belonging], *, by_platf
     if not by_platform_owner and not (belongings and all(belonging.gives_a_say for belonging in belongings)):
         raise AnonymizationNotAllowed
     if account is None:
-        raise PersonNotFound
+        raise AccountNotFound
     if account.is_platform_owner:
         raise PlatformOwnerStays
     return account

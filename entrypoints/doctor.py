@@ -33,7 +33,7 @@ from entrypoints.wiring import (
     mail_folder,
     openings,
     payment_settings,
-    places,
+    geoip,
     provider_settings,
     smtp,
     vault_of,
@@ -231,7 +231,7 @@ def locations(settings: Settings) -> Finding:
     if settings.geoip_database is None:
         return Finding("locations", Health.GOOD, "not known: SSO_GEOIP_DATABASE is unset")
     try:
-        places(settings)
+        geoip(settings)
     except SettingsInvalid as error:
         return Finding("locations", Health.BAD, str(error))
     return Finding("locations", Health.GOOD, f"those of {settings.geoip_database}")

@@ -26,9 +26,9 @@ from actors.supervisor import supervise
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
-from adapters.email.message import Letters
+from adapters.email.message import EmailTemplates
 from adapters.email.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
-from adapters.geoip import Nowhere, PlacesFile, PlacesUnreadable
+from adapters.geoip import NoGeoIp, GeoIpFile, GeoIpFileUnreadable
 from adapters.http.guard import Guard, Opening, impatient, parse_openings
 from adapters.http.payments import HttpPayments, PaymentSettings
 from adapters.http.providers import HttpProviders, ProviderSettings
@@ -158,14 +158,14 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         tokens=JwtTokens(base_url),
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
-        letters=Letters(base_url, policy),
+        email_templates=EmailTemplates(base_url, policy),
         mail=Dispatch(outbox(settings), OwnServers(guard)),
         dns=_Dns(settings.dns_servers),
         providers=HttpProviders(provider_settings(settings), clock),
         payments=HttpPayments(payment_settings(settings), clock),
         sender=_Sender(guard),
-        agents=UserAgents(),
-        places=places(settings),
+        user_agents=UserAgents(),
+        geoip=geoip(settings),
         clock=clock,
         metrics=metrics,
         policy=policy,
@@ -274,13 +274,13 @@ def openings(settings: Settings) -> tuple[Opening, ...]:
         raise SettingsInvalid(f"SSO_OUTBOUND_ALLOW {error}.") from None
 
 
-def places(settings: Settings) -> Nowhere | PlacesFile:
+def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
     """Where addresses are. Raises SettingsInvalid."""
     if settings.geoip_database is None:
-        return Nowhere()
+        return NoGeoIp()
     try:
-        return PlacesFile(settings.geoip_database)
-    except PlacesUnreadable as error:
+        return GeoIpFile(settings.geoip_database)
+    except GeoIpFileUnreadable as error:
         raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {error}.") from None
 
 

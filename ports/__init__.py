@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.kernel.policy import Policy
 from ports.crypto import Certificates, OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import Agents, HttpSender, IdentityProviders, Letters, MailTransport, Payments, Places, TxtRecords
+from ports.outside import UserAgentParser, HttpSender, IdentityProviders, EmailTemplates, MailTransport, Payments, GeoIp, TxtRecords
 from ports.saml import SamlDocuments
 from ports.storage import Storage
 
@@ -20,14 +20,14 @@ class Ports:
     tokens: Tokens
     certificates: Certificates
     saml: SamlDocuments
-    letters: Letters
+    email_templates: EmailTemplates
     mail: MailTransport
     dns: TxtRecords
     providers: IdentityProviders
     payments: Payments
     sender: HttpSender
-    agents: Agents
-    places: Places
+    user_agents: UserAgentParser
+    geoip: GeoIp
     clock: Clock
     metrics: Metrics
     policy: Policy

@@ -1,4 +1,4 @@
-"""What time it is, and what operators get to see."""
+"""The clock, and the metrics that operators see."""
 
 from datetime import datetime
 from typing import Protocol
@@ -7,52 +7,52 @@ from core.authentication.login_failures import LoginFailure
 
 
 class Clock(Protocol):
-    """The time. Nothing in core asks the machine; tests own it."""
+    """The time. The core never asks the system for it, so that tests can set it."""
 
     def now(self) -> datetime:
-        """The time in UTC, aware."""
+        """Return the current time in UTC, with its time zone."""
         ...
 
 
 class Metrics(Protocol):
-    """The figures of organizations.md section 4.11. Labels come from fixed sets (security.md L-4); nothing here fails or waits."""
+    """Counters, histograms and gauges. Their labels come from fixed sets (security L-4). No method fails or waits."""
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
-        """An exchange ended. `route` is the route's template, never a path."""
+        """Count an HTTP request that ended. `route` is the template of the route, and never the path itself."""
         ...
 
     def login_failed(self, reason: LoginFailure) -> None:
-        """A login was refused."""
+        """Count a refused login."""
         ...
 
     def token_issued(self) -> None:
-        """An access token was issued."""
+        """Count an issued access token."""
         ...
 
     def job_done(self, job_type: str, seconds: float) -> None:
-        """A piece of background work ended, well or not."""
+        """Count a piece of background work that ended, successfully or not."""
         ...
 
     def siem_failed(self, reason: str) -> None:
-        """Forwarding a log to the SIEM of an organization failed; `reason` is from a fixed set."""
+        """Count a failed attempt to forward an audit log to a SIEM. `reason` is from a fixed set."""
         ...
 
     def siem_dropped(self, entries: int) -> None:
-        """So many entries have waited for the SIEM of their organization too long, and were dropped."""
+        """Count entries that were dropped because their SIEM did not accept them for too long."""
         ...
 
     def webhook_delivered(self, seconds: float) -> None:
-        """A webhook took what it was told, so long after it happened."""
+        """Count a delivery that a webhook accepted, with the time since its event."""
         ...
 
     def queue_depth(self, depth: int) -> None:
-        """How many pieces of background work are due."""
+        """Set the number of pieces of background work that are due."""
         ...
 
     def pool(self, total: int, idle: int, maximum: int) -> None:
-        """Database connections of this process."""
+        """Set the numbers of database connections of this process."""
         ...
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
-        """The platform's gauges."""
+        """Set the platform's gauges."""
         ...

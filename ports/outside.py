@@ -8,8 +8,8 @@ from uuid import UUID
 
 from core.billing.provider_objects import ProviderSnapshot
 
-from core.accounts.devices_rules import ParsedAgent, Place
-from core.accounts.email_queue_rules import Mail
+from core.accounts.devices_rules import ParsedUserAgent, Location
+from core.accounts.email_queue_rules import QueuedEmail
 from core.billing.checkout_rules import Checkout, CheckoutSession
 from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
@@ -18,7 +18,7 @@ from core.tenancy.mail_server_rules import MailServer, MailServerCheck
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class EmailMessage:
     """A mail ready to go. The same mail gives the same `message_id` and `date` at every attempt, so that a receiver can tell a duplicate.
 
     `date` is UTC. The bodies hold one-time links, so they are not shown.
@@ -32,10 +32,10 @@ class Letter:
     html: str = field(repr=False)
 
 
-class Letters(Protocol):
+class EmailTemplates(Protocol):
     """Wording and design of mails."""
 
-    def compose(self, mail: Mail) -> Letter:
+    def compose(self, mail: QueuedEmail) -> EmailMessage:
         """The letter for a prepared mail; every link is on the configured base URL (security.md E-2)."""
         ...
 
@@ -47,7 +47,7 @@ class MailRefused(Exception):
 class MailTransport(Protocol):
     """Where letters leave the house."""
 
-    async def send(self, letter: Letter, server: MailServer | None = None) -> None:
+    async def send(self, letter: EmailMessage, server: MailServer | None = None) -> None:
         """Hand the letter over: to the server of an organization, which is then who it is from, or to the platform's.
 
         Raises MailRefused, whose text repeats nothing that the server of an organization said. Returns within 60 s.
@@ -74,18 +74,18 @@ class TxtRecords(Protocol):
         ...
 
 
-class Agents(Protocol):
+class UserAgentParser(Protocol):
     """What User-Agent headers say."""
 
-    def parse(self, agent: str | None) -> ParsedAgent:
+    def parse(self, agent: str | None) -> ParsedUserAgent:
         """What this header says, of which 512 characters are looked at, in a few milliseconds at most; None is no header."""
         ...
 
 
-class Places(Protocol):
+class GeoIp(Protocol):
     """Where addresses are."""
 
-    def of(self, address: str | None) -> Place | None:
+    def of(self, address: str | None) -> Location | None:
         """The place of this address, if it is known; never where nothing is configured to know any."""
         ...
 

@@ -15,7 +15,7 @@ from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import Application, Edge, configure, routed
 from ports import Ports
 from ports.outside import IdentityProviders
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakePlaces, FakeTxtRecords
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeGeoIp, FakeTxtRecords
 from tests.support import database
 from tests.support.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
 
@@ -99,9 +99,9 @@ def dns() -> FakeTxtRecords:
 
 
 @pytest.fixture
-def places() -> FakePlaces:
+def geoip() -> FakeGeoIp:
     """Where addresses are."""
-    return FakePlaces()
+    return FakeGeoIp()
 
 
 @pytest.fixture
@@ -129,11 +129,11 @@ async def ports(
     sent: FakeMailTransport,
     metrics: FakeMetrics,
     dns: FakeTxtRecords,
-    places: FakePlaces,
+    geoip: FakeGeoIp,
     providers: IdentityProviders,
 ) -> Ports:
     """Everything real but the clock, the mail server, the DNS, the places of addresses and the metrics; the hashes are cheap."""
-    return await make_ports(pool, clock, sent, metrics, dns=dns, places=places, providers=providers)
+    return await make_ports(pool, clock, sent, metrics, dns=dns, geoip=geoip, providers=providers)
 
 
 @pytest.fixture

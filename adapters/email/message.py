@@ -10,40 +10,40 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
-from core.accounts.email_queue_rules import Mail, MailKind
+from core.accounts.email_queue_rules import QueuedEmail, EmailKind
 from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.policy import Policy
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import Color, Palette, ColorScheme, derive_palette
 from core.tenancy.invitations_rules import ReceivedInvitation
-from ports.outside import Letter
+from ports.outside import EmailMessage
 
 # Where the link of a mail leads, below the base URL, and what a mail is about.
 PATHS: Final = MappingProxyType(
     {
-        MailKind.VERIFY_EMAIL: "/auth/verify-email",
-        MailKind.RESET_PASSWORD: "/auth/reset-password",
-        MailKind.INVITATION: "/invitations/accept",
-        MailKind.WELCOME: "/auth/reset-password",
+        EmailKind.VERIFY_EMAIL: "/auth/verify-email",
+        EmailKind.RESET_PASSWORD: "/auth/reset-password",
+        EmailKind.INVITATION: "/invitations/accept",
+        EmailKind.WELCOME: "/auth/reset-password",
     }
 )
 SIGN_IN: Final = "/app/sign-in"
 SUBJECTS: Final = MappingProxyType(
     {
-        MailKind.VERIFY_EMAIL: "Confirm your email address",
-        MailKind.RESET_PASSWORD: "Choose a new password",
-        MailKind.PASSWORD_CHANGED: "Your password was changed",
-        MailKind.EMAIL_CHANGED: "Your email address was changed",
-        MailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
-        MailKind.MFA_ENABLED: "Two-factor authentication is on",
-        MailKind.MFA_DISABLED: "Two-factor authentication is off",
-        MailKind.MFA_REMOVED: "An administrator removed your two-factor authentication",
-        MailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
-        MailKind.BACKUP_CODE_USED: "A backup code was used",
-        MailKind.INVITATION: "You are invited to {organization}",
-        MailKind.WELCOME: "Your new account",
-        MailKind.TRIAL_ENDS: "Your trial ends soon",
-        MailKind.PAYMENT_ACTION: "A payment needs your confirmation",
+        EmailKind.VERIFY_EMAIL: "Confirm your email address",
+        EmailKind.RESET_PASSWORD: "Choose a new password",
+        EmailKind.PASSWORD_CHANGED: "Your password was changed",
+        EmailKind.EMAIL_CHANGED: "Your email address was changed",
+        EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
+        EmailKind.MFA_ENABLED: "Two-factor authentication is on",
+        EmailKind.MFA_DISABLED: "Two-factor authentication is off",
+        EmailKind.MFA_REMOVED: "An administrator removed your two-factor authentication",
+        EmailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
+        EmailKind.BACKUP_CODE_USED: "A backup code was used",
+        EmailKind.INVITATION: "You are invited to {organization}",
+        EmailKind.WELCOME: "Your new account",
+        EmailKind.TRIAL_ENDS: "Your trial ends soon",
+        EmailKind.PAYMENT_ACTION: "A payment needs your confirmation",
     }
 )
 
@@ -57,7 +57,7 @@ def _scheme(button: str, label: str, hover: str) -> ColorScheme:
 COLORS: Final = Palette(light=_scheme("#0b5d66", "#ffffff", "#084850"), dark=_scheme("#6cc9d2", "#06262a", "#8fdae1"))
 
 
-class Letters:
+class EmailTemplates:
     """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2), but for that to an
     invoice at the payment provider, which its signed event told.
 
@@ -69,33 +69,33 @@ class Letters:
         """`policy` is whose lifetimes the mails tell. All templates are read now, so that a missing or broken one shows at start."""
         self._base_url = base_url.rstrip("/")
         self._lifetimes = {
-            MailKind.VERIFY_EMAIL: policy.verification_ttl,
-            MailKind.RESET_PASSWORD: policy.reset_ttl,
-            MailKind.WELCOME: policy.reset_ttl,
+            EmailKind.VERIFY_EMAIL: policy.verification_ttl,
+            EmailKind.RESET_PASSWORD: policy.reset_ttl,
+            EmailKind.WELCOME: policy.reset_ttl,
         }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
         self._templates = _templates()
 
-    def compose(self, mail: Mail) -> Letter:
+    def compose(self, mail: QueuedEmail) -> EmailMessage:
         words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": format_utc(mail.created_at)}
         words |= _design(mail.design)
         if mail.kind in PATHS:
             words["link"] = self._link(mail)
-        if mail.kind is MailKind.PAYMENT_ACTION:
+        if mail.kind is EmailKind.PAYMENT_ACTION:
             words["link"] = mail.token
-        if mail.kind in (MailKind.TRIAL_ENDS, MailKind.PAYMENT_ACTION):
+        if mail.kind in (EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION):
             words["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:
             words["lifetime"] = spoken(self._lifetimes[mail.kind])
-        if mail.kind is MailKind.WELCOME:
+        if mail.kind is EmailKind.WELCOME:
             words["sign_in"] = f"{self._base_url}{SIGN_IN}"
         if mail.offer is not None:
             words |= _invitation(mail.offer)
         about = SUBJECTS[mail.kind].format_map(words)
         # The name of an organization is not said twice.
         subject = words["subject"] = f"{about} - {PRODUCT if words['brand'] in (None, words.get('organization')) else words['brand']}"
-        return Letter(
+        return EmailMessage(
             message_id=f"<{mail.id}@{self._message_id_host}>",
             date=mail.created_at,
             to=mail.address,
@@ -104,13 +104,13 @@ class Letters:
             html=self._templates[mail.kind, "html"].render(words),
         )
 
-    def _link(self, mail: Mail) -> str:
+    def _link(self, mail: QueuedEmail) -> str:
         assert mail.token is not None, "a mail with a link is prepared before it is composed"
         return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
 
 
 @cache
-def _templates() -> Mapping[tuple[MailKind, str], Template]:
+def _templates() -> Mapping[tuple[EmailKind, str], Template]:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=select_autoescape(["html"]),
@@ -118,7 +118,7 @@ def _templates() -> Mapping[tuple[MailKind, str], Template]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return {(kind, form): environment.get_template(f"{kind.value}.{form}") for kind in MailKind for form in ("txt", "html")}
+    return {(kind, form): environment.get_template(f"{kind.value}.{form}") for kind in EmailKind for form in ("txt", "html")}
 
 
 def _design(design: Design | None) -> dict[str, Any]:

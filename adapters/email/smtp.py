@@ -13,7 +13,7 @@ from datetime import UTC
 from email import policy
 from email.errors import HeaderParseError
 from email.headerregistry import Address
-from email.message import EmailMessage
+from email.message import EmailMessage as MimeMessage
 from email.parser import HeaderParser
 from enum import StrEnum
 from functools import cache
@@ -27,7 +27,7 @@ import trio
 from adapters.http.guard import Guard, TargetRefused
 from core.kernel.values import is_printable
 from core.tenancy.mail_server_rules import IMPLICIT_TLS, MailServer, MailServerCheck
-from ports.outside import Letter, MailRefused
+from ports.outside import EmailMessage, MailRefused
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -131,13 +131,13 @@ def parse_sender(text: str) -> Address:
 # -- the message -------------------------------------------------------------------------------------------------------
 
 
-def to_message(letter: Letter, sender: Address) -> EmailMessage:
+def to_message(letter: EmailMessage, sender: Address) -> MimeMessage:
     """The letter as a message of RFC 5322 with a text and an HTML part. Raises MailRefused for control characters (security.md E-4)."""
     if not all(is_printable(header) for header in (letter.message_id, letter.to, letter.subject)):
         raise MailRefused("a header of the letter holds a control character")
     if "\0" in letter.text or "\0" in letter.html:
         raise MailRefused("the letter holds a NUL")
-    message = EmailMessage(policy=_POLICY)
+    message = MimeMessage(policy=_POLICY)
     try:
         message["From"] = sender
         message["To"] = Address(addr_spec=letter.to)
@@ -184,7 +184,7 @@ class SmtpTransport:
         # Threads of its own: a slow mail server takes none from anybody else (security.md P-7).
         self._threads = trio.CapacityLimiter(connections)
 
-    async def send(self, letter: Letter) -> None:
+    async def send(self, letter: EmailMessage) -> None:
         """As ports.outside.MailTransport."""
         message = to_message(letter, self._sender)
         await self._converse(lambda client: client.deliver(message, letter.to), letter.to)
@@ -225,7 +225,7 @@ class OwnServers:
         self._trial_threads = trio.CapacityLimiter(TRIALS)  # no trial takes the thread of a letter
         self._being_tried: set[UUID] = set()
 
-    async def send(self, letter: Letter, server: MailServer) -> None:
+    async def send(self, letter: EmailMessage, server: MailServer) -> None:
         """As ports.outside.MailTransport."""
         message = to_message(letter, Address(display_name=server.from_name or "", addr_spec=server.from_email))
         try:
@@ -284,7 +284,7 @@ class Dispatch:
         self._platform = platform
         self._own_servers = own_servers
 
-    async def send(self, letter: Letter, server: MailServer | None = None) -> None:
+    async def send(self, letter: EmailMessage, server: MailServer | None = None) -> None:
         await (self._platform.send(letter) if server is None else self._own_servers.send(letter, server))
 
     async def try_out(self, server: MailServer) -> MailServerCheck:
@@ -359,7 +359,7 @@ class _Client(smtplib.SMTP):
         self._aborted = False
         self.stage = _Stage.CONNECTING
 
-    def deliver(self, message: EmailMessage, recipient: str) -> None:
+    def deliver(self, message: MimeMessage, recipient: str) -> None:
         try:
             self._be_let_in()
             self.stage = _Stage.SENDING
@@ -504,7 +504,7 @@ class FolderTransport:
         self._sender = parse_sender(mail_from)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    async def send(self, letter: Letter) -> None:
+    async def send(self, letter: EmailMessage) -> None:
         """As ports.outside.MailTransport."""
         message = to_message(letter, self._sender)
         identity = re.sub(r"[^A-Za-z0-9.-]", "_", letter.message_id.strip("<>").partition("@")[0])

@@ -12,7 +12,7 @@ from core.accounts.accounts_rules import EmailTaken
 from core.kernel.principals import Person, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
-from core.maintenance.log_redaction_rules import Log
+from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import (
     ANONYMIZED,
     NO_ADDRESS,
@@ -45,29 +45,29 @@ BLANK: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
 INVITING: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
 # Where each log has what is somebody's. An impersonator's address is theirs, whoever they were. What was done to the account without
 # signing in, as by the link of a mail, the person did; where there is no address there will be none: that says that it was the service.
-LOGS: Final[Mapping[Log, tuple[LiteralString, LiteralString]]] = {
-    Log.LOGINS: ("login_events", "user_id = %(user_id)s"),
-    Log.MFA: ("mfa_events", "user_id = %(user_id)s"),
-    Log.MFA_DONE: ("mfa_events", "actor_id = %(user_id)s"),
-    Log.MFA_IMPERSONATED: ("mfa_events", "impersonator_id = %(user_id)s"),
-    Log.AUDIT_DONE: ("audit_log", "actor_id = %(user_id)s"),
-    Log.AUDIT_IMPERSONATED: ("audit_log", "impersonator_id = %(user_id)s"),
-    Log.AUDIT_LINKS: (
+LOGS: Final[Mapping[PersonalLog, tuple[LiteralString, LiteralString]]] = {
+    PersonalLog.LOGINS: ("login_events", "user_id = %(user_id)s"),
+    PersonalLog.MFA: ("mfa_events", "user_id = %(user_id)s"),
+    PersonalLog.MFA_DONE: ("mfa_events", "actor_id = %(user_id)s"),
+    PersonalLog.MFA_IMPERSONATED: ("mfa_events", "impersonator_id = %(user_id)s"),
+    PersonalLog.AUDIT_DONE: ("audit_log", "actor_id = %(user_id)s"),
+    PersonalLog.AUDIT_IMPERSONATED: ("audit_log", "impersonator_id = %(user_id)s"),
+    PersonalLog.AUDIT_LINKS: (
         "audit_log",
         """target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
            and actor_id is null and address is not null""",
     ),
-    Log.PRIVACY_DONE: ("privacy_log", "actor_id = %(user_id)s"),
+    PersonalLog.PRIVACY_DONE: ("privacy_log", "actor_id = %(user_id)s"),
 }
 
 
-def blanking(log: Log) -> LiteralString:
+def blanking(log: PersonalLog) -> LiteralString:
     """The statement that blanks the next entries of the log, after the last one that was blanked.
 
     They are locked in the order of their ids, as whoever else changes entries does. What goes away before that counts as done.
     """
     table, whose = LOGS[log]
-    blank = f"{BLANK}, city = null, country = null" if log is Log.LOGINS else BLANK
+    blank = f"{BLANK}, city = null, country = null" if log is PersonalLog.LOGINS else BLANK
     last = "from blankings where user_id = %(user_id)s and log = %(log)s"
     return f"""
     with due as materialized (
@@ -90,7 +90,7 @@ def blanking(log: Log) -> LiteralString:
     select count(*) from due"""
 
 
-BLANKINGS: Final[Mapping[Log, LiteralString]] = {log: blanking(log) for log in Log}
+LOG_REDACTIONS: Final[Mapping[PersonalLog, LiteralString]] = {log: blanking(log) for log in PersonalLog}
 
 
 def addresses(now: LiteralString) -> LiteralString:
@@ -369,18 +369,18 @@ class Privacy(Repository):
         )
 
     async def blank_newest(self, user_id: UUID, limit: int) -> None:
-        for log, statement in BLANKINGS.items():
+        for log, statement in LOG_REDACTIONS.items():
             await self._write(statement, user_id=user_id, log=log.value, limit=limit)
 
-    async def blank(self, user_id: UUID, log: Log, limit: int) -> int:
-        return await self._one(lambda row: int(row[0]), BLANKINGS[log], user_id=user_id, log=log.value, limit=limit) or 0
+    async def blank(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
+        return await self._one(lambda row: int(row[0]), LOG_REDACTIONS[log], user_id=user_id, log=log.value, limit=limit) or 0
 
     async def unblanked_person(self) -> UUID | None:
         return await self._one(lambda row: row[0], "select user_id from blankings order by user_id limit 1")
 
-    async def unblanked_log(self, user_id: UUID) -> Log | None:
+    async def unblanked_log(self, user_id: UUID) -> PersonalLog | None:
         return await self._one(
-            lambda row: Log(row[0]), "select log from blankings where user_id = %(user_id)s order by log limit 1", user_id=user_id
+            lambda row: PersonalLog(row[0]), "select log from blankings where user_id = %(user_id)s order by log limit 1", user_id=user_id
         )
 
     async def blank_impersonations(self, user_id: UUID, now: datetime) -> None:

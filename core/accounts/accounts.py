@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, events, mfa
-from core.accounts.attempt_limits_rules import Secret
-from core.accounts.email_queue_rules import MailKind, new_mail
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.principals import AccountGone
@@ -27,7 +27,7 @@ from core.accounts.accounts_rules import (
     EmailTaken,
     LinkInvalid,
     NoPasswordSet,
-    Origin,
+    AccountOrigin,
     PasswordAlreadySet,
     check_new_password,
     check_password_length,
@@ -48,13 +48,13 @@ async def register(ports: Ports, caller: Caller, email: Email, password: str, or
     async with ports.storage.transaction(by=caller) as tx:
         org_id = await _design(tx, org_slug)
         await tx.accounts.add(account)
-        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now, org_id=org_id))
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=org_id))
         tx.record(events.signed_up(account.id))
     return account
 
 
 async def find_or_add(
-    tx: Transaction, email: Email, now: datetime, *, origin: Origin = Origin.PLATFORM, org_id: UUID | None = None
+    tx: Transaction, email: Email, now: datetime, *, origin: AccountOrigin = AccountOrigin.PLATFORM, org_id: UUID | None = None
 ) -> tuple[Account, bool]:
     """The account with this address, locked, and whether it was born just now: there, unverified, without a password."""
     while True:
@@ -70,7 +70,7 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
     """The address that a verification link proves, from now on verified. Raises LinkInvalid; a link works once."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await _redeem(tx, Purpose.VERIFY_EMAIL, token, now)
+        account = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
         await tx.accounts.mark_verified(account.id, now)
     return account.email
 
@@ -80,18 +80,18 @@ async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: 
 
     Whether anybody has the address is found out later, by the mailer (security.md B-2).
     """
-    await _queue(ports, caller, MailKind.RESET_PASSWORD, email, org_slug)
+    await _queue(ports, caller, EmailKind.RESET_PASSWORD, email, org_slug)
 
 
 async def resend_verification(ports: Ports, caller: Caller, email: Email) -> None:
     """Queue a verification link for whoever has this address and has not proved it yet."""
-    await _queue(ports, caller, MailKind.VERIFY_EMAIL, email)
+    await _queue(ports, caller, EmailKind.VERIFY_EMAIL, email)
 
 
-async def _queue(ports: Ports, caller: Caller, kind: MailKind, email: Email, org_slug: str | None = None) -> None:
+async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, org_slug: str | None = None) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         org_id = await _design(tx, org_slug)
-        await tx.mails.queue(new_mail(kind, email, ports.clock.now(), org_id=org_id))
+        await tx.email_queue.add(new_email(kind, email, ports.clock.now(), org_id=org_id))
 
 
 async def _design(tx: Transaction, org_slug: str | None) -> UUID | None:
@@ -105,7 +105,7 @@ async def _design(tx: Transaction, org_slug: str | None) -> UUID | None:
 async def reset_link_is_live(ports: Ports, token: str) -> bool:
     """Whether a reset link would work now; asking uses nothing up."""
     async with ports.storage.reading() as read:
-        return await read.one_time_tokens.is_live(digest(token), Purpose.RESET_PASSWORD, ports.clock.now())
+        return await read.one_time_tokens.is_live(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now())
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str) -> None:
@@ -120,36 +120,36 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await _redeem(tx, Purpose.RESET_PASSWORD, token, now)
+        account = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
         # Whoever gave this address has not shown that the mailbox is theirs. Nothing they left behind may survive (A-7); where the account
         # was proved with another address before, its second factor stays, since a thief of the account may have changed the address.
         if account.first_verified_at is None:
-            await shut(tx, account, now)
+            await revoke_all_access(tx, account, now)
         elif account.email_verified_at is None:
-            await tx.one_time_tokens.void(account.id, Purpose.VERIFY_EMAIL)
+            await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await tx.identities.remove_all(account.id)
-        await tx.one_time_tokens.void(account.id, Purpose.RESET_PASSWORD)
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
+        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, account.email, now))
         tx.record(events.password_changed(account.id, "reset"))
-        await tx.guesses.clear(Secret.PASSWORD, digest(account.email))
+        await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(account.email))
 
 
-async def shut(tx: Transaction, account: Account, now: datetime) -> None:
+async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:
     """Leave no way into a locked account, whoever may have one, but the password, which is the caller's to set (security.md A-7): no link
     of a mail, session, waiting sign-in, linked identity, second factor or trusted device."""
-    for purpose in Purpose:
+    for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
-    await mfa.switch_off(tx, account, now)
+    await mfa.remove_factor(tx, account, now)
 
 
-async def _redeem(tx: Transaction, purpose: Purpose, token: str, now: datetime) -> Account:
+async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> Account:
     """The account that the token was made for, locked; the token is used up. Raises LinkInvalid."""
     hashed = digest(token)
     account = await tx.accounts.lock_by_token(hashed, purpose) or refuse(LinkInvalid)
@@ -160,7 +160,7 @@ async def _redeem(tx: Transaction, purpose: Purpose, token: str, now: datetime) 
     return account
 
 
-async def own(ports: Ports, caller: Person) -> Account:
+async def get_own(ports: Ports, caller: Person) -> Account:
     """The caller's account. Raises AccountGone."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
@@ -179,8 +179,8 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
         account = await lock_own_account(tx, caller, now)
         await change_account_email(tx, account, email, now)
         await tx.sessions.end_others(account.id, caller.session_id, now)
-        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
-        await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now))
+        await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))
         tx.record(events.email_changed(account.id))
     return email
 
@@ -192,7 +192,7 @@ async def change_account_email(tx: Transaction, account: Account, email: Email, 
         await tx.accounts.change_email(account.id, email, now)
     except EmailTaken:
         raise EmailNotFree from None  # the contract has 400 here and 409 at registration
-    for purpose in Purpose:
+    for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await tx.pre_auths.remove_all(account.id)
 
@@ -214,7 +214,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
         if account.password_hash is not None:  # read again under the lock: another request may have set one meanwhile
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
-        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, account.email, now))
+        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, account.email, now))
         tx.record(events.password_changed(account.id, "set"))
 
 
@@ -230,10 +230,10 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     if account.password_hash is None:
         raise NoPasswordSet
-    await attempt_limits.charge(ports, Secret.PASSWORD, digest(account.email))
+    await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, digest(account.email))
     if not await ports.passwords.verify(account.password_hash, current):
         raise CurrentPasswordWrong
-    await attempt_limits.clear(ports, Secret.PASSWORD, digest(account.email))  # it was right, whatever comes of it
+    await attempt_limits.clear(ports, SecretKind.PASSWORD, digest(account.email))  # it was right, whatever comes of it
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -241,15 +241,15 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         if locked.password_hash != account.password_hash:  # changed by somebody else while we were hashing
             raise CurrentPasswordWrong
         await tx.accounts.set_password(locked.id, password_hash, now)
-        await tx.one_time_tokens.void(locked.id, Purpose.RESET_PASSWORD)
+        await tx.one_time_tokens.void(locked.id, TokenPurpose.RESET_PASSWORD)
         await tx.sessions.end_others(locked.id, caller.session_id, now)
         await tx.pre_auths.remove_all(locked.id)
         await tx.devices.distrust(locked.id, now)
-        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, locked.email, now))
+        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, locked.email, now))
         tx.record(events.password_changed(locked.id, "change"))
 
 
-async def erase(tx: Transaction, user_id: UUID) -> None:
+async def delete_account(tx: Transaction, user_id: UUID) -> None:
     """Remove a locked account, a member of nothing, for good, with all that is about the person alone (decisions, point 111).
 
     What organizations did with the person stays in their logs. The address is free from now on; who takes it is somebody else.

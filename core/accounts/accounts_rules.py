@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-class Origin(StrEnum):
+class AccountOrigin(StrEnum):
     """Where an account was born (the terms of security.md)."""
 
     PLATFORM = "platform"
@@ -32,7 +32,7 @@ class Account:
     email_verified_at: datetime | None
     password_hash: str | None = field(repr=False)
     is_platform_owner: bool
-    origin: Origin
+    origin: AccountOrigin
     origin_org_id: UUID | None
     deactivated_at: datetime | None
     anonymized_at: datetime | None
@@ -57,7 +57,7 @@ class AccountSummary:
 
 
 # What is shown where the account does not exist any more (organizations.md section 2.3).
-GONE: Final = AccountSummary("unknown", "deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC))
+DELETED_ACCOUNT: Final = AccountSummary("unknown", "deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC))
 
 
 class EmailTaken(Conflict):
@@ -102,7 +102,7 @@ def new_account(
     now: datetime,
     *,
     verified: bool = False,
-    origin: Origin = Origin.PLATFORM,
+    origin: AccountOrigin = AccountOrigin.PLATFORM,
     org_id: UUID | None = None,
 ) -> Account:
     """An account born on the platform, or where else `origin` says at the organization `org_id`."""

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ports import Ports
-from core.accounts.attempt_limits_rules import Secret, allowance, judge
+from core.accounts.attempt_limits_rules import SecretKind, attempt_limit, raise_if_locked
 
 
-async def charge(ports: Ports, secret: Secret, subject: bytes) -> None:
+async def count_attempt(ports: Ports, secret: SecretKind, subject: bytes) -> None:
     """Count one more guess at the secret of `subject`. Raises TooManyGuesses instead while it must wait."""
     now = ports.clock.now()
     async with ports.storage.autocommit() as count:
-        blocked_until = await count.guesses.charge(secret, subject, allowance(ports.policy, secret), now)
-    judge(secret, blocked_until, now)
+        blocked_until = await count.attempt_limits.count_attempt(secret, subject, attempt_limit(ports.policy, secret), now)
+    raise_if_locked(secret, blocked_until, now)
 
 
-async def clear(ports: Ports, secret: Secret, subject: bytes) -> None:
+async def clear(ports: Ports, secret: SecretKind, subject: bytes) -> None:
     """The right answer was given: forget the wrong ones."""
     async with ports.storage.autocommit() as count:
-        await count.guesses.clear(secret, subject)
+        await count.attempt_limits.clear(secret, subject)
 
 
-async def take_back(ports: Ports, secret: Secret, subject: bytes) -> None:
+async def uncount(ports: Ports, secret: SecretKind, subject: bytes) -> None:
     """A guess that was counted was right: have it not count, while those before it do."""
     async with ports.storage.autocommit() as count:
-        await count.guesses.take_back(secret, subject, allowance(ports.policy, secret))
+        await count.attempt_limits.uncount(secret, subject, attempt_limit(ports.policy, secret))

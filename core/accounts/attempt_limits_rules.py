@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from core.kernel.policy import Policy
 
 
-class Secret(StrEnum):
+class SecretKind(StrEnum):
     """What is being guessed."""
 
     PASSWORD = "password"  # noqa: S105
@@ -23,7 +23,7 @@ class Secret(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class AttemptLimit:
     """How many wrong guesses in which time; then one guess after each wait, which begins at `first_wait` and doubles to `longest_wait`.
 
     When nobody has guessed for `quiet` after a wait, all is forgotten.
@@ -36,28 +36,28 @@ class Allowance:
     quiet: timedelta = timedelta(minutes=15)
 
 
-class TooManyGuesses(Limited):
+class TooManyAttempts(Limited):
     """Too many attempts."""
 
-    def __init__(self, retry_after: float, secret: Secret = Secret.PASSWORD) -> None:
+    def __init__(self, retry_after: float, secret: SecretKind = SecretKind.PASSWORD) -> None:
         super().__init__(retry_after)
         match secret:
-            case Secret.PASSWORD | Secret.PASSWORD_ON_TRUSTED_DEVICE:
+            case SecretKind.PASSWORD | SecretKind.PASSWORD_ON_TRUSTED_DEVICE:
                 self.message = f"Too many attempts. Try again in {self.retry_after} s, or reset the password."
-            case Secret.MFA | Secret.USER_CODE:
+            case SecretKind.MFA | SecretKind.USER_CODE:
                 self.message = f"Too many codes. Try again in {self.retry_after} s."
 
 
-def allowance(policy: Policy, secret: Secret) -> Allowance:
+def attempt_limit(policy: Policy, secret: SecretKind) -> AttemptLimit:
     """How often it may be guessed."""
     window = policy.guess_window
-    if secret in (Secret.MFA, Secret.USER_CODE):  # after so many wrong codes none at all for as long, and then so many again (M-2, V-2)
-        limit = policy.mfa_guess_limit if secret is Secret.MFA else policy.account_guess_limit
-        return Allowance(limit, window, first_wait=window, longest_wait=window, quiet=timedelta(0))
-    return Allowance(policy.account_guess_limit, window, quiet=window)
+    if secret in (SecretKind.MFA, SecretKind.USER_CODE):  # after so many wrong codes none at all for as long, and then so many again (M-2, V-2)
+        limit = policy.mfa_guess_limit if secret is SecretKind.MFA else policy.account_guess_limit
+        return AttemptLimit(limit, window, first_wait=window, longest_wait=window, quiet=timedelta(0))
+    return AttemptLimit(policy.account_guess_limit, window, quiet=window)
 
 
-def judge(secret: Secret, blocked_until: datetime | None, now: datetime) -> None:
+def raise_if_locked(secret: SecretKind, blocked_until: datetime | None, now: datetime) -> None:
     """Raises TooManyGuesses if a guess was not counted because it must wait until then."""
     if blocked_until is not None:
-        raise TooManyGuesses((blocked_until - now).total_seconds(), secret)
+        raise TooManyAttempts((blocked_until - now).total_seconds(), secret)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.risk import Risk
+    from core.accounts.risk import LoginRisk
     from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -25,14 +25,14 @@ from core.accounts.devices_rules import (
     CLIENT_ID_LENGTH,
     NAME_LENGTH,
     TRUST_TOKEN_TTL,
-    Arrival,
-    Client,
+    DeviceMatch,
+    PresentedDevice,
     Device,
     DeviceIsCurrent,
     DeviceNotFound,
-    DeviceOfAnother,
-    Look,
-    Seen,
+    DeviceOfAnotherUser,
+    DeviceFingerprint,
+    ListedDevice,
     _hash_of,
     trust_hash_of,
 )
@@ -40,35 +40,35 @@ from core.accounts.devices_rules import (
 # At sign-in
 
 
-def look(ports: Ports, caller: Caller, client: Client) -> Look:
+def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> DeviceFingerprint:
     """See what somebody comes from. It takes a few milliseconds, for which no account should be locked."""
-    return Look(
+    return DeviceFingerprint(
         trust_hash=trust_hash_of(client),
         client_hash=_hash_of(client.device_id, CLIENT_ID_LENGTH),
         name=client.name,
-        told_type=client.device_type,
-        agent=ports.agents.parse(caller.agent),
+        declared_type=client.device_type,
+        agent=ports.user_agents.parse(caller.agent),
         address=caller.address,
-        place=ports.places.of(caller.address),
+        place=ports.geoip.of(caller.address),
     )
 
 
-async def arrive(tx: Transaction, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Arrival:
+async def match_device(tx: Transaction, user_id: UUID, look: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
     """Recognise the device that somebody comes from, and judge how unusual their coming is. Only asks; the account is locked.
 
     A device is recognised by its trust token, else by the id that the client keeps, else, where the client keeps none, by what it says of
     itself (decisions, point 78). `org_id` is the organization of the service that is signed in to, None without one: its trust period
     counts beside those of the organizations that the person is a member of.
     """
-    recognised = await tx.devices.recognise(user_id, look, org_id, now)
+    recognised = await tx.devices.find_match(user_id, look, org_id, now)
     known = recognised.device
     assessed = risk.assess(recognised.history, is_new_device=known is None, place_is_known=look.place is not None)
-    device = new_device(user_id, look, assessed, now) if known is None else used_again(known, look, assessed, now)
-    trusted = device.is_trusted_with(look.trust_hash) and device.remembers(recognised.trust_days, now) and not assessed.is_high
-    return Arrival(device, trusted)
+    device = new_device(user_id, look, assessed, now) if known is None else refresh_device(known, look, assessed, now)
+    trusted = device.has_trust_token(look.trust_hash) and device.remembers_second_factor(recognised.trust_days, now) and not assessed.is_high
+    return DeviceMatch(device, trusted)
 
 
-def new_device(user_id: UUID, look: Look, risk: Risk, now: datetime) -> Device:
+def new_device(user_id: UUID, look: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
     """One that was not seen with this person before."""
     return Device(
         id=new_id(),
@@ -92,13 +92,13 @@ def new_device(user_id: UUID, look: Look, risk: Risk, now: datetime) -> Device:
     )
 
 
-def used_again(device: Device, look: Look, risk: Risk, now: datetime) -> Device:
+def refresh_device(device: Device, look: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
     """A device that is there, with what there is to see of it now."""
     return replace(
         device,
         name=look.name or device.name,
         # What kind of device it is was guessed when it first came, unless it was told; only what is told now can say better.
-        device_type=look.told_type or device.device_type,
+        device_type=look.declared_type or device.device_type,
         browser=look.agent.browser,
         browser_version=look.agent.browser_version,
         os=look.agent.os,
@@ -110,7 +110,7 @@ def used_again(device: Device, look: Look, risk: Risk, now: datetime) -> Device:
     )
 
 
-async def welcome(tx: Transaction, arrival: Arrival, now: datetime, *, second_factor: bool = False, trust: bool = False) -> str | None:
+async def remember_device(tx: Transaction, arrival: DeviceMatch, now: datetime, *, second_factor: bool = False, trust: bool = False) -> str | None:
     """Keep the device as one that was signed in from just now; the account is locked since the arrival.
 
     `second_factor` says that it was shown just now. With `trust` as well there is a new trust token in the place of an older one, and it is
@@ -122,26 +122,26 @@ async def welcome(tx: Transaction, arrival: Arrival, now: datetime, *, second_fa
         if trust:
             token = new_secret()
             device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
-    await tx.devices.keep(device)
+    await tx.devices.save(device)
     return token
 
 
 # What people do with their own
 
 
-def listed(ports: Ports, caller: Person) -> Batches[Seen]:
+def list_own(ports: Ports, caller: Person) -> Batches[ListedDevice]:
     """All that are not revoked, the one that was used last first."""
     now, org_id = ports.clock.now(), _org_of(caller)
 
-    async def read_on(last: Seen | None, limit: int) -> Sequence[Seen]:
+    async def read_on(last: ListedDevice | None, limit: int) -> Sequence[ListedDevice]:
         async with ports.storage.reading() as read:
             after = None if last is None else last.device
-            return await read.devices.of_person(caller.user_id, caller.session_id, org_id, now, after, limit)
+            return await read.devices.of_user(caller.user_id, caller.session_id, org_id, now, after, limit)
 
     return Batches(read_on)
 
 
-async def find(ports: Ports, caller: Person, device_id: UUID) -> Seen:
+async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
     """One of them. Raises DeviceNotFound, DeviceOfAnother."""
     async with ports.storage.reading() as read:
         seen = await _own(read, caller, device_id, ports.clock.now())
@@ -177,16 +177,16 @@ async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
         await tx.sessions.end_on_device(caller.user_id, seen.device.id, now)
 
 
-async def _enter(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> Seen:
+async def _enter(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
     """The device, with the account locked and the caller's session alive still: devices may be revoking each other."""
     await lock_own_account(tx, caller, now)
     return await _own(tx, caller, device_id, now)
 
 
-async def _own(read: Reading | Transaction, caller: Person, device_id: UUID, now: datetime) -> Seen:
+async def _own(read: Reading | Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
     seen = await read.devices.by_id(device_id, caller.session_id, _org_of(caller), now) or refuse(DeviceNotFound)
     if seen.device.user_id != caller.user_id:
-        raise DeviceOfAnother
+        raise DeviceOfAnotherUser
     return seen
 
 

@@ -14,7 +14,7 @@ from core.kernel.values import digest
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.risk import History, Risk
+    from core.accounts.risk import LoginHistory, LoginRisk
 
 CLIENT_ID_LENGTH = 200  # characters; an id that is longer is not looked at
 TRUST_TOKEN_LENGTH = 200  # as is a trust token, of which ours are shorter
@@ -27,7 +27,7 @@ class DeviceNotFound(NotFound):
     """There is no such device."""
 
 
-class DeviceOfAnother(Forbidden):
+class DeviceOfAnotherUser(Forbidden):
     """This device belongs to somebody else."""
 
 
@@ -45,7 +45,7 @@ class DeviceType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedAgent:
+class ParsedUserAgent:
     """What a User-Agent header says; what it does not say is called unknown."""
 
     browser: str
@@ -56,7 +56,7 @@ class ParsedAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where an address is: a city by its English name, if it is known, and a country by its code (ISO 3166-1)."""
 
     city: str | None
@@ -64,7 +64,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class PresentedDevice:
     """What a sign-in shows of its device.
 
     `device_id` is an id that the client keeps, in the header X-Device-Id or a cookie of our pages; `token` a trust token. `name` and
@@ -96,8 +96,8 @@ class Device:
     os_version: str | None
     last_used_at: datetime
     last_ip: str | None
-    place: Place | None
-    risk: Risk
+    place: Location | None
+    risk: LoginRisk
     mfa_at: datetime | None
     trust_hash: bytes | None
     trust_expires_at: datetime | None
@@ -105,11 +105,11 @@ class Device:
     updated_at: datetime
     revoked_at: datetime | None = None
 
-    def is_trusted_with(self, trust_hash: bytes | None) -> bool:
+    def has_trust_token(self, trust_hash: bytes | None) -> bool:
         """Whether this is the SHA-256 of its trust token; whether that counts still is another question."""
         return trust_hash is not None and self.trust_hash is not None and hmac.compare_digest(trust_hash, self.trust_hash)
 
-    def remembers(self, trust_days: int, now: datetime) -> bool:
+    def remembers_second_factor(self, trust_days: int, now: datetime) -> bool:
         """Whether the second factor that was shown on it counts still, for whoever has its trust token: while the token lives and so many
         days have not gone by (decisions, point 81)."""
         return (
@@ -122,36 +122,36 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DeviceFingerprint:
     """What there is to see of a device that somebody comes from: SHA-256 of its trust token and of the id that the client keeps, what it
     says of itself, and where it is. `name` and `told_type` are those of `Client`."""
 
     trust_hash: bytes | None
     client_hash: bytes | None
     name: str | None
-    told_type: DeviceType | None
-    agent: ParsedAgent
+    declared_type: DeviceType | None
+    agent: ParsedUserAgent
     address: str | None
-    place: Place | None
+    place: Location | None
 
     @property
     def device_type(self) -> DeviceType:
         """What kind of a client it is, as well as can be seen."""
-        return self.told_type or self.agent.device_type
+        return self.declared_type or self.agent.device_type
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class KnownDevice:
     """What one statement knows of who comes: the device, if it is one that is there; for how many days the second factor may be remembered,
     which is the shortest period of the person's organizations; and the person's earlier logins."""
 
     device: Device | None
     trust_days: int
-    history: History
+    history: LoginHistory
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ListedDevice:
     """A device, as somebody's list shows it."""
 
     device: Device
@@ -160,14 +160,14 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class DeviceMatch:
     """Somebody signs in from a device, as it will be. `is_trusted`: its trust token was shown, and is honoured now."""
 
     device: Device
     is_trusted: bool
 
 
-def trust_hash_of(client: Client) -> bytes | None:
+def trust_hash_of(client: PresentedDevice) -> bytes | None:
     """By what the device is known that brings a trust token."""
     return _hash_of(client.token, TRUST_TOKEN_LENGTH)
 

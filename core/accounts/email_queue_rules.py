@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.tenancy.mail_server_rules import MailServer
 
 
-class MailKind(StrEnum):
+class EmailKind(StrEnum):
     """What a mail is for; each kind has a pair of templates of its name."""
 
     VERIFY_EMAIL = "verify_email"
@@ -39,21 +39,21 @@ class MailKind(StrEnum):
 
 # Which mails are counted together against the limit per recipient (security.md E-5). Invitations, and the welcome to whom a directory has
 # provisioned, are counted apart, so that no organization can use up what somebody may need to get back into the own account.
-ACCOUNT_MAILS = frozenset({MailKind.VERIFY_EMAIL, MailKind.RESET_PASSWORD})
-INVITATIONS = frozenset({MailKind.INVITATION})
-WELCOMES = frozenset({MailKind.WELCOME})
+ACCOUNT_MAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
+INVITATIONS = frozenset({EmailKind.INVITATION})
+WELCOMES = frozenset({EmailKind.WELCOME})
 # That an address is no account's any more can be brought about by whoever gives and takes addresses, such as a directory.
-FAREWELLS = frozenset({MailKind.EMAIL_CHANGED})
+FAREWELLS = frozenset({EmailKind.EMAIL_CHANGED})
 # What an organization writes itself, and sends through a server of its own if it has one. Never a mail of an account (security.md E-1).
-OF_ORGANIZATIONS = frozenset({MailKind.INVITATION})
+OF_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class QueuedEmail:
     """A mail on its way. Times are UTC; `attempts` counts the attempts whose outcome is known, `claims` all that were begun."""
 
     id: UUID
-    kind: MailKind
+    kind: EmailKind
     address: Email
     created_at: datetime
     due_at: datetime
@@ -70,7 +70,7 @@ class Mail:
     design: Design | None = None  # how a prepared mail looks, if not like one of the platform's own
 
 
-class Outcome(StrEnum):
+class EmailOutcome(StrEnum):
     """How a mail ended."""
 
     SENT = "sent"
@@ -79,22 +79,22 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EmailResult:
     """A mail that is done with, and for the operator why, where that is no matter of course."""
 
-    outcome: Outcome
+    outcome: EmailOutcome
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class BusyServers:
     """Mails that wait, because the servers that they go through are kept busy enough: those of these organizations, or of all."""
 
     organizations: frozenset[UUID] = frozenset()
     every_own_server: bool = False
 
 
-NOTHING_HELD_BACK = HeldBack()
+NO_BUSY_SERVERS = BusyServers()
 
 # Long enough for the whole exchange with a slow mail server, so that no second worker starts while the first is still at it.
 LEASE = timedelta(seconds=120)
@@ -104,17 +104,17 @@ MAX_LOST_CLAIMS = 10
 TOO_LATE = "its link expired before it could be sent"
 
 
-def new_mail(
-    kind: MailKind,
+def new_email(
+    kind: EmailKind,
     address: Email,
     now: datetime,
     *,
     token: str | None = None,
     org_id: UUID | None = None,
     subscription_id: UUID | None = None,
-) -> Mail:
+) -> QueuedEmail:
     """A mail that is due at once; with its token, if that exists already."""
-    return Mail(
+    return QueuedEmail(
         id=new_id(), kind=kind, address=address, created_at=now, due_at=now, token=token, org_id=org_id, subscription_id=subscription_id
     )
 

@@ -45,7 +45,7 @@ FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
-class Enrolment:
+class MfaEnrollment:
     """The secret of an account, confirmed at `enabled_at` or still pending; `last_step` is that of the newest code taken. Times are UTC."""
 
     secret: str = field(repr=False)
@@ -60,7 +60,7 @@ class Enrolment:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class MfaStatus:
     """What somebody may know of the own second factor: since when it is asked for, in UTC, and how many backup codes are left."""
 
     enabled_at: datetime | None
@@ -68,7 +68,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class MfaSetup:
     """A secret that waits to be confirmed, and the `otpauth` address by which an app learns it."""
 
     secret: str = field(repr=False)
@@ -76,7 +76,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class VerifiedCode:
     """What a right code was: the code of a step, of the secret that was set up then, or the backup code with this hash."""
 
     step: int | None = None
@@ -85,7 +85,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Redeemed:
+class RedeemedCode:
     """The locked account at which a sign-in that waited has ended, and whether its code was still good."""
 
     account: Account
@@ -129,6 +129,6 @@ def check_format(code: str) -> None:
         raise CodeMalformed
 
 
-def subject(user_id: UUID) -> bytes:
+def attempt_subject(user_id: UUID) -> bytes:
     """By what the guesses at somebody's second factor are counted."""
     return digest(str(user_id))

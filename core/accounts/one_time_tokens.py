@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Purpose(StrEnum):
+class TokenPurpose(StrEnum):
     """What a one-time token is good for; part of the key it is looked up by, so that no token opens another door (A-5)."""
 
     VERIFY_EMAIL = "verify_email"

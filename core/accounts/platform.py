@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts import accounts, events
 from core.accounts.accounts_rules import check_new_password, new_account
-from core.accounts.attempt_limits_rules import Secret
+from core.accounts.attempt_limits_rules import SecretKind
 from core.kernel.principals import SYSTEM, NotAPlatformOwner
 from core.kernel.values import digest
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 from core.accounts.platform_rules import (
     AccountNotUsable,
-    Figures,
+    PlatformFigures,
     LastPlatformOwner,
-    NotAnOwner,
-    OwnRights,
-    PersonNotFound,
-    PersonNotVerified,
+    NotPlatformOwner,
+    CannotDemoteYourself,
+    AccountNotFound,
+    AccountNotVerified,
     PlatformOwnerExists,
 )
 
@@ -55,11 +55,11 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
         else:
             if not account.is_usable:
                 raise AccountNotUsable
-            await accounts.shut(tx, account, now)
+            await accounts.revoke_all_access(tx, account, now)
             await tx.accounts.set_password(account.id, password_hash, now)
             await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.promote(account.id, now)
-        await tx.guesses.clear(Secret.PASSWORD, digest(email))
+        await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(email))
 
 
 async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
@@ -71,17 +71,17 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
-        account, may = await lock_person(tx, caller, user_id)
+        account, may = await lock_target_account(tx, caller, user_id)
         if not may:
             raise NotAPlatformOwner
         if account is None:
-            raise PersonNotFound
+            raise AccountNotFound
         if not account.is_usable:
             raise AccountNotUsable
         if account.is_platform_owner:
             return
         if account.email_verified_at is None:
-            raise PersonNotVerified
+            raise AccountNotVerified
         await tx.accounts.promote(account.id, now)
         await tx.sessions.end_impersonations(account.id, now)  # or they would be worth something again after a demotion
         tx.record(events.platform_owner_promoted(account.id))
@@ -94,11 +94,11 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
     NotAPlatformOwner, NotAnOwner.
     """
     if user_id == caller.user_id:
-        raise OwnRights
+        raise CannotDemoteYourself
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
-        account, may = await lock_person(tx, caller, user_id)
+        account, may = await lock_target_account(tx, caller, user_id)
         is_owner = account is not None and account.is_platform_owner
         # Asked before the caller's right: with that gone, this is what there is to say about the one who is left.
         if is_owner and not await tx.accounts.other_platform_owner_exists(user_id):
@@ -106,13 +106,13 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
         if not may:
             raise NotAPlatformOwner
         if not is_owner:
-            raise NotAnOwner
+            raise NotPlatformOwner
         await tx.accounts.demote(user_id, now)
         await tx.sessions.end_impersonations(user_id, now)
         tx.record(events.platform_owner_demoted(user_id))
 
 
-async def lock_person(tx: Transaction, caller: Person, user_id: UUID) -> tuple[Account | None, bool]:
+async def lock_target_account(tx: Transaction, caller: Person, user_id: UUID) -> tuple[Account | None, bool]:
     """The account, locked, and whether the caller is a platform owner now, who then stays one until the transaction ends (security.md Z-5).
 
     Two who do something to each other lock the same two rows, so whoever has the lesser id comes first (Z-6).
@@ -124,7 +124,7 @@ async def lock_person(tx: Transaction, caller: Person, user_id: UUID) -> tuple[A
     return account, await tx.accounts.lock_platform_owner(caller.user_id)
 
 
-async def figures(ports: Ports) -> Figures:
+async def get_figures(ports: Ports) -> PlatformFigures:
     """The platform's gauges, counted now."""
     async with ports.storage.reading() as read:
         return await read.platform.figures()

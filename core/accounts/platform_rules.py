@@ -15,19 +15,19 @@ class AccountNotUsable(Invalid):
     """This account is deactivated or anonymized, so nobody can sign in to it. Choose another one."""
 
 
-class PersonNotFound(NotFound):
+class AccountNotFound(NotFound):
     """There is no such account."""
 
 
-class PersonNotVerified(Invalid):
+class AccountNotVerified(Invalid):
     """This account has not proved its email address. Ask its owner to follow the link in the verification mail first."""
 
 
-class NotAnOwner(NotFound):
+class NotPlatformOwner(NotFound):
     """This account is not one of a platform owner."""
 
 
-class OwnRights(Invalid):
+class CannotDemoteYourself(Invalid):
     """Nobody can end their own rights as a platform owner. Ask another platform owner to do it."""
 
 
@@ -36,7 +36,7 @@ class LastPlatformOwner(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PlatformFigures:
     """What the gauges of organizations.md section 4.11 show; active users are accounts that are not deactivated."""
 
     active_users: int

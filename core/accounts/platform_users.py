@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events, mfa
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.mfa_rules import MfaEvent
-from core.accounts.platform import lock_person
-from core.accounts.platform_rules import PersonNotFound
+from core.accounts.platform import lock_target_account
+from core.accounts.platform_rules import AccountNotFound
 from core.kernel import event_catalog
 from core.kernel.errors import refuse
 from core.kernel.principals import NotAPlatformOwner
@@ -27,15 +27,15 @@ from core.accounts.platform_users_rules import (
     ALERTS_OF,
     FIGURES_OF,
     MAX_ALERTS,
-    Alert,
-    FoundPerson,
+    MfaAlert,
+    FoundUser,
     MfaFigures,
-    MfaStanding,
-    OwnSecondFactor,
+    UserMfaStatus,
+    CannotRemoveOwnMfa,
 )
 
 
-async def search(ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> Sequence[FoundPerson]:
+async def search(ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> Sequence[FoundUser]:
     """Accounts of every kind, deactivated ones too, the newest first: those with this id, and with `email` as part of their address, in any
     case, and of its domain in either form (decisions, point 241)."""
     wanted = Email.parse_part(email or "") or None
@@ -46,13 +46,13 @@ async def search(ports: Ports, limit: int, *, email: str | None = None, user_id:
 async def find(ports: Ports, user_id: UUID) -> Account:
     """The account. Raises PersonNotFound."""
     async with ports.storage.reading() as read:
-        return await read.accounts.by_id(user_id) or refuse(PersonNotFound)
+        return await read.accounts.by_id(user_id) or refuse(AccountNotFound)
 
 
-async def mfa_status(ports: Ports, user_id: UUID) -> MfaStanding:
+async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
     """Raises PersonNotFound."""
     async with ports.storage.reading() as read:
-        return await read.platform_users.mfa_status(user_id) or refuse(PersonNotFound)
+        return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
 
 
 async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -> bool:
@@ -63,19 +63,19 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
     Raises OwnSecondFactor, NotAPlatformOwner, PersonNotFound.
     """
     if user_id == caller.user_id:
-        raise OwnSecondFactor
+        raise CannotRemoveOwnMfa
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account, may = await lock_person(tx, caller, user_id)
+        account, may = await lock_target_account(tx, caller, user_id)
         if not may:
             raise NotAPlatformOwner
         if account is None:
-            raise PersonNotFound
-        if not await mfa.switch_off(tx, account, now):
+            raise AccountNotFound
+        if not await mfa.remove_factor(tx, account, now):
             return False
         await tx.sessions.end_all(account.id, now)
         await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now, reason=reason)
-        await tx.mails.queue(new_mail(MailKind.MFA_REMOVED, account.email, now))
+        await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now))
         for event in events.mfa_disabled(account.id, forced=True):
             tx.record(event)
             if event.kind.audited:
@@ -83,13 +83,13 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
     return True
 
 
-async def mfa_figures(ports: Ports) -> MfaFigures:
+async def get_mfa_figures(ports: Ports) -> MfaFigures:
     """How many people have a second factor, and what happened in the last seven days."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_figures(ports.clock.now() - FIGURES_OF)
 
 
-async def alerts(ports: Ports) -> Sequence[Alert]:
+async def list_alerts(ports: Ports) -> Sequence[MfaAlert]:
     """What was suspicious in the last day, the newest first, at most MAX_ALERTS."""
     async with ports.storage.reading() as read:
         return await read.platform_users.alerts(ports.clock.now() - ALERTS_OF, MAX_ALERTS)

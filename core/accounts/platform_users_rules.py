@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from core.accounts.mfa_rules import Status
+from core.accounts.mfa_rules import MfaStatus
 from core.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ MANY_BACKUP_CODES: Final = 3
 SOON_AFTER_LOGIN: Final = timedelta(minutes=15)
 
 
-class OwnSecondFactor(Invalid):
+class CannotRemoveOwnMfa(Invalid):
     """This is your own account. Switch two-factor authentication off with DELETE /api/user/mfa, or ask another platform owner."""
 
 
 @dataclass(frozen=True, slots=True)
-class OrganizationOfPerson:
+class UserOrganization:
     """An organization that a person is a member of, and as what."""
 
     id: UUID
@@ -49,7 +49,7 @@ class OrganizationOfPerson:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPerson:
+class FoundUser:
     """An account, as a search shows it. Times are UTC; the organizations are sorted by slug."""
 
     id: UUID
@@ -57,11 +57,11 @@ class FoundPerson:
     is_platform_owner: bool
     mfa_enabled: bool
     created_at: datetime
-    organizations: tuple[OrganizationOfPerson, ...]
+    organizations: tuple[UserOrganization, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MfaStanding(Status):
+class UserMfaStatus(MfaStatus):
     """How somebody's second factor stands, for others. Times are UTC."""
 
     user_id: UUID
@@ -84,7 +84,7 @@ class MfaFigures:
         return round(100 * self.mfa_enabled_users / self.total_users, 2) if self.total_users else 0.0
 
 
-class AlertType(StrEnum):
+class MfaAlertType(StrEnum):
     """What somebody should look at (decisions, point 243)."""
 
     REPEATED_FAILURES = "repeated_failures"  # so many wrong codes
@@ -93,12 +93,12 @@ class AlertType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class MfaAlert:
     """Something about the second factor of a person that may be the doing of somebody else. `detected_at` is when the last of it happened,
     in UTC; `details` can be shown as JSON."""
 
     user_id: UUID
     email: Email
-    type: AlertType
+    type: MfaAlertType
     details: Mapping[str, Any]
     detected_at: datetime

@@ -20,7 +20,7 @@ FAILURES_THAT_COUNT = HIGHEST // FAILED_ATTEMPT
 
 
 @dataclass(frozen=True, slots=True)
-class Risk:
+class LoginRisk:
     """What is unusual about a login: `score` in hundredths, 0 to 100, and the names of what has added to it."""
 
     score: int
@@ -33,7 +33,7 @@ class Risk:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class LoginHistory:
     """What is known of somebody's earlier logins that says how unusual this one is.
 
     `failures` are those since the last success within 24 hours, counted as far as they count. `logins` are the successful ones of the last
@@ -47,7 +47,7 @@ class History:
     been_here: bool
 
 
-def assess(history: History, *, is_new_device: bool, place_is_known: bool) -> Risk:
+def assess(history: LoginHistory, *, is_new_device: bool, place_is_known: bool) -> LoginRisk:
     """The risk of a login by somebody with this history. A place that is not known adds nothing."""
     contributions = {
         "new_device": NEW_DEVICE if is_new_device else 0,
@@ -55,4 +55,4 @@ def assess(history: History, *, is_new_device: bool, place_is_known: bool) -> Ri
         "unusual_time": UNUSUAL_TIME if history.logins >= LOGINS_OF_A_HABIT and not history.at_this_hour else 0,
         "failed_attempts": FAILED_ATTEMPT * history.failures,
     }
-    return Risk(min(HIGHEST, sum(contributions.values())), tuple(name for name, points in contributions.items() if points > 0))
+    return LoginRisk(min(HIGHEST, sum(contributions.values())), tuple(name for name, points in contributions.items() if points > 0))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from core.accounts import accounts
 from core.accounts import events as accounts_events
-from core.accounts.accounts_rules import Origin
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.accounts_rules import AccountOrigin
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.applications import api_keys, events
 from core.applications.service_users_rules import ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.errors import refuse
@@ -55,7 +55,7 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
-        account, is_new = await accounts.find_or_add(tx, email, now, origin=Origin.API_KEY, org_id=organization.id)
+        account, is_new = await accounts.find_or_add(tx, email, now, origin=AccountOrigin.API_KEY, org_id=organization.id)
         if is_new:
             is_enrolled = await tx.end_users.enroll(service.id, account.id, now, signed_in=False)
             assert is_enrolled, "deleting the service needs the lock on its organization"
@@ -87,7 +87,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
         await accounts.change_account_email(tx, account, email, now)
         await tx.sessions.end_all(account.id, now)
         if account.email_verified_at is not None:
-            await tx.mails.queue(new_mail(MailKind.EMAIL_CHANGED, account.email, now))
+            await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))
         tx.record(events.email_changed(account.id, service))
     return ServiceUser(account.id, email, account.created_at)
 

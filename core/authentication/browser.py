@@ -1,5 +1,4 @@
-"""Browsers on our own pages: a session whose cookie stands where others have tokens, and forms that only our pages can have made
-(decisions, point 176; security.md G-2)."""
+"""Browser sessions on our own pages, and the tokens that protect their forms (decision 176; security G-2)."""
 
 from __future__ import annotations
 
@@ -15,21 +14,21 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-class FormTokenWrong(Forbidden):
-    """This form is not valid any more. Go back, load the page again, and send it once more."""
+class FormTokenInvalid(Forbidden):
+    """This form has expired. Go back, reload the page, and send the form again."""
 
 
 async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Visitor:
-    """Whose browser this is. Raises SessionEnded."""
+    """Return the user of the browser session with this cookie. Raises: SessionEnded."""
     async with ports.storage.reading() as read:
-        session, standing = await read.sessions.load_browser_session(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
+        session, context = await read.sessions.load_browser_session(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
     return Visitor(
-        user_id=standing.user_id,
-        email=standing.email,
-        email_verified=standing.email_verified_at is not None,
+        user_id=context.user_id,
+        email=context.email,
+        email_verified=context.email_verified_at is not None,
         session_id=session.id,
-        is_platform_owner=standing.is_platform_owner,
-        mfa_missing=standing.mfa_missing,
+        is_platform_owner=context.is_platform_owner,
+        mfa_missing=context.mfa_missing,
         address=address,
         agent=agent,
         browser=session,
@@ -37,11 +36,11 @@ async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent:
 
 
 def form_token(cookie: str) -> str:
-    """What a form has to bring along that goes with this cookie; it does not give the cookie away."""
+    """Return the token that a form must contain to be accepted with this cookie. It does not reveal the cookie."""
     return hmac.new(cookie.encode(), b"form", hashlib.sha256).hexdigest()
 
 
 def check_form_token(cookie: str, token: str) -> None:
-    """Raises FormTokenWrong."""
+    """Raises: FormTokenInvalid if the token is not that of `form_token`."""
     if not hmac.compare_digest(form_token(cookie).encode(), token.encode("utf-8", "surrogatepass")):
-        raise FormTokenWrong
+        raise FormTokenInvalid

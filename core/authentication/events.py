@@ -1,10 +1,11 @@
-"""The events of the area authentication."""
+"""Events: sign-ins, linked identities, impersonation, and credentials at identity providers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
@@ -15,23 +16,25 @@ if TYPE_CHECKING:
     from core.authentication.sessions_rules import Session
     from core.kernel.principals import ServiceContext
     from core.kernel.providers import Provider
-from core.kernel.event_catalog import EVENT_KINDS, Event
 
 
 def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
-    """Full tokens were issued (decisions, point 61); `provider` is `password` or an identity provider's name. Told to the organization of
-    the service, if it was one that the person signed in to (decisions, point 220)."""
+    """A user signed in with all required factors (decision 61).
+
+    `provider` is `password` or the name of an identity provider. The organization of the service, if any, receives the event
+    (decision 220).
+    """
     data = {"provider": provider, "service_id": str(service.id) if service else None}
     return Event(EVENT_KINDS["user.login.success"], str(user_id), org_id=service.org_id if service else None, data=data)
 
 
 def identity_linked(user_id: UUID, provider: Provider) -> Event:
-    """A person can sign in through this provider from now on."""
+    """A user linked an account at this identity provider."""
     return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
-    """A person has nothing linked at this provider any more: in the service, whose organization alone is told, or in the account."""
+    """A user unlinked this identity provider: from the service, whose organization receives the event, or from the account."""
     details = {"provider": provider.value}
     if service is None:
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
@@ -40,7 +43,7 @@ def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext
 
 
 def impersonated(session: Session) -> Event:
-    """A platform owner acts as somebody else from now on, in this session. Told to the organization of its context; why, is not."""
+    """A platform owner started to act as a user in this session. The organization of its context receives the event, without the reason."""
     service = session.service
     org_id = service.org_id if service else session.org_id
     details = {
@@ -54,18 +57,18 @@ def impersonated(session: Session) -> Event:
 
 
 def impersonated_for_the_platform(event: Event, entry_id: UUID, reason: str) -> Event:
-    """The same for the platform's own log, with the reason and the organization."""
+    """Return the event for the platform's audit log, with the reason and the organization."""
     details = {**event.details, "org_id": None if event.org_id is None else str(event.org_id), "reason": reason}
     return replace(event, id=entry_id, org_id=None, details=details)
 
 
 def impersonation_request(user_id: UUID, session_id: UUID, method: str, route: str, arguments: Mapping[str, str]) -> Event:
-    """Somebody who acts as this person asks for something; whether it is granted is not known yet."""
+    """An impersonator of this user sent a request. The outcome is not known yet."""
     details = {"session_id": str(session_id), "method": method, "route": route, "arguments": dict(arguments)}
     return Event(EVENT_KINDS["impersonation.request"], str(user_id), details=details)
 
 
 def oauth_credentials_updated(service: Service, provider: Provider, client_id: str | None) -> Event:
-    """A service is known to a provider by this name from now on; None is the platform's."""
+    """A service got this client id at an identity provider. None: it uses the platform's credentials again."""
     details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
     return Event(EVENT_KINDS["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.authentication.identities`."""
+"""Linked identities: entities and refusals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from core.kernel.providers import Provider, ProviderTokens
     from core.kernel.values import Email
 
-# How long the address that links an account is good for: as long as it takes to open it (decisions, point 75).
+# The browser opens the URL with the ticket at once, so a minute is enough (decision 75).
 TICKET_TTL: Final = timedelta(seconds=60)
-# How long others wait at most for somebody who renews a token, and may have died over it: longer than a provider can take.
+# Other requests wait at most this long for a process that renews a token, because it may have crashed. It is longer than a provider's
+# request can take.
 RENEWAL_TTL: Final = timedelta(seconds=15)
 
 
 class AlreadyLinked(Invalid):
-    """You have linked an account at this identity provider already. Unlink it first."""
+    """You have already linked an account at this identity provider. Unlink it first."""
 
 
 class NotLinked(NotFound):
@@ -30,25 +31,25 @@ class NotLinked(NotFound):
 
 
 class LastSignInMethod(Invalid):
-    """You could not sign in any more. Set a password and verify your address, or link another account, before you unlink this one."""
+    """This is your only way to sign in. Set a password and verify your email address, or link another account, before you unlink it."""
 
 
 class RenewalInProgress(Limited):
-    """The token is being renewed at this moment. Ask again in a second."""
+    """The token is being renewed. Try again in a second."""
 
 
 class NoProviderToken(NotFound):
-    """There is no token of yours from this identity provider. Sign in through it to get one."""
+    """You have no token from this identity provider. Sign in through it to get one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkTicket:
-    """Leave to link an account at a provider, for whoever started that in this session. It is kept as SHA-256. Times are UTC."""
+    """A permission to link an account at a provider, bound to the session that started it. Stored as SHA-256. Times are UTC."""
 
     token_hash: bytes
     user_id: UUID
     session_id: UUID
-    service_id: UUID | None  # where it is linked, if not in the account itself
+    service_id: UUID | None  # None to link it to the account itself
     provider: Provider
     created_at: datetime
     expires_at: datetime
@@ -56,12 +57,11 @@ class LinkTicket:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An account at a provider that belongs to somebody here, in the account itself or in a service, and what came with it.
-    Times are UTC."""
+    """An account at a provider that is linked to a user's account, with the tokens of the provider. Times are UTC."""
 
     id: UUID
     user_id: UUID
-    service_id: UUID | None
+    service_id: UUID | None  # the service that it is linked in, or None for the account itself
     provider: Provider
     issuer: str
     subject: str
@@ -72,10 +72,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class PendingIdentity:
-    """An account at a provider that has opened somebody's here, and is to be linked to it in this context. `known_elsewhere` says that it
-    opened it by being linked in another one, and not by its address."""
+    """An account at a provider that authenticated a user, and that is linked when all required factors are verified.
 
-    service_id: UUID | None
+    `known_elsewhere`: the account was found by an identity in another context, and not by its email address.
+    """
+
+    service_id: UUID | None  # the service to link it in, or None for the account itself
     provider: Provider
     issuer: str
     subject: str
@@ -84,13 +86,13 @@ class PendingIdentity:
     known_elsewhere: bool
 
     def of(self, user_id: UUID, now: datetime) -> Identity:
-        """What it is when it is linked."""
+        """Return the identity, linked to this user now."""
         return Identity(new_id(), user_id, self.service_id, self.provider, self.issuer, self.subject, self.email, now, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityMatch:
-    """Of an identity, whose it is, and whether it is one of the context that was asked about."""
+    """The user of a known identity. `is_here`: it is linked in the requested context."""
 
     id: UUID
     user_id: UUID
@@ -99,7 +101,7 @@ class IdentityMatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenRenewal:
-    """Leave to ask the provider for new tokens in the place of those of an identity, for one at a time, until then, in UTC."""
+    """A lease to renew the tokens of an identity. One process at a time holds it, until `until` (UTC)."""
 
     identity_id: UUID
     refresh_token: str = field(repr=False)
@@ -108,7 +110,7 @@ class TokenRenewal:
 
 @dataclass(frozen=True, slots=True)
 class ProviderToken:
-    """What somebody's programs reach a provider with. `expires_at`, in UTC, is None if the provider has not said."""
+    """A user's access token at a provider. `expires_at` (UTC) is None if the provider did not send it."""
 
     access_token: str = field(repr=False)
     expires_at: datetime | None

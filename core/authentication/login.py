@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules
 from core.accounts.accounts_rules import check_password_length
-from core.accounts.attempt_limits_rules import Secret
+from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.mfa_rules import CodeWrong
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import identities
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import Client
-    from core.accounts.mfa_rules import Proof
+    from core.accounts.devices_rules import PresentedDevice
+    from core.accounts.mfa_rules import VerifiedCode
     from core.authentication.identities_rules import PendingIdentity
     from core.kernel.principals import Caller, ServiceContext
     from core.kernel.providers import Provider
@@ -56,7 +56,7 @@ async def sign_in_with_password(
     caller: Caller,
     email: Email,
     password: str,
-    client: Client = UNKNOWN_CLIENT,
+    client: PresentedDevice = UNKNOWN_CLIENT,
     service: ServiceContext | None = None,
     *,
     in_browser: bool = False,
@@ -73,8 +73,10 @@ async def sign_in_with_password(
     check_password_length(password)
     now, trust_hash = ports.clock.now(), devices_rules.trust_hash_of(client)
     async with ports.storage.autocommit() as count:
-        attempt = await count.guesses.charge_password(email, trust_hash, attempt_limits_rules.allowance(ports.policy, Secret.PASSWORD), now)
-    attempt_limits_rules.judge(attempt.secret, attempt.blocked_until, now)
+        attempt = await count.attempt_limits.count_password_attempt(
+            email, trust_hash, attempt_limits_rules.attempt_limit(ports.policy, SecretKind.PASSWORD), now
+        )
+    attempt_limits_rules.raise_if_locked(attempt.secret, attempt.blocked_until, now)
     account = attempt.account
     usable = account if account is not None and account.is_usable and account.password_hash is not None else None
     is_right = await ports.passwords.verify(usable.password_hash if usable else None, password)
@@ -89,19 +91,19 @@ async def sign_in_with_password(
     new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(old_hash) else None
     now = ports.clock.now()
     person = _person(usable, caller, service)
-    fingerprint = devices.look(ports, person, client)
+    fingerprint = devices.fingerprint(ports, person, client)
     try:
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             # The account is read again under its lock: a password reset or a deactivation can have committed during the hash.
             locked = tx.accounts.lock_for_login(usable.id, old_hash)
-            device = await devices.arrive(tx, usable.id, fingerprint, service.org_id if service else None, now)
+            device = await devices.match_device(tx, usable.id, fingerprint, service.org_id if service else None, now)
             account = locked.value or refuse(CredentialsInvalid)
             if new_hash is not None:
                 await tx.accounts.set_password(account.id, new_hash, now)
             method = SignInMethod(PASSWORD, service, in_browser)
             sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device)
             outcome = await complete_first_factor(ports, tx, sign_in, now)
-            await tx.guesses.clear(attempt.secret, attempt.subject)
+            await tx.attempt_limits.clear(attempt.secret, attempt.subject)
     except SERVICE_REFUSALS:  # the password was right
         await attempt_limits.clear(ports, attempt.secret, attempt.subject)
         raise
@@ -116,7 +118,7 @@ async def sign_in_with_identity(
     caller: Caller,
     provider: Provider,
     find_account: Callable[[Transaction], Awaitable[tuple[Account, PendingIdentity | None]]],
-    client: Client,
+    client: PresentedDevice,
 ) -> SignedIn | PreAuthToken:
     """Start a browser session, or a pending sign-in, for a user that an identity provider authenticated.
 
@@ -124,7 +126,7 @@ async def sign_in_with_identity(
 
     Raises: AccountClosed; the errors of `find_account`.
     """
-    now, fingerprint = ports.clock.now(), devices.look(ports, caller, client)
+    now, fingerprint = ports.clock.now(), devices.fingerprint(ports, caller, client)
     closed_id: UUID | None = None
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
@@ -134,7 +136,7 @@ async def sign_in_with_identity(
                 raise AccountClosed
             person = _person(account, caller, None)
             tx.acts_as(person)
-            device = await devices.arrive(tx, account.id, fingerprint, None, now)
+            device = await devices.match_device(tx, account.id, fingerprint, None, now)
             method = SignInMethod(provider, None, in_browser=True)
             sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device, pending_identity=identity)
             outcome = await complete_first_factor(ports, tx, sign_in, now)
@@ -175,7 +177,7 @@ async def sign_in_with_code(
     caller: Caller,
     claims: PreAuthClaims,
     code: str,
-    client: Client = UNKNOWN_CLIENT,
+    client: PresentedDevice = UNKNOWN_CLIENT,
     *,
     trust_device: bool = False,
     in_browser: bool = False,
@@ -191,30 +193,30 @@ async def sign_in_with_code(
     # Count the attempt before the code is checked. Nothing is counted if the pending sign-in is over, so that the answer tells nothing
     # about the account.
     async with ports.storage.autocommit() as count:
-        allowance, subject = attempt_limits_rules.allowance(ports.policy, Secret.MFA), mfa_rules.subject(claims.user_id)
-        counted = await count.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, allowance, now)
+        attempt_limit, subject = attempt_limits_rules.attempt_limit(ports.policy, SecretKind.MFA), mfa_rules.attempt_subject(claims.user_id)
+        counted = await count.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, attempt_limit, now)
     attempt = counted or refuse(PreAuthInvalid)
-    attempt_limits_rules.judge(Secret.MFA, attempt.blocked_until, now)
+    attempt_limits_rules.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
     user_id = attempt.account.id
     try:
-        proof = await mfa.check(ports, user_id, attempt.enrolment, code)
+        proof = await mfa.check_code(ports, user_id, attempt.enrollment, code)
         signed_in = await _complete_second_factor(ports, caller, attempt, proof, client, trust_device=trust_device, in_browser=in_browser)
     except CodeWrong:
         if not await mfa.is_enabled(ports, user_id):  # switched off during this request: the code may have been right
-            await attempt_limits.clear(ports, Secret.MFA, subject)
+            await attempt_limits.clear(ports, SecretKind.MFA, subject)
             raise PreAuthInvalid from None
-        await mfa.failed(ports, caller, user_id)
+        await mfa.log_failed_code(ports, caller, user_id)
         await _record_failure(ports, caller, LoginFailure.MFA, attempt.pending.provider, user_id)
         raise
     except (PreAuthInvalid, *SERVICE_REFUSALS):  # the code was right
-        await attempt_limits.clear(ports, Secret.MFA, subject)
+        await attempt_limits.clear(ports, SecretKind.MFA, subject)
         raise
     await _confirm_service_membership(ports, signed_in)
     return signed_in
 
 
 async def _complete_second_factor(
-    ports: Ports, caller: Caller, attempt: MfaAttempt, proof: Proof, client: Client, *, trust_device: bool, in_browser: bool
+    ports: Ports, caller: Caller, attempt: MfaAttempt, proof: VerifiedCode, client: PresentedDevice, *, trust_device: bool, in_browser: bool
 ) -> SignedIn:
     """Use up the code and the pending sign-in, and start the session.
 
@@ -229,15 +231,15 @@ async def _complete_second_factor(
             service = await read.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
     now = ports.clock.now()
     person = _person(account, caller, service)
-    fingerprint = devices.look(ports, person, client)
+    fingerprint = devices.fingerprint(ports, person, client)
     async with ports.storage.transaction(by=person, in_session=False) as tx:
         # Lock order: the subject at the identity provider, then the account.
         if identity is not None:
             await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
         # Every operation that ends pending sign-ins removes them under the lock on the account, so this sees it.
-        redeemed = mfa.redeem(tx, account.id, pending.id, proof, now)
-        device = await devices.arrive(tx, account.id, fingerprint, service.org_id if service else None, now)
-        account = await mfa.accept(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
+        redeemed = mfa.redeem_code(tx, account.id, pending.id, proof, now)
+        device = await devices.match_device(tx, account.id, fingerprint, service.org_id if service else None, now)
+        account = await mfa.accept_code(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
         if not account.is_usable:
             raise PreAuthInvalid
         if identity is not None and not await identities.link_pending(tx, identity, account.id, now):
@@ -288,7 +290,7 @@ def _pre_auth_token(ports: Ports, pending: PendingSignIn, saml_state: str | None
 
 async def _record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
     ports.metrics.login_failed(reason)
-    place = ports.places.of(caller.address)  # also without an account, so that the answer takes as long (security B-2)
+    place = ports.geoip.of(caller.address)  # also without an account, so that the answer takes as long (security B-2)
     if user_id is not None:
         async with ports.storage.autocommit() as count:
             await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, place)

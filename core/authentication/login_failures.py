@@ -1,18 +1,18 @@
-"""Why sign-ins are refused, for those who count them (organizations.md section 4.11)."""
+"""The reasons of failed sign-ins, for the metrics."""
 
 from enum import StrEnum
 
 
 class LoginFailure(StrEnum):
-    """The values of the label `reason`: few, and none of them from outside (security.md L-4)."""
+    """The values of the metric label `reason`. They are few, and none contains user input (security L-4)."""
 
     CREDENTIALS = "credentials"
     UNVERIFIED = "unverified"
-    CLOSED = "closed"  # the account
+    CLOSED = "closed"  # the account is closed
     MFA = "mfa"
     AUTHORIZATION_CODE = "authorization_code"
     DEVICE_CODE = "device_code"
-    STATE = "state"  # of a browser that comes back from an identity provider
-    PROVIDER = "provider"  # vouches for nobody
-    ADDRESS = "address"  # that it gives cannot be used
-    SAML = "saml"  # no assertion for somebody who is signed in
+    STATE = "state"  # a browser returned from an identity provider with a wrong state
+    PROVIDER = "provider"  # the identity provider did not authenticate a user
+    ADDRESS = "address"  # the email address from the identity provider cannot be used
+    SAML = "saml"  # a signed-in user may not have an assertion

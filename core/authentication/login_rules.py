@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.accounts.devices_rules import Client
+from core.accounts.devices_rules import PresentedDevice
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
 from core.kernel.principals import BlockedByDirectory
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.attempt_limits_rules import Secret
-    from core.accounts.devices_rules import Arrival, Device
-    from core.accounts.mfa_rules import Enrolment
+    from core.accounts.attempt_limits_rules import SecretKind
+    from core.accounts.devices_rules import Device, DeviceMatch
+    from core.accounts.mfa_rules import MfaEnrollment
     from core.authentication.identities_rules import PendingIdentity
     from core.authentication.sessions_rules import Grant, Session
     from core.billing.subscriptions_rules import Entitlement
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # After this many wrong codes a pre-auth token is used up (security J-8).
 MAX_CODE_ATTEMPTS = 5
 PASSWORD = "password"  # the name of this sign-in method in the login records  # noqa: S105
-UNKNOWN_CLIENT = Client()
+UNKNOWN_CLIENT = PresentedDevice()
 
 
 class CredentialsInvalid(Unauthenticated):
@@ -71,7 +71,7 @@ class VerifiedSignIn:
     person: Person  # its session_id becomes the id of the new session
     account: Account
     method: SignInMethod
-    device: Arrival
+    device: DeviceMatch
     pending_identity: PendingIdentity | None = None  # to link when all required factors are verified
     is_second_factor: bool = False  # the factor that was just verified
     trust_device: bool = False  # skip the second factor on this device for a while
@@ -112,7 +112,7 @@ class MfaAttempt:
 
     pending: PendingSignIn
     account: Account
-    enrolment: Enrolment | None
+    enrollment: MfaEnrollment | None
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 
@@ -121,7 +121,7 @@ class LoginAttempt:
     """A counted attempt at a password."""
 
     account: Account | None  # None if no account has the email address
-    secret: Secret
+    secret: SecretKind
     subject: bytes  # what the attempt is counted by
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.authentication.oauth_credentials`."""
+"""ServiceOAuthCredentials of services at identity providers: the entity, its refusals and pure rules."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class ProviderUnknown(NotFound):
-    """There is no such identity provider."""
+    """This identity provider does not exist, or it is not set up here."""
 
 
 class CredentialsNotSet(NotFound):
-    """This service has no credentials of its own at this provider. It uses those of the platform."""
+    """This service has no credentials of its own at this identity provider. It uses those of the platform."""
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """By which name a provider knows a service. The secret that goes with it is stored beside, and never shown (security.md W-7)."""
+class ServiceOAuthCredentials:
+    """The OAuth client id of a service at an identity provider. The client secret is stored too, but never returned (security W-7)."""
 
     provider: Provider
     client_id: str
@@ -30,7 +30,7 @@ class Credentials:
 
 
 def parse_provider(name: str) -> Provider:
-    """Raises ProviderUnknown."""
+    """Return the provider with this name. Raises: ProviderUnknown."""
     try:
         return Provider(name)
     except ValueError:

@@ -38,9 +38,7 @@ async def require_service_access(read: Reading | Transaction, org_id: UUID, user
         raise BlockedByDirectory
 
 
-async def enroll_end_user(
-    tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime
-) -> tuple[ServiceContext, Entitlement]:
+async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:
     """Make the user an end user of the service, and return the service as it is now and the user's entitlement to it.
 
     The statement that enrolls the user applies the rule of `may_use_service`, so that the usual case needs no further query.

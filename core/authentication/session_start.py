@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import devices
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.authentication import events, sessions
 from core.authentication.login_rules import NeedsCodeFlow, SignedIn
 from core.authentication.service_access import enroll_end_user
@@ -34,7 +34,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         service, entitlement = await enroll_end_user(tx, method.service, account.id, now)
         if service.is_public:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
-    device_token = await devices.welcome(
+    device_token = await devices.remember_device(
         tx, sign_in.device, now, second_factor=sign_in.is_second_factor, trust=sign_in.trust_device
     )
     start = SessionStart(
@@ -101,4 +101,4 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn) -> TokenPair:
 async def _warn_of_risk(tx: Transaction, account: Account, device: Device, now: datetime) -> None:
     """Queue an email about a risky sign-in. Accounts with a second factor had to show it, so they get none (decision 83)."""
     if device.risk.is_high and account.mfa_enabled_at is None:
-        await tx.mails.queue(new_mail(MailKind.UNUSUAL_SIGN_IN, account.email, now))
+        await tx.email_queue.add(new_email(EmailKind.UNUSUAL_SIGN_IN, account.email, now))

@@ -1,20 +1,20 @@
-"""The keys that sign access tokens: made, rotated with overlap, published (security.md J-1, L-2; decisions, point 34)."""
+"""The keys that sign access tokens: creation, and rotation with overlap (security J-1, L-2; decision 34)."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from core.authentication.signing_keys_rules import UnknownKey
 from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
     from core.kernel.principals import Claims, PreAuthClaims
     from ports import Ports
-from core.authentication.signing_keys_rules import UnknownKey
 
 
 async def load(ports: Ports) -> None:
-    """Make the keys in the database the keys in use; the very first call ever makes the first key."""
+    """Load the keys from the database into the token port. The first call on an empty database creates the first key."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         keys = await read.signing_keys.live(now)
@@ -26,10 +26,10 @@ async def load(ports: Ports) -> None:
 
 
 async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
-    """The id of a new signing key; the old one is believed for as long as what it has signed may live. With `only_if_none`, None if there
-    is a key.
+    """Create a signing key and return its id. The old key verifies as long as the tokens that it signed can live.
 
-    All processes hear of it at once, and one that has not heard yet looks again when it meets the new key id (`read_token`).
+    With `only_if_none`, do nothing and return None if an active key exists. All processes are notified. A process that meets the new key
+    id before the notification reloads the keys (`read_token`).
     """
     key = await ports.tokens.new_key(ports.clock.now())
     overlap = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl) + timedelta(minutes=1)
@@ -43,27 +43,32 @@ async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
 
 
 async def read_token(ports: Ports, token: str) -> Claims:
-    """What an access token says. Raises TokenInvalid, WrongToken, TokenExpired, UnknownKey."""
+    """Return the claims of an access token. Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey."""
     now = ports.clock.now()
     try:
         return ports.tokens.read(token, now)
     except UnknownKey:
-        await _look_again(ports, now)
+        await _reload(ports, now)
         return ports.tokens.read(token, now)
 
 
 async def read_pre_auth(ports: Ports, token: str) -> PreAuthClaims:
-    """What a pre-auth token says. Raises TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
+    """Return the claims of a pre-auth token. Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
     now = ports.clock.now()
     try:
         return ports.tokens.read_pre_auth(token, now)
     except UnknownKey:
-        await _look_again(ports, now)
+        await _reload(ports, now)
         return ports.tokens.read_pre_auth(token, now)
 
 
-async def _look_again(ports: Ports, now: datetime) -> None:
-    """Read the keys: another process may have rotated them this instant. Strangers can make up key ids, so one look a second is enough."""
+async def _reload(ports: Ports, now: datetime) -> None:
+    """Reload the keys, because another process may have just rotated them.
+
+    This happens at most once per second, because attackers can send tokens with made-up key ids.
+
+    Raises: UnknownKey if the keys are fresh.
+    """
     if now - ports.tokens.loaded_at < timedelta(seconds=1):
         raise UnknownKey
     await load(ports)

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.authentication.signing_keys`."""
+"""Signing keys: the entity and its refusal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from core.kernel.errors import TokenInvalid
 if TYPE_CHECKING:
     from datetime import datetime
 
-    pass
-
 
 class UnknownKey(TokenInvalid):
     """The access token is signed with a key that is not in use."""
@@ -19,9 +17,9 @@ class UnknownKey(TokenInvalid):
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """An RSA key pair; `private_key` is PKCS #8 in PEM. The newest signs, those not yet retired are still believed. Times are UTC."""
+    """An RSA key pair. The newest key signs; older keys still verify until they retire. Times are UTC."""
 
     kid: str
-    private_key: bytes = field(repr=False)
+    private_key: bytes = field(repr=False)  # PKCS #8 in PEM
     created_at: datetime
     retires_at: datetime | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from core.accounts.email_queue_rules import MailKind
+from core.accounts.email_queue_rules import EmailKind
 from core.billing.provider_events_rules import APPLIED, BillingEvent, Effect, EventInvalid
 from core.billing.provider_facts import SOON, next_check
 from core.billing.provider_objects import (
@@ -70,7 +70,7 @@ async def _on_trial_ending(tx: Transaction, event: BillingEvent, now: datetime) 
     is_over = ends is not None and ends <= now  # the event is sent some days before, but may arrive late
     # The stored facts may be newer than this event, so they decide whether the trial is still on.
     if effect in APPLIED and not is_over and (await tx.billing.lock_facts(subscription.id, now)).is_trial:
-        await notify_subscriber(tx, subscription.id, MailKind.TRIAL_ENDS, now)
+        await notify_subscriber(tx, subscription.id, EmailKind.TRIAL_ENDS, now)
     return effect
 
 
@@ -98,7 +98,7 @@ async def _on_invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Ef
         return Effect.NOT_MANAGED_HERE
     effect = await update_subscription(tx, old, new, None, now)
     if effect in APPLIED and needs_action and new.needs_action_of(event.created):
-        await notify_subscriber(tx, id_, MailKind.PAYMENT_ACTION, now, link=page)
+        await notify_subscriber(tx, id_, EmailKind.PAYMENT_ACTION, now, link=page)
     return effect
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.applications.cancellations_rules import Cancellation
 from core.billing import events, subscriptions
 from core.billing.provider_events_rules import Effect
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from core.billing.checkout_rules import CheckoutMatch
     from core.billing.provider_objects import CheckoutMetadata, ProviderSubscription
     from core.billing.subscriptions_rules import SubscribedPlan
-    from ports import Ports
     from ports.storage import Transaction
 
 
@@ -89,7 +88,7 @@ async def _create_subscription(
     await tx.billing.save_facts(assigned, now, check_at=next_check(assigned, now))
     await tx.checkouts.stop_checks(subscription.org_id, facts.id)
     if facts.needs_action:
-        await _send_mail(tx, subscription, MailKind.PAYMENT_ACTION, now, link=facts.action_page)
+        await _send_mail(tx, subscription, EmailKind.PAYMENT_ACTION, now, link=facts.action_page)
     return Effect.DONE
 
 
@@ -228,15 +227,15 @@ async def _is_consistent(
     return plan is None or plan.service_id == current.service_id
 
 
-async def notify_subscriber(tx: Transaction, id_: str, kind: MailKind, now: datetime, *, link: str | None = None) -> None:
+async def notify_subscriber(tx: Transaction, id_: str, kind: EmailKind, now: datetime, *, link: str | None = None) -> None:
     """Send an email to the user of a live subscription, with a link if there is one."""
     subscription = await tx.billing.subscription(id_)
     if subscription is not None and subscription.status.is_live:
         await _send_mail(tx, subscription, kind, now, link=link)
 
 
-async def _send_mail(tx: Transaction, subscription: Subscription, kind: MailKind, now: datetime, *, link: str | None = None) -> None:
+async def _send_mail(tx: Transaction, subscription: Subscription, kind: EmailKind, now: datetime, *, link: str | None = None) -> None:
     account = await tx.accounts.by_id(subscription.user_id)
     if account is not None and account.is_usable:
-        mail = new_mail(kind, account.email, now, token=link, org_id=subscription.org_id, subscription_id=subscription.id)
-        await tx.mails.queue(mail)
+        mail = new_email(kind, account.email, now, token=link, org_id=subscription.org_id, subscription_id=subscription.id)
+        await tx.email_queue.add(mail)

@@ -34,7 +34,7 @@ class AuditActor:
 SYSTEM: Final = AuditActor("system", "system@internal")  # a background job or an operator's command
 # A caller without a session. Accepting an invitation by its link is an example.
 ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal")
-GONE: Final = AuditActor(accounts_rules.GONE.id, accounts_rules.GONE.email)
+DELETED_ACCOUNT: Final = AuditActor(accounts_rules.DELETED_ACCOUNT.id, accounts_rules.DELETED_ACCOUNT.email)
 # The actors that filters can name and that have no account, by the id that entries show.
 ACTORS_WITHOUT_ACCOUNT: Final = {actor.id: actor for actor in (SYSTEM, ANONYMOUS)}
 
@@ -52,7 +52,7 @@ def resolve_actor(actor_id: UUID | None, kind: str | None, account: AuditActor |
     if kind is not None:
         return AuditActor(str(actor_id), CREDENTIAL_EMAILS[kind])
     if actor_id is not None:
-        return account or GONE
+        return account or DELETED_ACCOUNT
     return SYSTEM if address is None else ANONYMOUS
 
 

@@ -1,5 +1,6 @@
-"""Removing what is past its use (security.md N-9), and how whatever sweeps does it little by little. Nothing relies on it: expiry is
-checked at every use.
+"""Deletion of rows that are no longer needed (security N-9), and the batches in which every sweep works.
+
+No rule relies on it: every use of a row checks its expiry.
 """
 
 from __future__ import annotations
@@ -11,17 +12,6 @@ from typing import TYPE_CHECKING
 from core.accounts.mfa_rules import SETUP_TTL
 from core.kernel.principals import SYSTEM
 from core.maintenance import log_redaction
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from ports import Ports
-    from ports.storage import Transaction
-
-    # Does one batch in this transaction, at this time, and says how many it were: fewer than a whole batch were the last.
-    Batch = Callable[[Transaction, datetime], Awaitable[int]]
 from core.maintenance.housekeeping_rules import (
     BATCH,
     BILLING_KEPT,
@@ -32,12 +22,24 @@ from core.maintenance.housekeeping_rules import (
     EXPIRED_DEVICE_CODES_KEPT,
     FINISHED_MAILS_KEPT,
     LEASE,
-    LOGIN_TOTALS_APART,
+    LOGIN_SHARDS_KEPT,
     SIEM_BACKLOGS_KEPT,
     TOMBSTONES_KEPT,
-    Sealed,
+    SealedColumn,
     Sweep,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from ports import Ports
+    from ports.storage import Transaction
+
+    # Processes one batch in this transaction, at this time, and returns the number of items. Fewer than
+    # the size of a batch means that nothing is left.
+    ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
 
 
 async def in_batches(
@@ -46,32 +48,33 @@ async def in_batches(
     lease: str,
     length: timedelta,
     size: int,
-    batches: Mapping[str, Batch],
+    batches: Mapping[str, ProcessBatch],
     *,
-    told: Callable[[str, int], None] = lambda what, count: None,
+    report: Callable[[str, int], None] = lambda kind, count: None,
 ) -> dict[str, int] | None:
-    """Do all of this, a transaction for each batch of this size, while `holder` has the lease: how many of what, where there were any.
+    """Process each kind of `batches`, one transaction per batch of `size` items, while `holder` has the lease.
 
-    None while another holder is at it. `told` is told of each batch at once, for what must be known even if a later one fails.
+    Return the number of items by kind, without zeros, or None if another process holds the lease.
+    `report` is called after each batch, for numbers that must be known even if a later batch fails.
     """
-    done: dict[str, int] = {}
-    for what, batch in batches.items():
+    counts: dict[str, int] = {}
+    for kind, process in batches.items():
         count = size
         while count >= size:
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 now = ports.clock.now()
-                # With each batch, since a large backlog may take longer than a lease.
+                # Renewed with each batch, since a large backlog may take longer than a lease.
                 if not await tx.leases.take(lease, holder, now, now + length):
-                    return done or None
-                count = await batch(tx, now)
+                    return counts or None
+                count = await process(tx, now)
             if count:
-                told(what, count)
-                done[what] = done.get(what, 0) + count
-    return done
+                report(kind, count)
+                counts[kind] = counts.get(kind, 0) + count
+    return counts
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Remove in bounded batches all that is past its use: how many of what. None while another holder is at it."""
+    """Delete the rows that are no longer needed. Return their number by kind, or None if another process holds the lease."""
     started = ports.clock.now()
     kept = {
         Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
@@ -85,7 +88,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.BILLING_FACTS: BILLING_KEPT,
         Sweep.PAYMENT_METHODS: BILLING_KEPT,
         Sweep.DELETED_CUSTOMERS: BILLING_KEPT,
-        Sweep.LOGIN_TOTALS: LOGIN_TOTALS_APART,
+        Sweep.LOGIN_TOTALS: LOGIN_SHARDS_KEPT,
         Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
         Sweep.SIEM_BACKLOGS: SIEM_BACKLOGS_KEPT,
         Sweep.WEBHOOK_DELIVERIES: DELIVERIES_KEPT,
@@ -93,25 +96,25 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.DELETED_ORGANIZATIONS: TOMBSTONES_KEPT,
     }
 
-    async def batch(what: Sweep, tx: Transaction, _: datetime) -> int:
-        if what is Sweep.BLANKINGS:
+    async def process(kind: Sweep, tx: Transaction, _: datetime) -> int:
+        if kind is Sweep.LOG_REDACTIONS:
             return await log_redaction.sweep(tx, BATCH)
-        return await tx.housekeeping.sweep(what, started - kept.get(what, timedelta()), BATCH)
+        return await tx.housekeeping.sweep(kind, started - kept.get(kind, timedelta()), BATCH)
 
-    def told(what: str, count: int) -> None:
-        if what == Sweep.SIEM_BACKLOGS:
+    def report(kind: str, count: int) -> None:
+        if kind == Sweep.SIEM_BACKLOGS:
             ports.metrics.siem_dropped(count)
 
-    return await in_batches(ports, holder, "housekeeper", LEASE, BATCH, {what: partial(batch, what) for what in Sweep}, told=told)
+    return await in_batches(ports, holder, "housekeeper", LEASE, BATCH, {kind: partial(process, kind) for kind in Sweep}, report=report)
 
 
 async def reencrypt(ports: Ports) -> int:
-    """Seal again, under the active key, every value that is sealed under another one; how many it were (security.md L-1)."""
-    renewed = 0
-    for kind in Sealed:
+    """Encrypt under the active key every value that another key encrypts. Return the number of values (security L-1)."""
+    count = 0
+    for column in SealedColumn:
         after: str | None = ""
         while after is not None:
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                count, after = await tx.sealed.renew(kind, after, BATCH)
-            renewed += count
-    return renewed
+                renewed, after = await tx.sealed.renew(column, after, BATCH)
+            count += renewed
+    return count

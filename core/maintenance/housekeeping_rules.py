@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.maintenance.housekeeping`."""
+"""What the housekeeper deletes, how long rows are kept, and which columns are encrypted at rest."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-BATCH = 1000
-# An ended session is kept for a while, so that its refresh tokens are still recognised as reused rather than unknown.
+BATCH = 1000  # rows
+# Ended sessions are kept for a while, so that reuse of their refresh tokens is still detected.
 ENDED_SESSIONS_KEPT = timedelta(days=1)
-# A device that asks late is told that its code has expired, rather than that there is none.
+# A device that polls late is told that its code expired, and not that the code is unknown.
 EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
-# A code that comes a second time ends what it gave the first time, so it stays known (security.md O-4).
+# A code that is used a second time ends the session that it gave the first time, so it stays known (security O-4).
 CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
-# Event rows are what webhooks are fed from; the audit log is the lasting record.
+# Webhooks are fed from event rows. The lasting record is the audit log.
 EVENTS_KEPT = timedelta(days=30)
-# Longer than the payment provider goes on sending what it did not get through, which is three days. This is not for the ids of its events:
-# an event is signed anew each time it is sent, so it is known for a second one by its id alone, and those are never swept (N-9).
+# Longer than the three days in which the payment provider repeats a failed delivery. The ids of its events are never
+# deleted: each repetition has a new signature, so only the id shows that an event was processed (security N-9).
 BILLING_KEPT = timedelta(days=40)
-# A SIEM that is away for ever would have a queue that grows for ever (ops/decisions/0014).
+# The queue of a SIEM that is down must not grow forever (docs/adr/0014).
 SIEM_BACKLOGS_KEPT = timedelta(days=30)
-# What was told to webhooks, and what became of it.
 DELIVERIES_KEPT = timedelta(days=30)
-# Who was told of a change before an organization was deleted, or its SIEM removed, may still write of it for a moment.
+# A transaction that started before an organization was deleted, or its SIEM removed, may still write rows for it.
 TOMBSTONES_KEPT = timedelta(days=1)
-# A login of yesterday may still be on its way.
-LOGIN_TOTALS_APART = timedelta(days=1)
-# Among what a sweep was at, how much of it others failed at; and how often they failed at so much in a row that they are taken to be away.
-# Then the next one is further away.
+# A login of yesterday may still be on its way to be counted.
+LOGIN_SHARDS_KEPT = timedelta(days=1)
+# Two of the kinds that a sweep counts: the items at which an upstream service failed, and how often it failed so many
+# times in a row that it counts as down. Then the next sweep starts later.
 FAILED: Final = "failed"
 BACKED_OFF: Final = "held_up"
-# Longer than one batch can take, and than the pause between two sweeps, so that one process goes on doing it while it lives.
+# Longer than a batch can take, and than the pause between two sweeps, so that a process keeps its job while it lives.
 LEASE = timedelta(minutes=5)
 
 
 class Sweep(StrEnum):
-    """What is swept."""
+    """A kind of row that the housekeeper deletes. The values are logged."""
 
     ONE_TIME_TOKENS = "one_time_tokens"
     PRE_AUTHS = "pre_auths"
@@ -49,28 +48,28 @@ class Sweep(StrEnum):
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions"
     RATES = "rates"
-    GUESSES = "guesses"
+    ATTEMPT_LIMITS = "guesses"
     MAILS = "mails"
     MFA_SETUPS = "mfa_setups"
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts"
-    BILLING_FACTS = "billing_facts"  # about what is over, and about what never came to be a subscription of ours
-    PAYMENT_METHODS = "payment_methods"  # that were detached, or are of customers who are none of ours
+    BILLING_FACTS = "billing_facts"  # about ended subscriptions, and about those that were never ours
+    PAYMENT_METHODS = "payment_methods"  # detached ones, and those of unknown customers
     DELETED_CUSTOMERS = "deleted_customers"  # of the payment provider
-    LOGIN_TOTALS = "login_totals"  # which are put together, not removed
-    SIEM_QUEUES = "siem_queues"  # of what was removed
-    SIEM_BACKLOGS = "siem_backlogs"  # entries that no SIEM has taken in all that time
-    BLANKINGS = "blankings"  # of the logs of people who are unknown, which stay (ops/decisions/0008)
+    LOGIN_TOTALS = "login_totals"  # merged into one row per day, not deleted
+    SIEM_QUEUES = "siem_queues"  # of removed configurations
+    SIEM_BACKLOGS = "siem_backlogs"  # entries that the SIEM has not accepted in all that time
+    LOG_REDACTIONS = "blankings"  # log entries of anonymized users; the entries stay, their personal data goes (docs/adr/0008)
     WEBHOOK_DELIVERIES = "webhook_deliveries"
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
     DELETED_WEBHOOKS = "deleted_webhooks"
-    DELETED_SERVICES = "deleted_services"  # these two last, since a large one takes minutes
+    DELETED_SERVICES = "deleted_services"  # these two come last, because a large one takes minutes
     DELETED_ORGANIZATIONS = "deleted_organizations"
 
 
-class Sealed(StrEnum):
-    """The columns whose values are encrypted at rest."""
+class SealedColumn(StrEnum):
+    """A column whose values are encrypted at rest."""
 
     SIGNING_KEYS = "signing_keys.private_key"
     MAIL_TOKENS = "mails.token"

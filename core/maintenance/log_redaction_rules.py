@@ -1,21 +1,22 @@
-"""Entities, refusals and pure rules of `core.maintenance.log_redaction`."""
+"""The logs that contain personal data, and the sizes of batches."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-FIRST = 1000  # of each log, in the transaction that anonymizes, which for most people is all; the rest comes after it
-BATCH = 5000
+# Entries of each log in the transaction that anonymizes. For most users these are all; the rest follows in batches.
+FIRST = 1000
+BATCH = 5000  # entries
 
 
-class Log(StrEnum):
-    """What of which log is somebody's."""
+class PersonalLog(StrEnum):
+    """A group of log entries that contain personal data of a user."""
 
     LOGINS = "logins"
     MFA = "mfa"
-    MFA_DONE = "mfa_done"  # by them, to others
-    MFA_IMPERSONATED = "mfa_impersonated"  # by them, as somebody else
+    MFA_DONE = "mfa_done"  # actions by the user on others
+    MFA_IMPERSONATED = "mfa_impersonated"  # actions by the user while impersonating
     AUDIT_DONE = "audit_done"
     AUDIT_IMPERSONATED = "audit_impersonated"
-    AUDIT_LINKS = "audit_links"  # to their account by the link of a mail, without signing in
+    AUDIT_LINKS = "audit_links"  # actions on the account by the link in an email, without a sign-in
     PRIVACY_DONE = "privacy_done"

@@ -1,5 +1,7 @@
-"""Filters of SCIM (RFC 7644 section 3.4.2.2): what one means, as a tree over the few fields that there are. Storage turns the tree into
-SQL, with every value bound (security.md C-7). How they are written is in core/scim_grammar.py.
+"""SCIM filters over the fields of users and of the group (RFC 7644 section 3.4.2.2).
+
+A filter is a tree over known fields. Storage turns it into SQL and binds every value (security C-7). The syntax is
+in `core.provisioning.grammar`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from core.kernel.values import Email
-from core.provisioning.grammar import And, ParsedComparison, FilterInvalid, LiteralValue, Not, FilterOperator, ParsedPresence, Or, ParsedValuePath, ParsedFilter, parse
+from core.provisioning.grammar import (
+    And,
+    FilterInvalid,
+    FilterOperator,
+    LiteralValue,
+    Not,
+    Or,
+    ParsedComparison,
+    ParsedFilter,
+    ParsedPresence,
+    ParsedValuePath,
+    parse,
+)
 from core.provisioning.schemas import GROUP_URN, USER_URN
 
 if TYPE_CHECKING:
@@ -19,17 +33,17 @@ if TYPE_CHECKING:
 
 
 class FieldType(Enum):
-    """How the values of a field compare."""
+    """The types of fields, which determine how values are compared. The text is for error messages."""
 
-    EXACT = "text"
-    TEXT = "text without case"
+    EXACT = "a string"
+    TEXT = "a string, ignoring case"
     ADDRESS = "an email address"
     FLAG = "true or false"
     TIME = "a time"
 
 
 class ScimField(Enum):
-    """What can be asked about."""
+    """The fields that filters can use: the SCIM name and the type."""
 
     ID = ("id", FieldType.EXACT)
     EXTERNAL_ID = ("externalId", FieldType.EXACT)
@@ -47,39 +61,40 @@ class ScimField(Enum):
     MEMBER = ("members.value", FieldType.EXACT)
 
     @property
-    def kind(self) -> FieldType:
+    def type(self) -> FieldType:
         return self.value[1]
 
 
 _COMMON: Final = (ScimField.ID, ScimField.DISPLAY_NAME, ScimField.RESOURCE_TYPE, ScimField.CREATED, ScimField.LAST_MODIFIED)
 
 
-def _names(*fields: ScimField, **others: ScimField) -> Mapping[str, ScimField]:
+def _by_name(*fields: ScimField, **others: ScimField) -> Mapping[str, ScimField]:
     return MappingProxyType({**{field.value[0].lower(): field for field in fields}, **others})
 
 
-_OF_USERS_ALONE: Final = (ScimField.EXTERNAL_ID, ScimField.ADDRESS, ScimField.ADDRESS_TYPE, ScimField.ADDRESS_PRIMARY, ScimField.ACTIVE)
-USER_FIELDS: Final = _names(
-    *_COMMON, *_OF_USERS_ALONE, ScimField.FORMATTED, ScimField.GIVEN_NAME, ScimField.FAMILY_NAME,
+_USERS_ONLY: Final = (ScimField.EXTERNAL_ID, ScimField.ADDRESS, ScimField.ADDRESS_TYPE, ScimField.ADDRESS_PRIMARY, ScimField.ACTIVE)
+# The fields by their names in lower case.
+USER_FIELDS: Final = _by_name(
+    *_COMMON, *_USERS_ONLY, ScimField.FORMATTED, ScimField.GIVEN_NAME, ScimField.FAMILY_NAME,
     **{"emails": ScimField.ADDRESS, "emails.value": ScimField.ADDRESS},
 )  # fmt: skip
-GROUP_FIELDS: Final = _names(*_COMMON, ScimField.MEMBER, members=ScimField.MEMBER)
+GROUP_FIELDS: Final = _by_name(*_COMMON, ScimField.MEMBER, members=ScimField.MEMBER)
 
 ComparisonValue: TypeAlias = str | bool | datetime
 
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """That a field compares so with a value, which is of the field's kind; in lower case where the field has none."""
+    """A comparison of a field with a value of the field's type. Email addresses are in lower case."""
 
     field: ScimField
     operator: FilterOperator
-    operand: ComparisonValue
+    value: ComparisonValue
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPresent:
-    """That a field has a value."""
+    """A test whether a field has a value."""
 
     field: ScimField
 
@@ -98,134 +113,138 @@ _OPERATORS: Final[Mapping[FieldType, frozenset[FilterOperator]]] = MappingProxyT
 
 
 def parse_user_filter(text: str) -> ScimFilter:
-    """The filter of users that `text` is. Raises FilterInvalid."""
-    return _meant(parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
+    """Parse a filter of users. Raises: FilterInvalid."""
+    return _resolve(parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
 
 
 def parse_group_filter(text: str) -> ScimFilter:
-    """The filter of groups that `text` is. Whether somebody is a member can only be asked with `eq`. Raises FilterInvalid."""
-    found = _meant(parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
-    if any(each.operator is not FilterOperator.EQ for each in comparisons(found) if each.field is ScimField.MEMBER):
+    """Parse a filter of groups. Members can only be compared with `eq`. Raises: FilterInvalid."""
+    filter_ = _resolve(parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
+    if any(test.operator is not FilterOperator.EQ for test in comparisons(filter_) if test.field is ScimField.MEMBER):
         raise FilterInvalid("members can only be compared with eq")
-    return found
+    return filter_
 
 
-def comparisons(found: ScimFilter) -> Iterator[FieldComparison]:
-    """And comparisons in it."""
-    match found:
+def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
+    """Return all comparisons of the filter."""
+    match filter_:
         case FieldComparison():
-            yield found
-        case And(of) | Or(of):
-            for each in of:
-                yield from comparisons(each)
-        case Not(each):
-            yield from comparisons(each)
+            yield filter_
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from comparisons(operand)
+        case Not(operand):
+            yield from comparisons(operand)
 
 
-def _meant(written: ParsedFilter, names: Mapping[str, ScimField], outer: str, urn: str) -> ScimFilter:
-    match written:
+def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
+    """Replace the names by fields. `prefix` is the attribute whose brackets surround the filter, with a dot."""
+    match parsed:
         case ParsedComparison(name, operator, literal):
-            return _test(_field(name, names, outer, urn), operator, literal)
+            return _compare(_find_field(name, fields, prefix, urn), operator, literal)
         case ParsedPresence(name):
-            # What has parts is there if one of them is (RFC 7644 section 3.4.2.2).
-            whole = outer + name.removeprefix(urn)
-            parts = tuple(FieldPresent(field) for part, field in names.items() if part.startswith(f"{whole}."))
-            return Or(parts) if parts and whole not in names else FieldPresent(_field(name, names, outer, urn))
-        case ParsedValuePath(name, inside):
-            # There is one address, and members are asked about by their id alone: that some value is all of this means that it is.
+            # A complex attribute is present if one of its sub-attributes is (RFC 7644 section 3.4.2.2).
+            full_name = prefix + name.removeprefix(urn)
+            parts = tuple(FieldPresent(field) for part, field in fields.items() if part.startswith(f"{full_name}."))
+            is_complex = bool(parts) and full_name not in fields
+            return Or(parts) if is_complex else FieldPresent(_find_field(name, fields, prefix, urn))
+        case ParsedValuePath(name, inner):
+            # A user has one email address, and members can be compared by their id only. So "one value
+            # matches the whole filter" is the same as "the filter matches".
             name = name.removeprefix(urn)
-            if outer or name not in ("emails", "members") or name not in names:
-                raise FilterInvalid("brackets stand behind emails, or members, alone")
-            return _meant(inside, names, f"{name}.", urn)
-        case And(of):
-            return And(tuple(_meant(each, names, outer, urn) for each in of))
-        case Or(of):
-            return Or(tuple(_meant(each, names, outer, urn) for each in of))
-        case Not(of):
-            return Not(_meant(of, names, outer, urn))
+            if prefix or name not in ("emails", "members") or name not in fields:
+                raise FilterInvalid("brackets are allowed only after emails or members")
+            return _resolve(inner, fields, f"{name}.", urn)
+        case And(operands):
+            return And(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
+        case Or(operands):
+            return Or(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
+        case Not(operand):
+            return Not(_resolve(operand, fields, prefix, urn))
 
 
-def _field(name: str, names: Mapping[str, ScimField], outer: str, urn: str) -> ScimField:
-    found = names.get(outer + name.removeprefix(urn))
-    if found is None:
-        raise FilterInvalid("it names an attribute that cannot be asked about")
-    return found
+def _find_field(name: str, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimField:
+    field = fields.get(prefix + name.removeprefix(urn))
+    if field is None:
+        raise FilterInvalid("it uses an attribute that filters do not support")
+    return field
 
 
-def _test(field: ScimField, operator: FilterOperator, literal: LiteralValue) -> ScimFilter:
-    if literal is None and operator in (FilterOperator.EQ, FilterOperator.NE):  # null is no value (RFC 7643 section 2.5)
+def _compare(field: ScimField, operator: FilterOperator, literal: LiteralValue) -> ScimFilter:
+    if literal is None and operator in (FilterOperator.EQ, FilterOperator.NE):  # null means no value (RFC 7643 section 2.5)
         return Not(FieldPresent(field)) if operator is FilterOperator.EQ else FieldPresent(field)
-    if operator not in _OPERATORS[field.kind]:
+    if operator not in _OPERATORS[field.type]:
         raise FilterInvalid(f"{field.value[0]} cannot be compared with {operator}")
-    return FieldComparison(field, operator, _operand(field, literal))
+    return FieldComparison(field, operator, _to_value(field, literal))
 
 
-def _operand(field: ScimField, literal: LiteralValue) -> ComparisonValue:
-    match field.kind, literal:
+def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
+    match field.type, literal:
         case FieldType.EXACT, str():
             return literal
         case FieldType.TEXT, str():
-            return literal  # whoever compares takes the case away, from both in one way
+            return literal  # kept as it is: the comparison converts both sides to lower case in the same way
         case FieldType.ADDRESS, str():
             return Email.parse_part(literal)
         case FieldType.FLAG, bool():
             return literal
-        case FieldType.FLAG, str() if literal.lower() in ("true", "false"):  # as Microsoft's clients write it
+        case FieldType.FLAG, str() if literal.lower() in ("true", "false"):  # sent by Microsoft's clients
             return literal.lower() == "true"
         case FieldType.TIME, str():
-            return _time(literal)
-    raise FilterInvalid(f"{field.value[0]} is compared with {field.kind.value}")
+            return _parse_time(literal)
+    raise FilterInvalid(f"{field.value[0]} must be compared with {field.type.value}")
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text.upper())
-        # Without an offset it is UTC; the years at both ends have no such time in every offset.
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
-        return found.astimezone(UTC)
+        time = datetime.fromisoformat(text.upper())
+        # A time without an offset is UTC. The first and the last years cannot be converted from every offset.
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+        return time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise FilterInvalid("a time is not one, such as 2026-03-14T15:09:26Z") from None
+        raise FilterInvalid("a time must be written as in 2026-03-14T15:09:26Z") from None
 
 
-Value: TypeAlias = str | bool | datetime | frozenset[str] | None  # the last one of what has many values, for `eq` alone
+# The value of a field; a set for an attribute with several values, which supports only `eq`.
+FieldValue: TypeAlias = str | bool | datetime | frozenset[str] | None
 
 
-def holds(found: ScimFilter, value: Callable[[ScimField], Value]) -> bool:
-    """Whether the filter holds of what has these values."""
-    match found:
-        case FieldComparison(field, operator, operand) if field.kind is FieldType.TEXT:
-            return _compares(_lower(value(field)), operator, _lower(operand))
-        case FieldComparison(field, operator, operand):
-            return _compares(value(field), operator, operand)
+def matches(filter_: ScimFilter, value_of: Callable[[ScimField], FieldValue]) -> bool:
+    """Return whether a resource with these values matches the filter."""
+    match filter_:
+        case FieldComparison(field, operator, value) if field.type is FieldType.TEXT:
+            return _evaluate(_lower(value_of(field)), operator, _lower(value))
+        case FieldComparison(field, operator, value):
+            return _evaluate(value_of(field), operator, value)
         case FieldPresent(field):
-            return value(field) is not None
-        case And(of):
-            return all(holds(each, value) for each in of)
-        case Or(of):
-            return any(holds(each, value) for each in of)
-        case Not(of):
-            return not holds(of, value)
+            return value_of(field) is not None
+        case And(operands):
+            return all(matches(operand, value_of) for operand in operands)
+        case Or(operands):
+            return any(matches(operand, value_of) for operand in operands)
+        case Not(operand):
+            return not matches(operand, value_of)
 
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _compares(value: Value, operator: FilterOperator, operand: ComparisonValue) -> bool:
+def _evaluate(left: FieldValue, operator: FilterOperator, right: ComparisonValue) -> bool:
     match operator:
         case FilterOperator.EQ:
-            return operand in value if isinstance(value, frozenset) else value == operand
-        case FilterOperator.NE:  # which is that it is not equal, also where there is no value
-            return value != operand
-    match value, operand:
+            return right in left if isinstance(left, frozenset) else left == right
+        case FilterOperator.NE:  # also true if there is no value
+            return left != right
+    match left, right:
         case str(), str():
-            return TEXTS[operator](value, operand)
+            return TEXT_COMPARISONS[operator](left, right)
         case datetime(), datetime():
-            return _TIMES[operator](value, operand)
+            return _TIME_COMPARISONS[operator](left, right)
     return False
 
 
-TEXTS: Final[Mapping[FilterOperator, Callable[[str, str], bool]]] = {
+TEXT_COMPARISONS: Final[Mapping[FilterOperator, Callable[[str, str], bool]]] = {
     FilterOperator.CO: lambda value, part: part in value,
     FilterOperator.SW: str.startswith,
     FilterOperator.EW: str.endswith,
@@ -234,7 +253,7 @@ TEXTS: Final[Mapping[FilterOperator, Callable[[str, str], bool]]] = {
     FilterOperator.LT: str.__lt__,
     FilterOperator.LE: str.__le__,
 }
-_TIMES: Final[Mapping[FilterOperator, Callable[[datetime, datetime], bool]]] = {
+_TIME_COMPARISONS: Final[Mapping[FilterOperator, Callable[[datetime, datetime], bool]]] = {
     FilterOperator.GT: datetime.__gt__,
     FilterOperator.GE: datetime.__ge__,
     FilterOperator.LT: datetime.__lt__,

@@ -1,7 +1,7 @@
-"""The grammar of SCIM's filters (RFC 7644 section 3.4.2.2), read by a descending parser that looks at each character once. What they mean
-is said by core/scim_filters.py.
+"""Parser for SCIM filters (RFC 7644 section 3.4.2.2) and for the paths of patches (section 3.5.2).
 
-The same grammar stands in the paths of patches (RFC 7644 section 3.5.2), so those are read here, too.
+Paths contain the same grammar in brackets. The parser is a recursive descent parser that reads each character once.
+It knows no attributes: `core.provisioning.filters` gives filters their meaning.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
 
-LONGEST_VALUE: Final = 256  # characters (security.md C-7)
-LONGEST: Final = 8192
-DEEPEST: Final = 16  # parentheses in parentheses
-MOST: Final = 100  # comparisons
+# The limits of security C-7.
+MAX_FILTER_LENGTH: Final = 8192  # characters
+MAX_VALUE_LENGTH: Final = 256  # characters
+MAX_DEPTH: Final = 16  # nested parentheses
+MAX_COMPARISONS: Final = 100
 
 
 class FilterInvalid(Invalid):
@@ -25,18 +26,18 @@ class FilterInvalid(Invalid):
 
     scim_type = "invalidFilter"
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"The filter is not valid: {why}.")
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The filter is not valid: {reason}.")
 
 
 class PathInvalid(Invalid):
-    """There is no such path."""
+    """This path does not exist. Name an attribute of the schema."""
 
     scim_type = "invalidPath"
 
 
 class FilterOperator(StrEnum):
-    """How a filter compares."""
+    """The comparison operators of filters."""
 
     EQ = "eq"
     NE = "ne"
@@ -51,38 +52,39 @@ class FilterOperator(StrEnum):
 
 LiteralValue: TypeAlias = str | int | float | bool | None
 
-# What filters are put together with, whether as they are written or as they are meant.
+# The logical operators. Their operands are parsed filters here, and filters over known fields in
+# `core.provisioning.filters`.
 
-Part = TypeVar("Part", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class And(Generic[Part]):
-    """Filters with `and` between them."""
-
-    of: tuple[Part, ...]
+Operand = TypeVar("Operand", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Or(Generic[Part]):
-    """Filters with `or` between them."""
+class And(Generic[Operand]):
+    """Filters joined by `and`."""
 
-    of: tuple[Part, ...]
+    operands: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Generic[Part]):
-    """`not (filter)`."""
+class Or(Generic[Operand]):
+    """Filters joined by `or`."""
 
-    of: Part
+    operands: tuple[Operand, ...]
 
 
-# What is written, before it is known which attributes there are; names are in lower case.
+@dataclass(frozen=True, slots=True)
+class Not(Generic[Operand]):
+    """A negated filter: `not (filter)`."""
+
+    operand: Operand
+
+
+# The other nodes of a parsed filter. Names are in lower case.
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedComparison:
-    """`name op literal`."""
+    """A comparison: `name operator literal`."""
 
     name: str
     operator: FilterOperator
@@ -91,25 +93,27 @@ class ParsedComparison:
 
 @dataclass(frozen=True, slots=True)
 class ParsedPresence:
-    """`name pr`."""
+    """A test for a value: `name pr`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedValuePath:
-    """`name[filter]`: that some value of the attribute is so."""
+    """A filter for the values of an attribute: `name[filter]`. One value must match all of it."""
 
     name: str
     filter: ParsedFilter
 
 
-ParsedFilter: TypeAlias = ParsedComparison | ParsedPresence | ParsedValuePath | And["ParsedFilter"] | Or["ParsedFilter"] | Not["ParsedFilter"]
+ParsedFilter: TypeAlias = (
+    ParsedComparison | ParsedPresence | ParsedValuePath | And["ParsedFilter"] | Or["ParsedFilter"] | Not["ParsedFilter"]
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PatchPath:
-    """What a patch changes: an attribute; those of its values for which a filter holds; one of its sub-attributes. As it was written."""
+    """The path of a patch operation: an attribute, a filter for its values, and a sub-attribute."""
 
     attribute: str
     filter: ParsedFilter | None = None
@@ -117,30 +121,33 @@ class PatchPath:
 
 
 def parse(text: str) -> ParsedFilter:
-    """The filter that `text` is. Raises FilterInvalid."""
-    reader = _Reader(text)
-    found = reader.alternatives(0)
-    reader.expect_end()
-    return found
+    """Parse a filter. Raises: FilterInvalid."""
+    parser = _Parser(text)
+    parsed = parser.parse_or(0)
+    parser.expect_end()
+    return parsed
 
 
 def parse_path(text: str) -> PatchPath:
-    """The path that `text` is. Raises PathInvalid, and FilterInvalid for what is in its brackets."""
-    if not text or len(text) > LONGEST:
+    """Parse a path.
+
+    Raises: PathInvalid; FilterInvalid for the filter in brackets.
+    """
+    if not text or len(text) > MAX_FILTER_LENGTH:
         raise PathInvalid
     attribute, bracket, rest = text.partition("[")
     if not bracket:
-        return _dotted(text)
-    reader = _Reader(rest)
-    found = reader.alternatives(0)
-    sub = reader.rest_behind_bracket()
+        return _parse_path_without_filter(text)
+    parser = _Parser(rest)
+    parsed = parser.parse_or(0)
+    sub = parser.rest_after_bracket()
     if not _is_name(attribute) or (sub and not (sub[0] == "." and _is_name(sub[1:]) and "." not in sub[1:])):
         raise PathInvalid
-    return PatchPath(attribute, found, sub[1:] or None)
+    return PatchPath(attribute, parsed, sub[1:] or None)
 
 
-def _dotted(text: str) -> PatchPath:
-    # The version in the name of a schema has a dot, too, so the name of the attribute begins behind the last colon.
+def _parse_path_without_filter(text: str) -> PatchPath:
+    # A schema URN contains a dot in its version, so the attribute name starts after the last colon.
     urn, colon, name = text.rpartition(":")
     attribute, dot, sub = name.partition(".")
     if not _is_name(urn + colon + attribute) or (dot and not (_is_name(sub) and "." not in sub)):
@@ -149,133 +156,133 @@ def _dotted(text: str) -> PatchPath:
 
 
 _MARKS: Final = frozenset("()[]")
-_NAME_MARKS: Final = frozenset(":.$-_")
+_NAME_PUNCTUATION: Final = frozenset(":.$-_")
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and text.isascii() and all(letter.isalnum() or letter in _NAME_MARKS for letter in text)
+    return bool(text) and text.isascii() and all(char.isalnum() or char in _NAME_PUNCTUATION for char in text)
 
 
-class _Reader:
-    """Reads a filter from its beginning to its end. What stands next is a mark, a text in quotation marks, or a word."""
+class _Parser:
+    """Reads a filter from start to end. The tokens are brackets, quoted strings and words."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
-            raise FilterInvalid(f"it is longer than {LONGEST} characters")
+        if len(text) > MAX_FILTER_LENGTH:
+            raise FilterInvalid(f"it is longer than {MAX_FILTER_LENGTH} characters")
         self._text = text
-        self._at = 0
+        self._position = 0
         self._comparisons = 0
 
-    def alternatives(self, depth: int) -> ParsedFilter:
-        if depth > DEEPEST:
-            raise FilterInvalid("it has too many parentheses in parentheses")
-        found = [self._conjunction(depth)]
-        while self._takes("or"):
-            found.append(self._conjunction(depth))
-        return found[0] if len(found) == 1 else Or(tuple(found))
+    def parse_or(self, depth: int) -> ParsedFilter:
+        if depth > MAX_DEPTH:
+            raise FilterInvalid(f"it has more than {MAX_DEPTH} nested parentheses")
+        operands = [self._parse_and(depth)]
+        while self._skip_word("or"):
+            operands.append(self._parse_and(depth))
+        return operands[0] if len(operands) == 1 else Or(tuple(operands))
 
-    def _conjunction(self, depth: int) -> ParsedFilter:
-        found = [self._term(depth)]
-        while self._takes("and"):
-            found.append(self._term(depth))
-        return found[0] if len(found) == 1 else And(tuple(found))
+    def _parse_and(self, depth: int) -> ParsedFilter:
+        operands = [self._parse_term(depth)]
+        while self._skip_word("and"):
+            operands.append(self._parse_term(depth))
+        return operands[0] if len(operands) == 1 else And(tuple(operands))
 
-    def _term(self, depth: int) -> ParsedFilter:
-        if self._takes_mark("("):
-            return self._until(")", depth)
-        name = self._word()
-        if name.lower() == "not" and self._takes_mark("("):
-            return Not(self._until(")", depth))
+    def _parse_term(self, depth: int) -> ParsedFilter:
+        if self._skip_mark("("):
+            return self._parse_until(")", depth)
+        name = self._read_word()
+        if name.lower() == "not" and self._skip_mark("("):
+            return Not(self._parse_until(")", depth))
         if not _is_name(name):
-            raise FilterInvalid("where an attribute should be named, something else is")
+            raise FilterInvalid("an attribute name is missing or not valid")
         self._comparisons += 1
-        if self._comparisons > MOST:
-            raise FilterInvalid(f"it has more than {MOST} comparisons")
+        if self._comparisons > MAX_COMPARISONS:
+            raise FilterInvalid(f"it has more than {MAX_COMPARISONS} comparisons")
         name = name.lower()
-        if self._takes_mark("["):
-            within = ParsedValuePath(name, self._until("]", depth))
-            if self._text[self._at : self._at + 1] != ".":
-                return within
-            # `emails[type eq "work"].value eq "..."`, which no grammar has and Entra ID sends.
-            return And((within, self._compared(name + self._word().lower())))
-        return self._compared(name)
+        if self._skip_mark("["):
+            value_path = ParsedValuePath(name, self._parse_until("]", depth))
+            if self._text[self._position : self._position + 1] != ".":
+                return value_path
+            # Entra ID sends `emails[type eq "work"].value eq "..."`, which is not part of the grammar.
+            return And((value_path, self._parse_comparison(name + self._read_word().lower())))
+        return self._parse_comparison(name)
 
-    def _compared(self, name: str) -> ParsedFilter:
-        operator = self._word().lower()
+    def _parse_comparison(self, name: str) -> ParsedFilter:
+        operator = self._read_word().lower()
         if operator == "pr":
             return ParsedPresence(name)
         if operator not in list(FilterOperator):
-            raise FilterInvalid("it has an operator that there is not")
-        return ParsedComparison(name, FilterOperator(operator), self._literal())
+            raise FilterInvalid(f"an operator is missing or unknown; the operators are {', '.join(FilterOperator)} and pr")
+        return ParsedComparison(name, FilterOperator(operator), self._read_literal())
 
-    def _until(self, mark: str, depth: int) -> ParsedFilter:
-        found = self.alternatives(depth + 1)
-        if not self._takes_mark(mark):
+    def _parse_until(self, mark: str, depth: int) -> ParsedFilter:
+        parsed = self.parse_or(depth + 1)
+        if not self._skip_mark(mark):
             raise FilterInvalid(f'a "{mark}" is missing')
-        return found
+        return parsed
 
     def expect_end(self) -> None:
-        self._skip()
-        if self._at < len(self._text):
-            raise FilterInvalid("something follows where it should end")
+        self._skip_spaces()
+        if self._position < len(self._text):
+            raise FilterInvalid("it has additional text after its end")
 
-    def rest_behind_bracket(self) -> str:
-        if not self._takes_mark("]"):
+    def rest_after_bracket(self) -> str:
+        if not self._skip_mark("]"):
             raise FilterInvalid('a "]" is missing')
-        return self._text[self._at :]
+        return self._text[self._position :]
 
-    def _skip(self) -> None:
-        while self._at < len(self._text) and self._text[self._at] == " ":
-            self._at += 1
+    def _skip_spaces(self) -> None:
+        while self._position < len(self._text) and self._text[self._position] == " ":
+            self._position += 1
 
-    def _takes_mark(self, mark: str) -> bool:
-        self._skip()
-        if self._text[self._at : self._at + 1] != mark:
+    def _skip_mark(self, mark: str) -> bool:
+        self._skip_spaces()
+        if self._text[self._position : self._position + 1] != mark:
             return False
-        self._at += 1
+        self._position += 1
         return True
 
-    def _takes(self, word: str) -> bool:
-        before = self._at
-        if self._word().lower() == word:
+    def _skip_word(self, word: str) -> bool:
+        start = self._position
+        if self._read_word().lower() == word:
             return True
-        self._at = before
+        self._position = start
         return False
 
-    def _word(self) -> str:
-        self._skip()
-        began = self._at
-        while self._at < len(self._text) and self._text[self._at] not in _MARKS and self._text[self._at] not in ' "':
-            self._at += 1
-        return self._text[began : self._at]
+    def _read_word(self) -> str:
+        self._skip_spaces()
+        start = self._position
+        while self._position < len(self._text) and self._text[self._position] not in _MARKS and self._text[self._position] not in ' "':
+            self._position += 1
+        return self._text[start : self._position]
 
-    def _literal(self) -> LiteralValue:
-        self._skip()
-        if self._text[self._at : self._at + 1] == '"':
-            raw = self._quoted()
+    def _read_literal(self) -> LiteralValue:
+        self._skip_spaces()
+        if self._text[self._position : self._position + 1] == '"':
+            raw = self._read_quoted()
         else:
-            raw = self._word()
-            if parse_id(raw) is not None:  # which the document shows without quotation marks (identity.md section 4.6)
+            raw = self._read_word()
+            if parse_id(raw) is not None:  # ids are accepted without quotation marks
                 return raw
             raw = raw.lower()
         try:
-            found = _JSON.decode(raw)
+            literal = _JSON.decode(raw)
         except ValueError:
-            raise FilterInvalid("a value is neither a text in quotation marks nor a number, true, false or null") from None
-        if isinstance(found, str) and (len(found) > LONGEST_VALUE or not is_printable(found)):
-            raise FilterInvalid(f"a value is longer than {LONGEST_VALUE} characters, or has some that are not allowed")
-        if not (found is None or isinstance(found, str | int | float | bool)):
-            raise FilterInvalid("a value is neither a text in quotation marks nor a number, true, false or null")
-        return found
+            raise FilterInvalid("a value must be a quoted string, a number, true, false or null") from None
+        if isinstance(literal, str) and (len(literal) > MAX_VALUE_LENGTH or not is_printable(literal)):
+            raise FilterInvalid(f"a value is longer than {MAX_VALUE_LENGTH} characters, or contains control characters")
+        if not (literal is None or isinstance(literal, str | int | float | bool)):
+            raise FilterInvalid("a value must be a quoted string, a number, true, false or null")
+        return literal
 
-    def _quoted(self) -> str:
-        began = self._at
-        self._at += 1
-        while (quote := self._text.find('"', self._at)) != -1:
-            escape = self._text.find("\\", self._at, quote)
-            self._at = quote + 1 if escape == -1 else escape + 2
+    def _read_quoted(self) -> str:
+        start = self._position
+        self._position += 1
+        while (quote := self._text.find('"', self._position)) != -1:
+            escape = self._text.find("\\", self._position, quote)
+            self._position = quote + 1 if escape == -1 else escape + 2
             if escape == -1:
-                return self._text[began : self._at]
+                return self._text[start : self._position]
         raise FilterInvalid("a quotation mark is missing")
 
 
@@ -283,4 +290,5 @@ def _refuse(_: str) -> None:
     raise ValueError
 
 
-_JSON: Final = json.JSONDecoder(parse_constant=_refuse)  # made once: a patch of a group may have very many paths with a value each
+# Created once, because a patch of a group can have very many paths with a value each.
+_JSON: Final = json.JSONDecoder(parse_constant=_refuse)

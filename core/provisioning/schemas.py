@@ -1,7 +1,7 @@
-"""What a SCIM user and a SCIM group have (RFC 7643; identity.md section 2.7): the attributes, and how a client may name them.
+"""The schemas of SCIM users and groups (RFC 7643).
 
-Bodies and patches go by this, and what `/Schemas` says of us, which therefore is true; of filters, which name their fields themselves
-(core/scim_filters.py), the tests compare it.
+Bodies and patches are read according to these schemas, and `/Schemas` publishes them. Filters have
+their own list of fields (`core.provisioning.filters`), which a test compares with the schemas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AttributeType(StrEnum):
-    """The types of attributes that we have (RFC 7643 section 2.3)."""
+    """The attribute types in use (RFC 7643 section 2.3)."""
 
     STRING = "string"
     BOOLEAN = "boolean"
@@ -27,7 +27,7 @@ class AttributeType(StrEnum):
 
 
 class Mutability(StrEnum):
-    """Who sets an attribute, and when (RFC 7643 section 7)."""
+    """Whether clients can set an attribute (RFC 7643 section 7)."""
 
     READ_ONLY = "readOnly"
     READ_WRITE = "readWrite"
@@ -35,14 +35,14 @@ class Mutability(StrEnum):
 
 
 class Returned(StrEnum):
-    """When an attribute is in an answer (RFC 7643 section 7)."""
+    """When responses contain an attribute (RFC 7643 section 7)."""
 
     ALWAYS = "always"
     DEFAULT = "default"
 
 
 class Uniqueness(StrEnum):
-    """Among what a value is unique (RFC 7643 section 7)."""
+    """The scope in which a value is unique (RFC 7643 section 7)."""
 
     NONE = "none"
     SERVER = "server"
@@ -50,7 +50,10 @@ class Uniqueness(StrEnum):
 
 @dataclass(frozen=True)
 class ScimAttribute:
-    """One attribute. Its name has no case where clients say it; `common` ones belong to every resource, and to no schema."""
+    """An attribute of a resource. Clients may write its name in any case.
+
+    `common` attributes belong to every resource and are not part of a schema (RFC 7643 section 3.1).
+    """
 
     name: str
     description: str
@@ -67,18 +70,18 @@ class ScimAttribute:
     common: bool = False
 
     @cached_property
-    def named(self) -> Mapping[str, ScimAttribute]:
-        """Its sub-attributes by their names in lower case."""
+    def by_name(self) -> Mapping[str, ScimAttribute]:
+        """Return the sub-attributes by name, in lower case."""
         return MappingProxyType({each.name.lower(): each for each in self.sub_attributes})
 
     def sub(self, name: str) -> ScimAttribute | None:
-        """The sub-attribute that a client calls so."""
-        return self.named.get(name.lower())
+        """Return the sub-attribute with this name, in any case, or None."""
+        return self.by_name.get(name.lower())
 
 
 @dataclass(frozen=True)
 class ScimSchema:
-    """A kind of resource: what its schema is called, where it is, and what it has."""
+    """A resource type: its schema, its endpoint and its attributes."""
 
     id: str
     name: str
@@ -87,16 +90,16 @@ class ScimSchema:
     attributes: tuple[ScimAttribute, ...]
 
     @cached_property
-    def named(self) -> Mapping[str, ScimAttribute]:
-        """Its attributes by their names in lower case."""
+    def by_name(self) -> Mapping[str, ScimAttribute]:
+        """Return the attributes by name, in lower case."""
         return MappingProxyType({each.name.lower(): each for each in self.attributes})
 
     def attribute(self, name: str) -> ScimAttribute | None:
-        """The attribute that a client calls so."""
-        return self.named.get(name.lower())
+        """Return the attribute with this name, in any case, or None."""
+        return self.by_name.get(name.lower())
 
     def without_urn(self, name: str) -> str:
-        """What is left of a name that begins with the schema's own (RFC 7644 section 3.10)."""
+        """Return the name without the URN of this schema, if it has it (RFC 7644 section 3.10)."""
         urn = f"{self.id}:"
         return name[len(urn) :] if name[: len(urn)].lower() == urn.lower() else name
 
@@ -106,13 +109,13 @@ GROUP_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Group"
 
 _META: Final = ScimAttribute(
     "meta",
-    "What is known of the resource itself.",
+    "Metadata of the resource.",
     AttributeType.COMPLEX,
     (
-        ScimAttribute("resourceType", "What it is.", case_exact=True, mutability=Mutability.READ_ONLY),
-        ScimAttribute("created", "Since when it is here.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
-        ScimAttribute("lastModified", "When it was last changed.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
-        ScimAttribute("location", "Where it is.", AttributeType.REFERENCE, case_exact=True, mutability=Mutability.READ_ONLY, reference_types=("uri",)),
+        ScimAttribute("resourceType", "The resource type.", case_exact=True, mutability=Mutability.READ_ONLY),
+        ScimAttribute("created", "The time of creation.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
+        ScimAttribute("lastModified", "The time of the last change.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
+        ScimAttribute("location", "The URL of the resource.", AttributeType.REFERENCE, case_exact=True, mutability=Mutability.READ_ONLY, reference_types=("uri",)),
     ),
     mutability=Mutability.READ_ONLY,
     common=True,
@@ -120,7 +123,7 @@ _META: Final = ScimAttribute(
 _COMMON: Final = (
     ScimAttribute(
         "schemas",
-        "Which schemas it follows.",
+        "The schemas of the resource.",
         AttributeType.REFERENCE,
         multi_valued=True,
         case_exact=True,
@@ -130,7 +133,7 @@ _COMMON: Final = (
     ),
     ScimAttribute(
         "id",
-        "What we know it by.",
+        "The id of the resource.",
         case_exact=True,
         mutability=Mutability.READ_ONLY,
         returned=Returned.ALWAYS,
@@ -144,41 +147,41 @@ USER: Final = ScimSchema(
     id=USER_URN,
     name="User",
     endpoint="/Users",
-    description="A person of the organization.",
+    description="A user of the organization.",
     attributes=(
         *_COMMON,
-        ScimAttribute("externalId", "What your directory knows the person by.", case_exact=True, common=True),
-        ScimAttribute("userName", "The email address, with which the person signs in.", required=True, uniqueness=Uniqueness.SERVER),
+        ScimAttribute("externalId", "The id of the user in your directory.", case_exact=True, common=True),
+        ScimAttribute("userName", "The email address, with which the user signs in.", required=True, uniqueness=Uniqueness.SERVER),
         ScimAttribute(
             "name",
-            "What the person is called, in parts.",
+            "The parts of the name.",
             AttributeType.COMPLEX,
             (
-                ScimAttribute("formatted", "The whole name."),
+                ScimAttribute("formatted", "The full name."),
                 ScimAttribute("familyName", "The family name."),
                 ScimAttribute("givenName", "The given name."),
             ),
         ),
-        ScimAttribute("displayName", "What the person is called.", case_exact=True),
+        ScimAttribute("displayName", "The name to display.", case_exact=True),
         ScimAttribute(
             "emails",
-            "The one address of the person, which is the userName. Another one that is primary replaces both.",
+            "The email address, which is the same as userName. A different primary address replaces both.",
             AttributeType.COMPLEX,
             (
-                ScimAttribute("value", "The address."),
-                ScimAttribute("type", "What it is for, which is always work.", canonical_values=("work",)),
-                ScimAttribute("primary", "Whether it is the one to use, which it always is.", AttributeType.BOOLEAN),
+                ScimAttribute("value", "The email address."),
+                ScimAttribute("type", "The type, which is always work.", canonical_values=("work",)),
+                ScimAttribute("primary", "Whether this is the primary address, which is always true.", AttributeType.BOOLEAN),
             ),
             multi_valued=True,
         ),
-        ScimAttribute("active", "Whether the person may sign in.", AttributeType.BOOLEAN),
+        ScimAttribute("active", "Whether the user may sign in.", AttributeType.BOOLEAN),
     ),
 )
 GROUP: Final = ScimSchema(
     id=GROUP_URN,
     name="Group",
     endpoint="/Groups",
-    description="The organization, and who its members are.",
+    description="The organization and its members.",
     attributes=(
         *_COMMON,
         ScimAttribute("displayName", "The name of the organization.", case_exact=True, mutability=Mutability.READ_ONLY),
@@ -190,13 +193,13 @@ GROUP: Final = ScimSchema(
                 ScimAttribute("value", "The id of the user.", case_exact=True, mutability=Mutability.IMMUTABLE),
                 ScimAttribute(
                     "$ref",
-                    "Where the user is.",
+                    "The URL of the user.",
                     AttributeType.REFERENCE,
                     case_exact=True,
                     mutability=Mutability.IMMUTABLE,
                     reference_types=("User",),
                 ),
-                ScimAttribute("type", "What it is.", case_exact=True, mutability=Mutability.IMMUTABLE, canonical_values=("User",)),
+                ScimAttribute("type", "The resource type, which is always User.", case_exact=True, mutability=Mutability.IMMUTABLE, canonical_values=("User",)),
             ),
             multi_valued=True,
         ),

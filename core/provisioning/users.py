@@ -13,8 +13,8 @@ from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts import accounts
-from core.accounts.accounts_rules import EmailNotFree, Origin, new_account
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.accounts_rules import EmailNotFree, AccountOrigin, new_account
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import refuse
 from core.kernel.principals import Role
 from core.kernel.values import Email, new_id
@@ -95,7 +95,7 @@ async def create(ports: Ports, caller: ScimClient, new: ScimUserData) -> ScimUse
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         entered = scim_tokens.lock_organization_deferred(tx, caller, now)
-        account = new_account(new.email, None, now, verified=True, origin=Origin.SCIM, org_id=caller.org_id)
+        account = new_account(new.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id)
         outside = tx.scim_users.count_non_members_deferred(caller.org_id)
         kept = tx.scim_users.claim_email_deferred(caller.org_id, account.id, account.email)
         # Born here, so the membership counts (the terms of security.md).
@@ -116,7 +116,7 @@ async def create(ports: Ports, caller: ScimClient, new: ScimUserData) -> ScimUse
         if new.active is False:
             await _deactivate(tx, user, organization, now)
             return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
-        await _tell(ports, tx, MailKind.WELCOME, account.email, organization.id, now)
+        await _tell(ports, tx, EmailKind.WELCOME, account.email, organization.id, now)
     return user
 
 
@@ -136,10 +136,10 @@ def _provisioned(account: Account, description: ScimProfile) -> ScimUser:
     )
 
 
-async def _tell(ports: Ports, tx: Transaction, kind: MailKind, email: Email, org_id: UUID, now: datetime) -> None:
+async def _tell(ports: Ports, tx: Transaction, kind: EmailKind, email: Email, org_id: UUID, now: datetime) -> None:
     """Have a mail sent to whoever has the address. A directory can name anybody's, and as many as it likes: so of its mails, so many go out
     in a day as the organization may send invitations (security.md E-5), and the others in the days after."""
-    await tx.mails.queue_within(new_mail(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
+    await tx.email_queue.add_within(new_email(kind, email, now, org_id=org_id), ports.policy.invitations_per_day)
 
 
 async def replace(ports: Ports, caller: ScimClient, user_id: UUID, new: ScimUserData) -> ScimUser:
@@ -315,15 +315,15 @@ async def _readdress(ports: Ports, tx: Transaction, user: ScimUser, account: Acc
     can_sign_in = control.has_password or control.has_identity
     if user.active and not can_sign_in:
         # The link of the welcome died with the address, whether it has gone out by now or not; and they have nothing else to begin with.
-        await tx.mails.withdraw(MailKind.WELCOME, account.email, org_id, now)
-        await _tell(ports, tx, MailKind.WELCOME, email, org_id, now)
+        await tx.email_queue.withdraw(EmailKind.WELCOME, account.email, org_id, now)
+        await _tell(ports, tx, EmailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:
-        await _tell(ports, tx, MailKind.EMAIL_CHANGED, account.email, org_id, now)
+        await _tell(ports, tx, EmailKind.EMAIL_CHANGED, account.email, org_id, now)
     vouched = not can_sign_in or (await tx.accounts.account_control(account.id, org_id)).at_verified_domain
     if vouched:
         await tx.accounts.mark_verified(account.id, now)
     else:
-        await tx.mails.queue(new_mail(MailKind.VERIFY_EMAIL, email, now))
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now))
     tx.record(events.readdressed(org_id, user.id))
 
 
@@ -363,6 +363,6 @@ async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email,
         control = await tx.accounts.account_control(user.id, organization.id)
         can_sign_in = control.has_password or control.has_identity
         # Whoever was not active from the beginning has had no mail yet, and that of others may be too old by now.
-        if not can_sign_in and not await tx.mails.is_waiting(MailKind.WELCOME, email, organization.id):
-            await _tell(ports, tx, MailKind.WELCOME, email, organization.id, now)
+        if not can_sign_in and not await tx.email_queue.is_waiting(EmailKind.WELCOME, email, organization.id):
+            await _tell(ports, tx, EmailKind.WELCOME, email, organization.id, now)
     tx.record(events.reactivated(organization.id, user.id, whole_account=user.whole_account))

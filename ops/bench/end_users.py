@@ -16,7 +16,7 @@ from adapters.postgres.authentication.logins import SHARDS
 from core.applications.api_keys_rules import generate_key
 from core.kernel.principals import Permission
 from core.kernel.values import digest
-from core.maintenance.housekeeping_rules import LOGIN_TOTALS_APART
+from core.maintenance.housekeeping_rules import LOGIN_SHARDS_KEPT
 from ops.bench.filling import FREE_TIER, Say, copy, new_uuid, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 
@@ -364,6 +364,6 @@ def _add_logins(connection: psycopg.Connection[Any], plot: _Plot, say: Say) -> N
             say(f"  {last:,} of {plot.scale.logins:,} logins after {time.monotonic() - started:.0f} s ...")
     say("  logins of each day ...")
     with without_indexes(connection, "login_totals", _nothing):
-        connection.execute(_LOGIN_TOTALS, {**plot.parameters, "shards": SHARDS, "apart": LOGIN_TOTALS_APART})
+        connection.execute(_LOGIN_TOTALS, {**plot.parameters, "shards": SHARDS, "apart": LOGIN_SHARDS_KEPT})
     connection.execute(_SEEN)
     connection.execute("analyze seen")

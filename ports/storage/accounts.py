@@ -6,13 +6,13 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.accounts_rules import Account
-from core.accounts.attempt_limits_rules import Allowance, Secret
-from core.accounts.devices_rules import Device, Look, Recognised, Seen
-from core.accounts.email_queue_rules import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
-from core.accounts.mfa_rules import Enrolment, MfaEvent, Redeemed, Status
-from core.accounts.one_time_tokens import Purpose
-from core.accounts.platform_rules import Figures
-from core.accounts.platform_users_rules import Alert, FoundPerson, MfaFigures, MfaStanding
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.devices_rules import Device, DeviceFingerprint, KnownDevice, ListedDevice
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
+from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, RedeemedCode, MfaStatus
+from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.platform_rules import PlatformFigures
+from core.accounts.platform_users_rules import MfaAlert, FoundUser, MfaFigures, UserMfaStatus
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
@@ -50,7 +50,7 @@ class Accounts(AccountsRead, Protocol):
 
     async def lock_by_email(self, email: Email) -> Account | None: ...
 
-    async def lock_by_token(self, token_hash: bytes, purpose: Purpose) -> Account | None:
+    async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         """The account that a one-time token was made for, locked; whether the token is still good is another question."""
         ...
 
@@ -122,15 +122,15 @@ class Accounts(AccountsRead, Protocol):
 class MfaRead(Protocol):
     """Second factors, looked at. The secrets are sealed."""
 
-    async def status(self, user_id: UUID) -> Status | None:
+    async def status(self, user_id: UUID) -> MfaStatus | None:
         """None if there is no such account."""
         ...
 
-    async def enrolment(self, user_id: UUID) -> Enrolment | None:
+    async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
         """What was set up, confirmed or not, expired or not. Raises SealBroken."""
         ...
 
-    async def has_code(self, user_id: UUID, code_hash: bytes) -> bool:
+    async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Whether there is an unused backup code with this hash."""
         ...
 
@@ -146,11 +146,11 @@ class MfaLog(Protocol):
 class Mfa(MfaRead, MfaLog, Protocol):
     """Second factors, changed. The account is locked before any of these."""
 
-    async def begin(self, user_id: UUID, secret: str, now: datetime) -> None:
+    async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
         """Have this secret wait for being confirmed, in place of whatever there was."""
         ...
 
-    async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
+    async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         """Take the code of this step, of the secret that was set up then; whether no code of this or a later step was taken before."""
         ...
 
@@ -158,7 +158,7 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """Have these backup codes and no others."""
         ...
 
-    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Deferred[Redeemed]:
+    def redeem_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Deferred[RedeemedCode]:
         """Before the next statement, lock an account and end a sign-in to it that waits, by `take_step`: the account, and whether the code
         was there; nothing where the sign-in does not wait any more.
 
@@ -166,7 +166,7 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """
         ...
 
-    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Deferred[Redeemed]:
+    def redeem_backup_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Deferred[RedeemedCode]:
         """The same by using up the backup code with this hash."""
         ...
 
@@ -182,13 +182,13 @@ class DevicesRead(Protocol):
     """From where people sign in, looked at. `org_id` is the organization of the service that it is about, None without one: its trust
     period counts beside those of the organizations in which the person takes part (decisions, point 81)."""
 
-    async def of_person(
+    async def of_user(
         self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
-    ) -> list[Seen]:
+    ) -> list[ListedDevice]:
         """Those that are not revoked, as they are seen in this session, the one that was used last first, or those that follow `after`."""
         ...
 
-    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> Seen | None:
+    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
         """This one, whosever it is, revoked or not."""
         ...
 
@@ -196,17 +196,17 @@ class DevicesRead(Protocol):
 class Devices(DevicesRead, Protocol):
     """The same, changed. The account is locked before any of these."""
 
-    async def recognise(self, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Recognised:
+    async def find_match(self, user_id: UUID, look: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         """The device, not revoked, that has this trust token; else this id of the client's; else, if the client keeps none, one without an
         id that says the same of itself, of several the one that was used last. And what is known of earlier logins, as it concerns one
         from this place."""
         ...
 
-    async def of_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+    async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         """The device, not revoked, whose client's id has this hash."""
         ...
 
-    async def keep(self, device: Device) -> None:
+    async def save(self, device: Device) -> None:
         """Add it, or write all but its owner, the id of its client and when it was first seen; a revoked one stays as it is."""
         ...
 
@@ -224,39 +224,39 @@ class Devices(DevicesRead, Protocol):
 # mails: What is asked of storage about the queue of mails.
 
 
-class Mails(Protocol):
+class EmailQueue(Protocol):
     """The queue of mails. Tokens in it are sealed."""
 
-    async def queue(self, mail: Mail) -> None:
+    async def add(self, mail: QueuedEmail) -> None:
         """Also wakes the mailers of all processes, when the transaction commits."""
         ...
 
-    async def queue_within(self, mail: Mail, per_day: int) -> None:
+    async def add_within(self, mail: QueuedEmail, per_day: int) -> None:
         """The same for one that the directory of its organization causes: it is due as soon as there are no more than so many of those in
         the 24 hours before. The organization is locked."""
         ...
 
-    async def is_waiting(self, kind: MailKind, address: Email, org_id: UUID) -> bool:
+    async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
         """Whether one of this kind to this address, of this organization, has not gone out yet."""
         ...
 
-    async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:
+    async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
         """Drop those of this kind to this address, of this organization, that have not gone out yet."""
         ...
 
-    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
         """Due mails, oldest first, that nobody else holds and that are not held back; they fall due again at `lease_until`.
 
         A token whose seal is broken counts as not made yet, so that one bad row does not hold up all others.
         """
         ...
 
-    async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
+    async def save_token(self, mail: QueuedEmail, token: str | None, now: datetime) -> bool:
         """Keep the token, if the mail has one, for further attempts, and that it was let through. False, and nothing kept, when the mail
         has been claimed again since, or withdrawn."""
         ...
 
-    async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:
+    async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
         """How many mails of these kinds to this address have had their token prepared, or were let through, since then."""
         ...
 
@@ -264,14 +264,14 @@ class Mails(Protocol):
         """Make others who would count what this address gets wait; for mails to whom there may be no account to lock."""
         ...
 
-    async def finish(self, mail: Mail, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
+    async def finish(self, mail: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         """The mail is done with; its token is forgotten.
 
         Without effect when it has been claimed again since, unless it was sent: that is true whoever holds it now.
         """
         ...
 
-    async def postpone(self, mail: Mail, due_at: datetime, reason: str) -> None:
+    async def postpone(self, mail: QueuedEmail, due_at: datetime, reason: str) -> None:
         """An attempt failed. Without effect when the mail has been claimed again since: its lease ended, and it is another's now."""
         ...
 
@@ -279,27 +279,27 @@ class Mails(Protocol):
 # guesses: What is asked of storage about wrong guesses.
 
 
-class RightAnswers(Protocol):
-    async def clear(self, secret: Secret, subject: bytes) -> None:
+class AttemptReset(Protocol):
+    async def clear(self, secret: SecretKind, subject: bytes) -> None:
         """Forget the guesses that were counted."""
         ...
 
 
-class Guesses(RightAnswers, Protocol):
+class AttemptLimits(AttemptReset, Protocol):
     """Counters of wrong guesses (core/guesses.py)."""
 
-    async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:
+    async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
         """Count one guess; or, when it must wait, count nothing and return until when. Atomic."""
         ...
 
-    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> LoginAttempt:
+    async def count_password_attempt(self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         """The same of a guess at the password of whoever has this address, which nobody need have.
 
         Where the account trusts the device with the trust token of this SHA-256, and the token is live, it is counted at the device.
         """
         ...
 
-    async def take_back(self, secret: Secret, subject: bytes, allowance: Allowance) -> None:
+    async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
         """Have a guess that was counted not count: it was right. Atomic."""
         ...
 
@@ -308,7 +308,7 @@ class Guesses(RightAnswers, Protocol):
 
 
 class OneTimeTokensRead(Protocol):
-    async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool: ...
+    async def is_live(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> bool: ...
 
 
 class OneTimeTokens(OneTimeTokensRead, Protocol):
@@ -317,7 +317,7 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
     async def add(
         self,
         token_hash: bytes,
-        purpose: Purpose,
+        purpose: TokenPurpose,
         user_id: UUID,
         email: Email,
         *,
@@ -328,15 +328,15 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         """`org_id` is the organization whose design the page has that the token leads to."""
         ...
 
-    async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
+    async def newer_exists(self, user_id: UUID, purpose: TokenPurpose, created_at: datetime) -> bool:
         """Whether there is an unused token that was asked for later than that."""
         ...
 
-    async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
+    async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         """Use the token up: the address it was sent to, or None when it is unknown, expired or used. Exactly one caller wins."""
         ...
 
-    async def void(self, user_id: UUID, purpose: Purpose) -> None:
+    async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
         """Remove every token of this purpose."""
         ...
 
@@ -345,7 +345,7 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
 
 
 class PlatformRead(Protocol):
-    async def figures(self) -> Figures: ...
+    async def figures(self) -> PlatformFigures: ...
 
     async def due_jobs(self, now: datetime) -> int:
         """How many pieces of background work are due."""
@@ -358,17 +358,17 @@ class PlatformRead(Protocol):
 class PlatformUsersRead(Protocol):
     """People of every organization and of none, as platform owners see them."""
 
-    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundPerson]:
+    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
         """Those whose address has `email` in it, which is in lower case, and who have this id, where these are given; the newest first."""
         ...
 
-    async def mfa_status(self, user_id: UUID) -> MfaStanding | None: ...
+    async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None: ...
 
     async def mfa_figures(self, since: datetime) -> MfaFigures:
         """What happened is counted since then."""
         ...
 
-    async def alerts(self, since: datetime, limit: int) -> list[Alert]:
+    async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
         """What is suspicious in the log of the second factor since then, the newest first."""
         ...
 
@@ -401,9 +401,9 @@ class AccountsTransaction(Protocol):
     @property
     def devices(self) -> Devices: ...
     @property
-    def guesses(self) -> RightAnswers: ...
+    def attempt_limits(self) -> AttemptReset: ...
     @property
-    def mails(self) -> Mails: ...
+    def email_queue(self) -> EmailQueue: ...
     @property
     def mfa(self) -> Mfa: ...
     @property
@@ -414,6 +414,6 @@ class AccountsAutocommit(Protocol):
     """The statements of accounts that commit by themselves."""
 
     @property
-    def guesses(self) -> Guesses: ...
+    def attempt_limits(self) -> AttemptLimits: ...
     @property
     def mfa(self) -> MfaLog: ...

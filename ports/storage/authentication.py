@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.attempt_limits_rules import Allowance
-from core.accounts.devices_rules import Device, Place
+from core.accounts.attempt_limits_rules import AttemptLimit
+from core.accounts.devices_rules import Device, Location
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
-from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.authentication.sessions_rules import (
     UNNAMED_PRESENTER,
     LiveSession,
@@ -169,7 +169,7 @@ class Logins(Protocol):
 
 class FailedLogins(Protocol):
     async def failed(
-        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Place | None = None
+        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Location | None = None
     ) -> None:
         """Recorded without waiting for the disk: a known account must not answer later than an unknown one (security.md B-2)."""
         ...
@@ -195,7 +195,7 @@ class Tries(Protocol):
     """Tries at the second factor of one sign-in (security.md J-8)."""
 
     async def count_attempt(
-        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, allowance: Allowance, now: datetime
+        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime
     ) -> MfaAttempt | None:
         """Count one more try at a sign-in of this person that waits, and one more guess at their second factor, as `Guesses.charge` does at
         `subject`; and find what the code is compared with. Atomic.
@@ -307,7 +307,7 @@ class Identities(IdentitiesRead, Protocol):
 class OAuthCredentialsRead(Protocol):
     """What services are known by at identity providers, looked at. The secrets are sealed."""
 
-    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None: ...
+    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None: ...
 
     async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
         """The same with the secret. Raises SealBroken."""
@@ -321,7 +321,7 @@ class OAuthCredentialsRead(Protocol):
 class OAuthCredentials(OAuthCredentialsRead, Protocol):
     """The same, changed. The organization is locked before any of these."""
 
-    async def put(self, org_id: UUID, service_id: UUID, credentials: Credentials, client_secret: str) -> None:
+    async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
         """In the place of those that the service has at this provider. The service is the organization's."""
         ...
 

@@ -10,7 +10,7 @@ class Rates(Protocol):
     """Token buckets per client, shared by all processes."""
 
     async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
-        """Take one token from each bucket if all have one, and return 0.
+        """Take one token from each bucket and return 0 if all have one.
 
         Otherwise take none and return the number of seconds until all have one.
         """

@@ -1,44 +1,43 @@
-"""Storage of the area maintenance."""
+"""Storage of maintenance: leases on jobs, deletion of rows that are no longer needed, and encrypted columns."""
 
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.maintenance.housekeeping_rules import Sealed as SealedKind
-from core.maintenance.housekeeping_rules import Sweep
-
-# housekeeping: What is asked of storage about what is past its time.
+from core.maintenance.housekeeping_rules import SealedColumn, Sweep
 
 
 class Leases(Protocol):
+    """Leases on jobs that one process at a time does."""
+
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
-        """Take or extend the lease on work that one process at a time may do; false while another holder has it."""
+        """Take or extend the lease, and return whether `holder` has it. False means that another holder has it."""
         ...
 
 
 class Housekeeping(Protocol):
-    async def sweep(self, what: Sweep, before: datetime, limit: int) -> int:
-        """Remove at most `limit` rows that were past their use at `before`; how many it were. What is in use now is left alone.
+    """Deletion of rows that are no longer needed."""
 
-        Totals of logins are not removed but put together, those of days before that of `before`.
-        What is left of a deleted organization or service is past its use at once, the tombstone when it is older than `before` and nothing
-        is left.
-        Accounts take two statements: one locks them, and another judges again what is locked.
-        Blankings are not swept by this, but by core.blanking.
+    async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
+        """Delete at most `limit` rows that were no longer needed at `before`. Return their number. Rows that are locked are skipped.
+
+        Totals of logins are not deleted: those of days before `before` are merged into one row per day.
+        The records of a deleted organization, service or webhook are deleted at once. Its tombstone follows
+        when it is older than `before` and no record is left.
+        Unverified accounts take two statements: the first locks them, and the second checks the locked ones again.
+        Redaction of logs is not done here but in core.maintenance.log_redaction.
         """
         ...
 
 
-# sealed: What is asked of storage about values that are encrypted at rest.
-
-
-class Sealed(Protocol):
+class SealedColumns(Protocol):
     """The values that are encrypted at rest."""
 
-    async def renew(self, kind: SealedKind, after: str, limit: int) -> tuple[int, str | None]:
-        """Seal under the active key what is not, in at most `limit` rows after the one named `after` ("" is before the first).
+    async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
+        """Encrypt under the active key the values of up to `limit` rows whose names follow `after`; "" is before the first.
 
-        How many it were, and the name of the last row, or None if there are no more. One statement for each of them.
+        Return the number of values that had another key, and the name of the last row, or None if no rows are left. Takes
+        one statement per value.
         """
         ...
 
@@ -54,4 +53,4 @@ class MaintenanceTransaction(Protocol):
     @property
     def leases(self) -> Leases: ...
     @property
-    def sealed(self) -> Sealed: ...
+    def sealed(self) -> SealedColumns: ...

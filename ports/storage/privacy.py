@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.principals import Person
 from core.kernel.values import Email
-from core.maintenance.log_redaction_rules import Log
+from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
 from core.tenancy.invitations_rules import Invitation
 
@@ -53,7 +53,7 @@ class PrivacyRead(Protocol):
         """Somebody unknown of whose logs there is more to blank, by id the first."""
         ...
 
-    async def unblanked_log(self, user_id: UUID) -> Log | None:
+    async def unblanked_log(self, user_id: UUID) -> PersonalLog | None:
         """Where more of this person is to be blanked."""
         ...
 
@@ -88,7 +88,7 @@ class Privacy(PrivacyRead, Protocol):
         """`blank` for the first time, in every log: a statement each."""
         ...
 
-    async def blank(self, user_id: UUID, log: Log, limit: int) -> int:
+    async def blank(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
         """Have the next entries of the log, the newest first, say core.privacy.NO_ADDRESS, NO_AGENT and no place; how many it were. If it
         were as many as `limit`, there is something to go on with from then on, and else no more."""
         ...

@@ -11,8 +11,8 @@ import trio.testing
 from actors.sweeper import sweeper
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, email_queue_rules
-from core.accounts.email_queue_rules import MailKind, Outcome
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.email_queue_rules import EmailKind, EmailOutcome
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM, Anonymous
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping, housekeeping_rules
@@ -37,7 +37,7 @@ async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: F
         for token, days in (("short", 1), ("long", 400)):
             expires_at = clock.now() + timedelta(days=days)
             await tx.one_time_tokens.add(
-                digest(token), Purpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=expires_at
+                digest(token), TokenPurpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=expires_at
             )
     assert await housekeeping.sweep(ports, new_id()) == {}
     clock.advance(ports.policy.refresh_token_ttl + housekeeping_rules.ENDED_SESSIONS_KEPT)
@@ -55,11 +55,11 @@ async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: F
 
 
 async def test_finished_mails_go_and_others_stay(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    done, waiting = (email_queue_rules.new_mail(MailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
+    done, waiting = (email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.queue(done)
-        await tx.mails.queue(waiting)
-        await tx.mails.finish(done, Outcome.GIVEN_UP, clock.now())
+        await tx.email_queue.add(done)
+        await tx.email_queue.add(waiting)
+        await tx.email_queue.finish(done, EmailOutcome.GIVEN_UP, clock.now())
     clock.advance(housekeeping_rules.FINISHED_MAILS_KEPT + timedelta(seconds=1))
     assert await housekeeping.sweep(ports, new_id()) == {"mails": 1}
     async with pool.connection() as connection:
@@ -99,7 +99,7 @@ async def test_a_backlog_goes_in_batches(ports: Ports, pool: Pool, clock: FakeCl
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(10):
             await tx.one_time_tokens.add(
-                digest(str(number)), Purpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=clock.now()
+                digest(str(number)), TokenPurpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=clock.now()
             )
     clock.advance(timedelta(seconds=1))
     assert await housekeeping.sweep(ports, new_id()) == {"one_time_tokens": 10}

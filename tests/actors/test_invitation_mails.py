@@ -8,13 +8,13 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, email_queue, email_queue_rules
-from core.accounts.email_queue_rules import Ended, Mail, Outcome
+from core.accounts.email_queue_rules import EmailResult, QueuedEmail, EmailOutcome
 from core.kernel.principals import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations, invitations_rules
 from core.tenancy.organizations_rules import Membership
 from ports import Ports
-from ports.outside import Letter
+from ports.outside import EmailMessage
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import BASE_URL, EMAIL, add_account, add_organization, deliver, everyone, link, run_sql, sign_in
 
@@ -44,15 +44,15 @@ async def invite(ports: Ports, owner: Member, email: Email = ADA) -> str:
     return (await invitations.invite(ports, owner, email, "member"))[1]
 
 
-async def claim(ports: Ports) -> Mail:
+async def claim(ports: Ports) -> QueuedEmail:
     [mail] = await email_queue.claim_due(ports, 10)
     return mail
 
 
-async def prepared(ports: Ports, mail: Mail) -> tuple[Mail, Letter]:
+async def prepared(ports: Ports, mail: QueuedEmail) -> tuple[QueuedEmail, EmailMessage]:
     """`mail` ready to be sent."""
     found = await email_queue.prepare(ports, mail)
-    assert not isinstance(found, Ended)
+    assert not isinstance(found, EmailResult)
     return found
 
 
@@ -78,7 +78,7 @@ async def test_the_token_is_kept_sealed_until_the_mail_is_out(ports: Ports, owne
     _, _, stored = await row(pool)
     assert token.encode() not in stored
     await deliver(ports)
-    assert await row(pool) == (Outcome.SENT, None, None)
+    assert await row(pool) == (EmailOutcome.SENT, None, None)
 
 
 async def test_a_refused_invitation_sends_nothing(ports: Ports, owner: Member, pool: Pool) -> None:
@@ -103,7 +103,7 @@ async def test_what_is_over_is_not_mailed_any_more(ports: Ports, owner: Member, 
             await run_sql(pool, "delete from organizations")
     await deliver(ports)
     assert sent.letters == []
-    assert await row(pool) == (Outcome.DROPPED, None, None)
+    assert await row(pool) == (EmailOutcome.DROPPED, None, None)
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -116,7 +116,7 @@ async def test_an_invitation_that_expired_on_the_way_is_given_up(
         await invitations.sweep(ports, new_id())
     await deliver(ports)
     assert sent.letters == []
-    assert await row(pool) == (Outcome.GIVEN_UP, email_queue_rules.TOO_LATE, None)
+    assert await row(pool) == (EmailOutcome.GIVEN_UP, email_queue_rules.TOO_LATE, None)
 
 
 async def test_a_token_whose_seal_is_broken_cannot_be_mailed(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool) -> None:
@@ -125,7 +125,7 @@ async def test_a_token_whose_seal_is_broken_cannot_be_mailed(ports: Ports, owner
     await deliver(ports)
     assert sent.letters == []
     outcome, reason, _ = await row(pool)
-    assert outcome == Outcome.GIVEN_UP
+    assert outcome == EmailOutcome.GIVEN_UP
     assert "link is lost" in reason
 
 
@@ -133,7 +133,7 @@ async def test_a_second_attempt_says_what_the_first_said(ports: Ports, owner: Me
     token = await invite(ports, owner)
     first, letter = await prepared(ports, await claim(ports))
     clock.advance(HOUR)
-    assert await email_queue.failed(ports, first, "421 try later", 0.5)
+    assert await email_queue.record_failure(ports, first, "421 try later", 0.5)
     clock.advance(HOUR)
     _, again = await prepared(ports, await claim(ports))
     assert link(letter) == link(again) == token
@@ -190,11 +190,11 @@ async def test_a_mail_that_was_let_through_is_counted_once_and_stays_so(ports: P
     owners = [await add_owner(ports, pool, f"org-{number}") for number in range(6)]
     await invite(ports, owners[0])
     first, _ = await prepared(ports, await claim(ports))
-    await email_queue.failed(ports, first, "421 try later", 0.5)
+    await email_queue.record_failure(ports, first, "421 try later", 0.5)
     for owner in owners[1:]:
         await invite(ports, owner)
     others = [await email_queue.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)]
-    assert [isinstance(found, Ended) for found in others].count(True) == 1
+    assert [isinstance(found, EmailResult) for found in others].count(True) == 1
     clock.advance(timedelta(seconds=10))
     await prepared(ports, await claim(ports))
 
@@ -205,4 +205,4 @@ async def test_mailers_that_prepare_at_once_keep_to_the_limit(ports: Ports, pool
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
     claimed = await email_queue.claim_due(ports, 12)
     found = await everyone(12, lambda number: email_queue.prepare(ports, claimed[number]))
-    assert sum(not isinstance(one, Ended) for one in found) == 5
+    assert sum(not isinstance(one, EmailResult) for one in found) == 5

@@ -18,14 +18,14 @@ from adapters.email.smtp import Dispatch, OwnServers, SmtpTransport
 from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_queue, email_queue_rules
-from core.accounts.email_queue_rules import Ended, Mail, MailKind, Outcome
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.email_queue_rules import EmailResult, QueuedEmail, EmailKind, EmailOutcome
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM, Caller
 from core.kernel.values import Email, digest
 from core.tenancy.mail_server_rules import MailServer
 from ports import Ports
-from ports.outside import Letter, MailRefused
+from ports.outside import EmailMessage, MailRefused
 from ports.storage import Reading, Storage, Transaction
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.smtp_sink import SmtpSink
@@ -42,22 +42,22 @@ def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
 
 
-async def queue(ports: Ports, kind: MailKind, *addresses: Email) -> list[Mail]:
-    queued = [email_queue_rules.new_mail(kind, address, ports.clock.now()) for address in addresses]
+async def queue(ports: Ports, kind: EmailKind, *addresses: Email) -> list[QueuedEmail]:
+    queued = [email_queue_rules.new_email(kind, address, ports.clock.now()) for address in addresses]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for mail in queued:
-            await tx.mails.queue(mail)
+            await tx.email_queue.add(mail)
     return queued
 
 
-async def claim_one(ports: Ports) -> Mail:
+async def claim_one(ports: Ports) -> QueuedEmail:
     [mail] = await email_queue.claim_due(ports, 10)
     return mail
 
 
-async def prepared_one(ports: Ports) -> tuple[Mail, Letter]:
+async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
     prepared = await email_queue.prepare(ports, await claim_one(ports))
-    assert not isinstance(prepared, Ended)
+    assert not isinstance(prepared, EmailResult)
     return prepared
 
 
@@ -133,7 +133,7 @@ async def test_a_queued_mail_is_sent_and_its_token_forgotten(
     ports: Ports, pool: Pool, sent: FakeMailTransport, metrics: FakeMetrics
 ) -> None:
     await add_account(ports, ADA, verified=False)
-    [mail] = await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     with logged() as log:
         async with mailing(ports):
             [letter] = await sent.arrived(1)
@@ -142,7 +142,7 @@ async def test_a_queued_mail_is_sent_and_its_token_forgotten(
     [row] = await rows(pool)
     assert (row["outcome"], row["attempts"], row["claims"], row["token"]) == ("sent", 1, 1, None)
     async with ports.storage.reading() as read:
-        assert await read.one_time_tokens.is_live(digest(link(letter)), Purpose.VERIFY_EMAIL, ports.clock.now())
+        assert await read.one_time_tokens.is_live(digest(link(letter)), TokenPurpose.VERIFY_EMAIL, ports.clock.now())
     assert [job for job, _ in metrics.jobs] == ["mail"]
     [entry] = log
     assert (entry["event"], entry["job_id"], entry["kind"]) == ("mail_sent", str(mail.id), "verify_email")
@@ -152,7 +152,7 @@ async def test_a_queued_mail_is_sent_and_its_token_forgotten(
 
 async def test_a_post_wakes_the_mailer(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     async with mailing(ports) as [inbox]:
-        await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+        await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
         inbox.post()
         await sent.arrived(1)
         await all_finished(pool)
@@ -160,7 +160,7 @@ async def test_a_post_wakes_the_mailer(ports: Ports, pool: Pool, sent: FakeMailT
 
 async def test_every_mail_is_sent_once_by_two_mailers_with_few_slots(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     addresses = [Email(f"person{number}@example.com") for number in range(30)]
-    await queue(ports, MailKind.PASSWORD_CHANGED, *addresses)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, *addresses)
     async with mailing(ports, count=2, slots=3):
         await all_finished(pool)
     assert sorted(letter.to for letter in sent.letters) == sorted(addresses)
@@ -168,7 +168,7 @@ async def test_every_mail_is_sent_once_by_two_mailers_with_few_slots(ports: Port
 
 
 async def test_no_more_is_claimed_than_can_start(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    await queue(ports, MailKind.PASSWORD_CHANGED, *[ADA] * 5)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, *[ADA] * 5)
     sent.gates[ADA] = trio.Event()
     async with mailing(ports, slots=2) as [inbox]:
 
@@ -185,7 +185,7 @@ async def test_no_more_is_claimed_than_can_start(ports: Ports, pool: Pool, sent:
 
 async def test_a_slow_recipient_holds_nobody_back(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     others = [Email(f"person{number}@example.com") for number in range(10)]
-    await queue(ports, MailKind.PASSWORD_CHANGED, ADA, *others)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, ADA, *others)
     sent.gates[ADA] = trio.Event()
     async with mailing(ports, slots=2):
         assert {letter.to for letter in await sent.arrived(10)} == set(others)
@@ -197,7 +197,7 @@ async def test_an_outage_of_the_mail_server_costs_time_and_no_mail(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     await add_account(ports, ADA, verified=False)
-    [mail] = await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     sent.refusal = "mail.example.com port 25: Connection refused"
     with logged() as log:
         async with mailing(ports) as [inbox]:
@@ -231,7 +231,7 @@ async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: P
     with SmtpSink() as gone:
         transport = Dispatch(SmtpTransport(gone.url, "Gatehouse <gatehouse@example.com>"), OwnServers(Guard()))
     await add_account(ports, ADA)
-    [mail] = await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    [mail] = await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     async with mailing(replace(ports, mail=transport)) as [inbox]:
 
         async def attempted() -> bool:
@@ -257,7 +257,7 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
     class RefusesOnce(FakeMailTransport):
         refused = 0
 
-        async def send(self, letter: Letter, server: MailServer | None = None) -> None:
+        async def send(self, letter: EmailMessage, server: MailServer | None = None) -> None:
             if not self.refused:
                 self.refused += 1
                 raise MailRefused("not now")
@@ -266,7 +266,7 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
     monkeypatch.setattr(email_queue, "backoff", lambda attempts, spread: timedelta(milliseconds=20))
     # On the machine's clock, because the mailer sleeps by one that runs as well.
     running = replace(ports, mail=RefusesOnce(), clock=SystemClock())
-    await queue(running, MailKind.PASSWORD_CHANGED, ADA)
+    await queue(running, EmailKind.PASSWORD_CHANGED, ADA)
     async with mailing(running):
         await sent.arrived(1)  # without a post
         await all_finished(pool)
@@ -275,10 +275,10 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
 
 async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
     await add_account(ports, ADA, verified=False)
-    [mail] = await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     for _ in range(email_queue_rules.MAX_ATTEMPTS - 1):
         claimed, _ = await prepared_one(ports)
-        due_at = await email_queue.failed(ports, claimed, "refused", MIDDLE)
+        due_at = await email_queue.record_failure(ports, claimed, "refused", MIDDLE)
         assert due_at is not None
         clock.advance(due_at - clock.now())
     assert timedelta(hours=12) < clock.now() - mail.created_at < timedelta(hours=20)
@@ -300,15 +300,15 @@ async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMa
 
 
 async def test_a_defect_in_one_mail_stops_no_other(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    class Letters:
-        def compose(self, mail: Mail) -> Letter:
+    class EmailTemplates:
+        def compose(self, mail: QueuedEmail) -> EmailMessage:
             if mail.address == ADA:
                 raise RuntimeError("a template is broken")
-            return ports.letters.compose(mail)
+            return ports.email_templates.compose(mail)
 
-    await queue(ports, MailKind.PASSWORD_CHANGED, ADA, BOB)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, ADA, BOB)
     with logged() as log:
-        async with mailing(replace(ports, letters=Letters())):
+        async with mailing(replace(ports, email_templates=EmailTemplates())):
             await sent.arrived(1)
 
             async def both_ended() -> bool:
@@ -324,7 +324,7 @@ async def test_a_defect_in_one_mail_stops_no_other(ports: Ports, pool: Pool, sen
 async def test_an_outcome_is_recorded_once_the_database_is_back(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     shaky = ShakyStorage(ports.storage)
     sent.gates[ADA] = trio.Event()
-    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
     with logged() as log:
         async with mailing(replace(ports, storage=shaky)):
             await sent.at_the_gate(ADA)
@@ -338,7 +338,7 @@ async def test_an_outcome_is_recorded_once_the_database_is_back(ports: Ports, po
 async def test_an_outage_of_the_database_cuts_off_no_letter(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     shaky = ShakyStorage(ports.storage)
     sent.gates[ADA] = trio.Event()
-    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
     with logged() as log:
         async with mailing(replace(ports, storage=shaky)) as [inbox]:
             await sent.at_the_gate(ADA)
@@ -356,7 +356,7 @@ async def test_an_outage_of_the_database_cuts_off_no_letter(ports: Ports, pool: 
 
 async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     sent.gates[ADA] = trio.Event()
-    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
     async with trio.open_nursery() as nursery:
         stopping = trio.CancelScope()
 
@@ -387,7 +387,7 @@ async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
 ) -> None:
     monkeypatch.setattr(actors.mailer, "GRACE", 0.01)
     await add_account(ports, ADA, verified=False)
-    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     sent.stuck_after.add(ADA)
     async with mailing(ports):
         await sent.arrived(1)
@@ -409,7 +409,7 @@ async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
 @pytest.mark.parametrize("step", ["claimed", "prepared"])
 async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, step: str) -> None:
     await add_account(ports, ADA, verified=False)
-    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     mail = await claim_one(ports)
     if step == "prepared":
         await email_queue.prepare(ports, mail)
@@ -423,7 +423,7 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
 
 
 async def test_a_mail_that_takes_every_process_down_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    await queue(ports, MailKind.PASSWORD_CHANGED, ADA)
+    await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
     for _ in range(email_queue_rules.MAX_LOST_CLAIMS):
         await prepared_one(ports)
         clock.advance(email_queue_rules.LEASE)
@@ -440,9 +440,9 @@ async def test_a_mail_that_takes_every_process_down_is_given_up(ports: Ports, po
 
 async def test_attempts_say_the_same(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await add_account(ports, ADA, verified=False)
-    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     mail, first = await prepared_one(ports)
-    due_at = await email_queue.failed(ports, mail, "refused", MIDDLE)
+    due_at = await email_queue.record_failure(ports, mail, "refused", MIDDLE)
     assert due_at == clock.now() + timedelta(seconds=5)
     clock.advance(timedelta(seconds=5))
     _, second = await prepared_one(ports)
@@ -451,19 +451,19 @@ async def test_attempts_say_the_same(ports: Ports, pool: Pool, clock: FakeClock)
 
 async def test_a_token_lies_sealed_in_the_queue(ports: Ports, pool: Pool) -> None:
     await add_account(ports, ADA, verified=False)
-    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     mail, letter = await prepared_one(ports)
     [row] = await rows(pool)
     assert mail.token == link(letter)
     assert row["token"] is not None
     assert mail.token.encode() not in row["token"]
-    await email_queue.sent(ports, mail)
+    await email_queue.record_sent(ports, mail)
     [row] = await rows(pool)
     assert row["token"] is None
 
 
-@pytest.mark.parametrize("kind", [MailKind.VERIFY_EMAIL, MailKind.RESET_PASSWORD])
-async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: MailKind) -> None:
+@pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD])
+async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind) -> None:
     await queue(ports, kind, ADA)
     with logged() as log:
         async with mailing(ports):
@@ -476,31 +476,31 @@ async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Po
 
 async def test_nothing_goes_to_a_deactivated_account(ports: Ports) -> None:
     await add_account(ports, ADA, deactivated_at=ports.clock.now())
-    await queue(ports, MailKind.RESET_PASSWORD, ADA)
-    assert await email_queue.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
+    assert await email_queue.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
 
 
 async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
     await add_account(ports, ADA)
-    await queue(ports, MailKind.VERIFY_EMAIL, ADA)
-    assert await email_queue.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
+    assert await email_queue.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
 
 
 async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
     await add_account(ports, ADA, verified=False)
     await add_account(ports, BOB, verified=False)
-    await queue(ports, MailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
+    await queue(ports, EmailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
     async with mailing(ports) as [inbox]:
         await all_finished(pool)
         assert sorted(letter.to for letter in sent.letters) == [ADA] * 5 + [BOB]
         clock.advance(timedelta(minutes=59))
-        await queue(ports, MailKind.RESET_PASSWORD, ADA)  # every kind with a token counts
-        await queue(ports, MailKind.PASSWORD_CHANGED, ADA)  # has none
+        await queue(ports, EmailKind.RESET_PASSWORD, ADA)  # every kind with a token counts
+        await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)  # has none
         inbox.post()
         await all_finished(pool)
         assert [letter.subject for letter in sent.letters[6:]] == ["Your password was changed - Gatehouse"]
         clock.advance(timedelta(minutes=1))
-        await queue(ports, MailKind.RESET_PASSWORD, ADA)
+        await queue(ports, EmailKind.RESET_PASSWORD, ADA)
         inbox.post()
         await all_finished(pool)
     assert [letter.subject for letter in sent.letters[7:]] == ["Choose a new password - Gatehouse"]
@@ -508,27 +508,27 @@ async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Poo
 
 async def test_a_reset_link_cancels_the_one_before(ports: Ports, clock: FakeClock) -> None:
     await add_account(ports, ADA)
-    await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     mail, first = await prepared_one(ports)
-    await email_queue.failed(ports, mail, "refused", MIDDLE)
-    await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    await email_queue.record_failure(ports, mail, "refused", MIDDLE)
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     mail, second = await prepared_one(ports)
-    await email_queue.sent(ports, mail)
+    await email_queue.record_sent(ports, mail)
     async with ports.storage.reading() as read:
-        assert not await read.one_time_tokens.is_live(digest(link(first)), Purpose.RESET_PASSWORD, clock.now())
-        assert await read.one_time_tokens.is_live(digest(link(second)), Purpose.RESET_PASSWORD, clock.now())
+        assert not await read.one_time_tokens.is_live(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
+        assert await read.one_time_tokens.is_live(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
     clock.advance(timedelta(seconds=5))
-    assert await email_queue.prepare(ports, await claim_one(ports)) == Ended(Outcome.DROPPED)  # its link would open nothing
+    assert await email_queue.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)  # its link would open nothing
 
 
 async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await add_account(ports, ADA)
-    await queue(ports, MailKind.RESET_PASSWORD, ADA)
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     mail, _ = await prepared_one(ports)
-    await email_queue.failed(ports, mail, "refused", MIDDLE)
+    await email_queue.record_failure(ports, mail, "refused", MIDDLE)
     clock.advance(ports.policy.reset_ttl)
     ended = await email_queue.prepare(ports, await claim_one(ports))
-    assert ended == Ended(Outcome.GIVEN_UP, "its link expired before it could be sent")
+    assert ended == EmailResult(EmailOutcome.GIVEN_UP, "its link expired before it could be sent")
     [row] = await rows(pool)
     assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
 

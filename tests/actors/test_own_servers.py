@@ -13,7 +13,7 @@ from actors.mailbox import Mailbox
 from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE, mailer
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_queue, email_queue_rules
-from core.accounts.email_queue_rules import Ended, Mail, MailKind, new_mail
+from core.accounts.email_queue_rules import EmailResult, QueuedEmail, EmailKind, new_email
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from ports import Ports
@@ -47,10 +47,10 @@ async def add(ports: Ports, pool: Pool, slug: str, *, server: bool = True) -> UU
     return org
 
 
-async def queue(ports: Ports, *queued: Mail) -> None:
+async def queue(ports: Ports, *queued: QueuedEmail) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for mail in queued:
-            await tx.mails.queue(mail)
+            await tx.email_queue.add(mail)
 
 
 async def invite(ports: Ports, org: UUID, *addresses: str) -> None:
@@ -58,7 +58,7 @@ async def invite(ports: Ports, org: UUID, *addresses: str) -> None:
     for address in addresses:
         token = str(new_id())
         await add_invitation(ports, org, address, token_hash=digest(token))
-        await queue(ports, new_mail(MailKind.INVITATION, Email(address), ports.clock.now(), token=token, org_id=org))
+        await queue(ports, new_email(EmailKind.INVITATION, Email(address), ports.clock.now(), token=token, org_id=org))
 
 
 def people(slug: str, count: int) -> list[str]:
@@ -105,13 +105,13 @@ async def test_invitations_go_through_the_server_of_their_own_organization(ports
     }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MailKind if kind is not MailKind.INVITATION])
+@pytest.mark.parametrize("kind", [kind for kind in EmailKind if kind is not EmailKind.INVITATION])
 async def test_mails_of_an_account_never_do_whoever_they_look_like(
-    ports: Ports, pool: Pool, sent: FakeMailTransport, kind: MailKind
+    ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind
 ) -> None:
     acme = await add(ports, pool, "acme")
-    await add_account(ports, ADA, verified=kind is not MailKind.VERIFY_EMAIL)
-    await queue(ports, new_mail(kind, ADA, ports.clock.now(), org_id=acme))
+    await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
+    await queue(ports, new_email(kind, ADA, ports.clock.now(), org_id=acme))
     await deliver(ports)
     [letter] = sent.letters
     assert sent.servers == {letter.message_id: None}
@@ -128,9 +128,9 @@ async def test_each_attempt_goes_through_the_server_that_there_is_then(
             await change(ports, acme)
         [mail] = await email_queue.claim_due(ports, 1)
         prepared = await email_queue.prepare(ports, mail)
-        assert not isinstance(prepared, Ended)
+        assert not isinstance(prepared, EmailResult)
         there.append(prepared[0].server is not None)
-        due_at = await email_queue.failed(ports, mail, "refused", 0.5)
+        due_at = await email_queue.record_failure(ports, mail, "refused", 0.5)
         assert due_at is not None
         clock.advance(due_at - clock.now())
     assert there == [True, False, True, False]
@@ -174,7 +174,7 @@ async def test_a_slow_server_holds_back_the_mails_of_its_own_organization_only(p
     await invite(ports, await add(ports, pool, "acme"), *slow)
     await invite(ports, await add(ports, pool, "twin"), *others)
     await invite(ports, await add(ports, pool, "plain", server=False), *platform)
-    await queue(ports, *(new_mail(MailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(3)))
+    await queue(ports, *(new_email(EmailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(3)))
     async with mailing(ports) as inbox:
         await sent.arrived(9)
         await settled(inbox)
@@ -190,7 +190,7 @@ async def test_slow_servers_leave_slots_for_the_mails_of_the_platform(ports: Por
     for slug in ("acme", "twin", "third", "fourth", "fifth"):
         await invite(ports, await add(ports, pool, slug), *people(slug, 2))
     await invite(ports, await add(ports, pool, "plain", server=False), "new@plain.example")
-    await queue(ports, *(new_mail(MailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(10)))
+    await queue(ports, *(new_email(EmailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(10)))
     async with mailing(ports) as inbox:
         await sent.arrived(11)
         await settled(inbox)

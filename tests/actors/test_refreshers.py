@@ -13,7 +13,7 @@ from actors.mailbox import Mailbox
 from actors.metrics_refresher import metrics_refresher, refresh
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_queue_rules
-from core.accounts.email_queue_rules import MailKind
+from core.accounts.email_queue_rules import EmailKind
 from core.authentication import signing_keys
 from core.kernel.errors import StorageDown
 from core.kernel.policy import Policy
@@ -44,9 +44,9 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
     await add_account(ports, "safe@example.com", mfa_enabled_at=ports.clock.now())
     await add_account(ports, "gone@example.com", mfa_enabled_at=ports.clock.now(), deactivated_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.queue(email_queue_rules.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), ports.clock.now()))
+        await tx.email_queue.add(email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email("ada@example.com"), ports.clock.now()))
         later = ports.clock.now() + timedelta(seconds=1)
-        await tx.mails.queue(email_queue_rules.new_mail(MailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
+        await tx.email_queue.add(email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metrics_refresher, ports, pool)
         await eventually(lambda: metrics.due is not None)
@@ -91,14 +91,14 @@ async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testin
         tokens=unused,
         certificates=unused,
         saml=unused,
-        letters=unused,
+        email_templates=unused,
         mail=unused,
         dns=unused,
         providers=unused,
         payments=unused,
         sender=unused,
-        agents=unused,
-        places=unused,
+        user_agents=unused,
+        geoip=unused,
         clock=FakeClock(),
         metrics=metrics,
         policy=policy,

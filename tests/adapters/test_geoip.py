@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from adapters.geoip import Nowhere, PlacesFile, PlacesUnreadable
-from core.accounts.devices_rules import Place
+from adapters.geoip import NoGeoIp, GeoIpFile, GeoIpFileUnreadable
+from core.accounts.devices_rules import Location
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import places
+from entrypoints.wiring import geoip
 from tests.fakes.geoip import SHIPPED, write
 
-LISBON = Place("Lisbon", "PT")
+LISBON = Location("Lisbon", "PT")
 
 
 @pytest.fixture(scope="module")
-def file() -> PlacesFile:
-    return PlacesFile(SHIPPED)
+def file() -> GeoIpFile:
+    return GeoIpFile(SHIPPED)
 
 
 @pytest.mark.parametrize(
@@ -24,19 +24,19 @@ def file() -> PlacesFile:
     [
         ("203.0.113.0", LISBON),
         ("203.0.113.255", LISBON),
-        ("198.51.100.127", Place("São Paulo", "BR")),
-        ("198.51.100.128", Place(None, "JP")),
-        ("2001:db8:1::5", Place("Oslo", "NO")),
+        ("198.51.100.127", Location("São Paulo", "BR")),
+        ("198.51.100.128", Location(None, "JP")),
+        ("2001:db8:1::5", Location("Oslo", "NO")),
     ],
 )
-def test_an_address_is_in_the_city_and_country_of_its_network(file: PlacesFile, address: str, place: Place) -> None:
+def test_an_address_is_in_the_city_and_country_of_its_network(file: GeoIpFile, address: str, place: Location) -> None:
     assert file.of(address) == place
 
 
 @pytest.mark.parametrize(
     "address", ["203.0.112.255", "127.0.0.1", "::1", "2001:db8:2::5", None, "", "unix:", "fe80::1%eth0", "203.0.113.9:80"]
 )
-def test_other_addresses_are_nowhere(file: PlacesFile, address: str | None) -> None:
+def test_other_addresses_are_nowhere(file: GeoIpFile, address: str | None) -> None:
     assert file.of(address) is None
 
 
@@ -44,26 +44,26 @@ def test_other_addresses_are_nowhere(file: PlacesFile, address: str | None) -> N
     ("address", "place"),
     [
         ("192.0.2.1", None),  # a city in no country
-        ("192.0.2.17", Place(None, "IT")),  # a city that is not an object
-        ("192.0.2.33", Place("Lon?don" + "n" * 93, "GB")),  # a control character, and a name without end
+        ("192.0.2.17", Location(None, "IT")),  # a city that is not an object
+        ("192.0.2.33", Location("Lon?don" + "n" * 93, "GB")),  # a control character, and a name without end
         ("192.0.2.49", None),
         ("192.0.2.65", None),
         ("192.0.2.81", None),
     ],
 )
-def test_of_a_record_that_is_not_as_it_should_be_what_is_usable_is_used(file: PlacesFile, address: str, place: Place | None) -> None:
+def test_of_a_record_that_is_not_as_it_should_be_what_is_usable_is_used(file: GeoIpFile, address: str, place: Location | None) -> None:
     assert file.of(address) == place
 
 
 def test_without_a_file_nothing_is_anywhere() -> None:
-    assert Nowhere().of("203.0.113.9") is None
+    assert NoGeoIp().of("203.0.113.9") is None
 
 
 def test_the_file_is_the_one_that_the_script_beside_it_makes(tmp_path: Path) -> None:
     write(tmp_path / "made.mmdb")
     # All but when it was made.
     assert len((tmp_path / "made.mmdb").read_bytes()) == len(SHIPPED.read_bytes())
-    assert PlacesFile(tmp_path / "made.mmdb").of("203.0.113.9") == LISBON
+    assert GeoIpFile(tmp_path / "made.mmdb").of("203.0.113.9") == LISBON
 
 
 def broken_files() -> dict[str, bytes]:
@@ -80,16 +80,16 @@ def broken_files() -> dict[str, bytes]:
 def test_a_file_that_cannot_be_used_is_refused_at_start(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cities.mmdb"
     path.write_bytes(content)
-    with pytest.raises(PlacesUnreadable) as caught:
-        PlacesFile(path)
+    with pytest.raises(GeoIpFileUnreadable) as caught:
+        GeoIpFile(path)
     assert str(caught.value) == f"{path} is not a file in MaxMind's format"
 
 
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(PlacesUnreadable, match=r"missing\.mmdb cannot be read: No such file or directory$"):
-        PlacesFile(tmp_path / "missing.mmdb")
-    with pytest.raises(PlacesUnreadable, match=r"cannot be read: Is a directory$"):
-        PlacesFile(tmp_path)
+    with pytest.raises(GeoIpFileUnreadable, match=r"missing\.mmdb cannot be read: No such file or directory$"):
+        GeoIpFile(tmp_path / "missing.mmdb")
+    with pytest.raises(GeoIpFileUnreadable, match=r"cannot be read: Is a directory$"):
+        GeoIpFile(tmp_path)
 
 
 def test_a_file_that_is_broken_somewhere_fails_no_login(tmp_path: Path) -> None:
@@ -101,15 +101,15 @@ def test_a_file_that_is_broken_somewhere_fails_no_login(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.mmdb"
         path.write_bytes(content)
         try:
-            file = PlacesFile(path)
-        except PlacesUnreadable:
+            file = GeoIpFile(path)
+        except GeoIpFileUnreadable:
             continue
         for address in ("203.0.113.9", "198.51.100.1", "2001:db8:1::5"):
-            assert isinstance(file.of(address), Place | None)
+            assert isinstance(file.of(address), Location | None)
 
 
 def test_the_setting_names_the_file(tmp_path: Path) -> None:
-    assert isinstance(places(Settings()), Nowhere)
-    assert places(Settings(geoip_database=SHIPPED)).of("203.0.113.9") == LISBON
+    assert isinstance(geoip(Settings()), NoGeoIp)
+    assert geoip(Settings(geoip_database=SHIPPED)).of("203.0.113.9") == LISBON
     with pytest.raises(SettingsInvalid, match=r"^SSO_GEOIP_DATABASE is not usable: .*missing\.mmdb cannot be read: No such file"):
-        places(Settings(geoip_database=tmp_path / "missing.mmdb"))
+        geoip(Settings(geoip_database=tmp_path / "missing.mmdb"))

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from adapters.email.message import Letters, spoken
+from adapters.email.message import EmailTemplates, spoken
 from adapters.email.smtp import to_message
-from core.accounts.email_queue_rules import Mail, MailKind
+from core.accounts.email_queue_rules import QueuedEmail, EmailKind
 from core.billing.payments import LONGEST_PAGE
 from core.billing.subscriptions_rules import Purchase
 from core.kernel.policy import Policy
@@ -22,7 +22,7 @@ from core.kernel.values import Email
 from core.tenancy.branding_rules import BrandingSettings, Design
 from core.tenancy.colors import TEXT, Color, contrast
 from core.tenancy.invitations_rules import Invitation, InvitationStatus, ReceivedInvitation
-from ports.outside import Letter
+from ports.outside import EmailMessage
 
 TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
 BASE_URL = "https://id.example.com/sso"
@@ -42,9 +42,9 @@ OFFER = ReceivedInvitation(
     "Acme & <Sons>",
     Email("grace@example.com"),
 )
-MAIL = Mail(
+MAIL = QueuedEmail(
     id=UUID("6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11"),
-    kind=MailKind.VERIFY_EMAIL,
+    kind=EmailKind.VERIFY_EMAIL,
     address=Email("ada+o'neil&co@example.com"),
     created_at=datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC),
     due_at=datetime(2026, 3, 4, 5, 8, 7, tzinfo=UTC),
@@ -53,15 +53,15 @@ MAIL = Mail(
     token=TOKEN,
     offer=OFFER,
 )
-LETTERS = Letters(BASE_URL, Policy())
+LETTERS = EmailTemplates(BASE_URL, Policy())
 PATHS = {
-    MailKind.VERIFY_EMAIL: "/auth/verify-email",
-    MailKind.RESET_PASSWORD: "/auth/reset-password",
-    MailKind.INVITATION: "/invitations/accept",
-    MailKind.WELCOME: "/auth/reset-password",
+    EmailKind.VERIFY_EMAIL: "/auth/verify-email",
+    EmailKind.RESET_PASSWORD: "/auth/reset-password",
+    EmailKind.INVITATION: "/invitations/accept",
+    EmailKind.WELCOME: "/auth/reset-password",
 }
-LIFETIMES = {MailKind.VERIFY_EMAIL: "90 minutes", MailKind.RESET_PASSWORD: "45 minutes", MailKind.WELCOME: "45 minutes"}
-NOTICES = [kind for kind in MailKind if kind not in PATHS]
+LIFETIMES = {EmailKind.VERIFY_EMAIL: "90 minutes", EmailKind.RESET_PASSWORD: "45 minutes", EmailKind.WELCOME: "45 minutes"}
+NOTICES = [kind for kind in EmailKind if kind not in PATHS]
 
 
 class Page(HTMLParser):
@@ -106,7 +106,7 @@ def words(text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_the_link_is_on_the_base_url_in_both_parts(kind: MailKind) -> None:
+def test_the_link_is_on_the_base_url_in_both_parts(kind: EmailKind) -> None:
     letter = LETTERS.compose(replace(MAIL, kind=kind))
     link = f"{BASE_URL}{PATHS[kind]}?token={TOKEN}"
     assert link in letter.text.splitlines(), "on a line of its own"
@@ -116,21 +116,21 @@ def test_the_link_is_on_the_base_url_in_both_parts(kind: MailKind) -> None:
 
 
 @pytest.mark.parametrize("kind", NOTICES)
-def test_a_notice_has_no_link(kind: MailKind) -> None:
+def test_a_notice_has_no_link(kind: EmailKind) -> None:
     letter = LETTERS.compose(replace(MAIL, kind=kind, token=None))
     assert "http" not in letter.text
     assert Page(letter.html).links == []
 
 
 @pytest.mark.parametrize("kind", NOTICES)
-def test_a_notice_says_when(kind: MailKind) -> None:
+def test_a_notice_says_when(kind: EmailKind) -> None:
     letter = LETTERS.compose(replace(MAIL, kind=kind, token=None))
     for part in (letter.text, Page(letter.html).shown):
         assert "4 March 2026 at 05:06 UTC" in words(part)
 
 
-@pytest.mark.parametrize("kind", MailKind)
-def test_both_parts_say_who_writes_to_whom_and_what_to_do_if_it_was_somebody_else(kind: MailKind) -> None:
+@pytest.mark.parametrize("kind", EmailKind)
+def test_both_parts_say_who_writes_to_whom_and_what_to_do_if_it_was_somebody_else(kind: EmailKind) -> None:
     letter = LETTERS.compose(replace(MAIL, kind=kind))
     for part in (letter.text, Page(letter.html).shown):
         assert "Gatehouse" in part
@@ -142,9 +142,9 @@ def test_both_parts_say_who_writes_to_whom_and_what_to_do_if_it_was_somebody_els
 
 
 @pytest.mark.parametrize("kind", LIFETIMES)
-def test_both_parts_say_how_long_the_link_lives_and_that_the_mail_may_be_ignored(kind: MailKind) -> None:
+def test_both_parts_say_how_long_the_link_lives_and_that_the_mail_may_be_ignored(kind: EmailKind) -> None:
     lifetimes = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45))
-    letter = Letters(BASE_URL, lifetimes).compose(replace(MAIL, kind=kind))
+    letter = EmailTemplates(BASE_URL, lifetimes).compose(replace(MAIL, kind=kind))
     for part in (letter.text, Page(letter.html).shown):
         assert f"The link works once, within {LIFETIMES[kind]} of the request" in words(part)
         assert "ignore this mail" in words(part)
@@ -154,21 +154,21 @@ INVOICE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 
 
 def test_a_payment_is_completed_on_the_page_of_the_provider_where_it_is_known() -> None:
-    letter = LETTERS.compose(replace(MAIL, kind=MailKind.PAYMENT_ACTION, token=INVOICE))
+    letter = LETTERS.compose(replace(MAIL, kind=EmailKind.PAYMENT_ACTION, token=INVOICE))
     assert INVOICE in letter.text.splitlines(), "on a line of its own"
     page = Page(letter.html)
     assert page.links == [INVOICE, INVOICE]
     assert INVOICE in page.shown
-    without = LETTERS.compose(replace(MAIL, kind=MailKind.PAYMENT_ACTION, token=None))
+    without = LETTERS.compose(replace(MAIL, kind=EmailKind.PAYMENT_ACTION, token=None))
     for part, other in ((letter.text, without.text), (page.shown, Page(without.html).shown)):
         assert "Complete the payment on the page of the payment provider" in words(part)
         assert "Open the application that you subscribed to" in words(other)
-    longest = LETTERS.compose(replace(MAIL, kind=MailKind.PAYMENT_ACTION, token=f"{INVOICE}{'x' * (LONGEST_PAGE - len(INVOICE))}"))
+    longest = LETTERS.compose(replace(MAIL, kind=EmailKind.PAYMENT_ACTION, token=f"{INVOICE}{'x' * (LONGEST_PAGE - len(INVOICE))}"))
     assert max(map(len, (longest.text + longest.html).splitlines())) <= 998
 
 
-@pytest.mark.parametrize("kind", [MailKind.TRIAL_ENDS, MailKind.PAYMENT_ACTION])
-def test_what_somebody_has_bought_is_named_where_it_is_known(kind: MailKind) -> None:
+@pytest.mark.parametrize("kind", [EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION])
+def test_what_somebody_has_bought_is_named_where_it_is_known(kind: EmailKind) -> None:
     letter = LETTERS.compose(replace(MAIL, kind=kind, token=None, purchase=Purchase(plan="Gold & <More>", service="Shop")))
     without = LETTERS.compose(replace(MAIL, kind=kind, token=None))
     for part, other in ((letter.text, without.text), (Page(letter.html).shown, Page(without.html).shown)):
@@ -178,16 +178,16 @@ def test_what_somebody_has_bought_is_named_where_it_is_known(kind: MailKind) -> 
 
 # What a notice of the second factor is about, and what follows from it (security.md M-6).
 SECOND_FACTOR = {
-    MailKind.MFA_ENABLED: ("Two-factor authentication is on", "signing in takes a code of your authenticator app as well"),
-    MailKind.MFA_DISABLED: ("Two-factor authentication is off", "the password alone is enough to sign in"),
-    MailKind.MFA_REMOVED: ("An administrator removed your two-factor authentication", "You were signed out everywhere"),
-    MailKind.BACKUP_CODES_REGENERATED: ("You have new backup codes", "All earlier backup codes are no longer valid"),
-    MailKind.BACKUP_CODE_USED: ("A backup code was used", "The code is used up"),
+    EmailKind.MFA_ENABLED: ("Two-factor authentication is on", "signing in takes a code of your authenticator app as well"),
+    EmailKind.MFA_DISABLED: ("Two-factor authentication is off", "the password alone is enough to sign in"),
+    EmailKind.MFA_REMOVED: ("An administrator removed your two-factor authentication", "You were signed out everywhere"),
+    EmailKind.BACKUP_CODES_REGENERATED: ("You have new backup codes", "All earlier backup codes are no longer valid"),
+    EmailKind.BACKUP_CODE_USED: ("A backup code was used", "The code is used up"),
 }
 
 
 @pytest.mark.parametrize("kind", SECOND_FACTOR)
-def test_a_notice_of_the_second_factor_says_what_has_changed(kind: MailKind) -> None:
+def test_a_notice_of_the_second_factor_says_what_has_changed(kind: EmailKind) -> None:
     subject, change = SECOND_FACTOR[kind]
     letter = LETTERS.compose(replace(MAIL, kind=kind, token=None))
     assert letter.subject == f"{subject} - Gatehouse"
@@ -196,7 +196,7 @@ def test_a_notice_of_the_second_factor_says_what_has_changed(kind: MailKind) -> 
         assert change in words(part)
 
 
-INVITATION = replace(MAIL, kind=MailKind.INVITATION)
+INVITATION = replace(MAIL, kind=EmailKind.INVITATION)
 
 
 def test_an_invitation_says_who_invites_to_what_as_what_and_until_when() -> None:
@@ -236,15 +236,15 @@ def test_lifetimes_are_spoken(minutes: float, said: str) -> None:
     assert spoken(timedelta(minutes=minutes)) == said
 
 
-@pytest.mark.parametrize("kind", MailKind)
-def test_nothing_is_loaded_from_elsewhere(kind: MailKind) -> None:
+@pytest.mark.parametrize("kind", EmailKind)
+def test_nothing_is_loaded_from_elsewhere(kind: EmailKind) -> None:
     html = LETTERS.compose(replace(MAIL, kind=kind)).html
     assert not re.search(r"<(?:img|link|script|iframe|form|object|svg|video|base)\b|url\(|@import|@font-face", html, re.IGNORECASE)
     assert {attribute for attribute in Page(html).attributes if attribute.startswith("on") or attribute in ("src", "background")} == set()
 
 
-@pytest.mark.parametrize("kind", MailKind)
-def test_html_is_accessible_and_follows_the_colour_scheme(kind: MailKind) -> None:
+@pytest.mark.parametrize("kind", EmailKind)
+def test_html_is_accessible_and_follows_the_colour_scheme(kind: EmailKind) -> None:
     html = LETTERS.compose(replace(MAIL, kind=kind)).html
     assert '<html lang="en">' in html
     assert "prefers-color-scheme: dark" in html
@@ -259,8 +259,8 @@ def test_what_comes_from_outside_is_escaped_in_html() -> None:
     assert "<i>&'@example.com" in letter.text
 
 
-@pytest.mark.parametrize("kind", MailKind)
-def test_parts_are_plain_ascii_with_short_lines(kind: MailKind) -> None:
+@pytest.mark.parametrize("kind", EmailKind)
+def test_parts_are_plain_ascii_with_short_lines(kind: EmailKind) -> None:
     letter = LETTERS.compose(replace(MAIL, kind=kind))
     for part in (letter.text, letter.html):
         assert part.isascii()
@@ -277,7 +277,7 @@ def test_parts_are_plain_ascii_with_short_lines(kind: MailKind) -> None:
     ],
 )
 def test_the_message_id_is_the_mails_own(base_url: str, host: str) -> None:
-    letters = Letters(base_url, Policy())
+    letters = EmailTemplates(base_url, Policy())
     letter = letters.compose(MAIL)
     assert letter.message_id == f"<{MAIL.id}@{host}>"
     assert letter.message_id == letters.compose(replace(MAIL, attempts=3, claims=9)).message_id
@@ -305,7 +305,7 @@ HOSTILE = [
 ]
 
 
-def branded(kind: MailKind, design: Design = PORTAL) -> Letter:
+def branded(kind: EmailKind, design: Design = PORTAL) -> EmailMessage:
     return LETTERS.compose(replace(MAIL, kind=kind, design=design))
 
 
@@ -316,7 +316,7 @@ def within(text: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("kind", LINKED)
-def test_an_organization_adds_its_name_and_nothing_to_what_is_said(kind: MailKind) -> None:
+def test_an_organization_adds_its_name_and_nothing_to_what_is_said(kind: EmailKind) -> None:
     plain, letter = LETTERS.compose(replace(MAIL, kind=kind)), branded(kind)
     assert letter.subject == plain.subject.removesuffix("Gatehouse") + "Acme Portal"
     assert words(letter.text).endswith("-- Gatehouse sent this mail by itself, for Acme Portal. Nobody reads the answers.")
@@ -331,7 +331,7 @@ def test_an_organization_adds_its_name_and_nothing_to_what_is_said(kind: MailKin
 
 
 @pytest.mark.parametrize("kind", LINKED)
-def test_its_logo_is_an_image_of_a_fixed_height_that_says_nothing(kind: MailKind) -> None:
+def test_its_logo_is_an_image_of_a_fixed_height_that_says_nothing(kind: EmailKind) -> None:
     [image] = Page(branded(kind).html).images
     assert (image["src"], image["height"], image["alt"]) == (LOGO, "32", "Logo")
     assert branded(kind).html.count("cdn.acme.example") == 1
@@ -357,7 +357,7 @@ def colors_of(html: str) -> dict[str, dict[str, Color]]:
 
 @pytest.mark.parametrize("color", [None, "#ffffff", "#fff6d5", "#ffcc00", "#7a1fa2", "#767676", "#00112a", "#000000"])
 @pytest.mark.parametrize("kind", LINKED)
-def test_what_is_coloured_can_be_read_in_both_schemes(kind: MailKind, color: str | None) -> None:
+def test_what_is_coloured_can_be_read_in_both_schemes(kind: EmailKind, color: str | None) -> None:
     design = None if color is None else Design("Acme", BrandingSettings(primary_color=color))
     for scheme, found in colors_of(LETTERS.compose(replace(MAIL, kind=kind, design=design)).html).items():
         assert contrast(found["label"], found["button"]) >= TEXT
@@ -366,7 +366,7 @@ def test_what_is_coloured_can_be_read_in_both_schemes(kind: MailKind, color: str
 
 
 @pytest.mark.parametrize("kind", LINKED)
-def test_an_organization_that_has_chosen_nothing_adds_its_name_alone(kind: MailKind) -> None:
+def test_an_organization_that_has_chosen_nothing_adds_its_name_alone(kind: EmailKind) -> None:
     plain, letter = LETTERS.compose(replace(MAIL, kind=kind)), branded(kind, Design("Acme Ltd."))
     assert letter.subject == plain.subject.removesuffix("Gatehouse") + "Acme Ltd."
     assert words(Page(letter.html).shown).startswith("Acme Ltd. ")
@@ -375,13 +375,13 @@ def test_an_organization_that_has_chosen_nothing_adds_its_name_alone(kind: MailK
 
 
 def test_the_subject_of_an_invitation_does_not_name_the_organization_twice() -> None:
-    assert branded(MailKind.INVITATION, Design(OFFER.organization_name)).subject == LETTERS.compose(INVITATION).subject
-    assert branded(MailKind.INVITATION).subject == "You are invited to Acme & <Sons> - Acme Portal"
+    assert branded(EmailKind.INVITATION, Design(OFFER.organization_name)).subject == LETTERS.compose(INVITATION).subject
+    assert branded(EmailKind.INVITATION).subject == "You are invited to Acme & <Sons> - Acme Portal"
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("kind", LINKED)
-def test_no_name_does_harm(kind: MailKind, name: str) -> None:
+def test_no_name_does_harm(kind: EmailKind, name: str) -> None:
     plain = Page(branded(kind, Design("Acme", replace(PORTAL.branding, product_name="N"))).html)
     letter = branded(kind, Design("Acme", replace(PORTAL.branding, product_name=name)))
     page = Page(letter.html)
@@ -399,6 +399,6 @@ def test_no_name_does_harm(kind: MailKind, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["שלום", "مرحبا 42"])
 def test_a_name_that_is_written_from_right_to_left_turns_nothing_round_it(name: str) -> None:
-    body = branded(MailKind.INVITATION, Design(name)).html.partition("</title>")[2]
+    body = branded(EmailKind.INVITATION, Design(name)).html.partition("</title>")[2]
     assert body.count(f"<bdi>{name}</bdi>") == body.count(name) == 2
     assert "<bdi>Acme &amp; &lt;Sons&gt;</bdi></h1>" in body

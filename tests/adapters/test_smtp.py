@@ -15,7 +15,7 @@ import trio
 
 from adapters.email.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_message
 from core.kernel.values import Email
-from ports.outside import Letter, MailRefused
+from ports.outside import EmailMessage, MailRefused
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 
 SENDER = "Gatehouse <gatehouse@example.com>"
 PASSWORD = "s3cr3t-pa55word"
-LETTER = Letter(
+LETTER = EmailMessage(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
     date=datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC),
     to=Email("ada@example.com"),
@@ -33,7 +33,7 @@ LETTER = Letter(
 )
 
 
-async def refused(transport: SmtpTransport | FolderTransport, letter: Letter = LETTER) -> str:
+async def refused(transport: SmtpTransport | FolderTransport, letter: EmailMessage = LETTER) -> str:
     """Why the letter was not taken; no cause goes along, for it could show what was sent."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
         await transport.send(letter)
@@ -177,7 +177,7 @@ def test_whatever_the_text_is_the_raw_message_is_ascii_with_short_lines(text: st
 
 
 @pytest.mark.parametrize("letter", [replace(LETTER, text="a\0b"), replace(LETTER, html="a\0b")])
-def test_a_nul_in_a_body_is_refused(letter: Letter) -> None:
+def test_a_nul_in_a_body_is_refused(letter: EmailMessage) -> None:
     with pytest.raises(MailRefused, match="NUL"):
         to_message(letter, parse_sender(SENDER))
 

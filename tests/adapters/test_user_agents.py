@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from adapters.user_agents import UserAgents
-from core.accounts.devices_rules import DeviceType, ParsedAgent
+from core.accounts.devices_rules import DeviceType, ParsedUserAgent
 from tests.support.builders import user_agents
 
 BROWSER, MOBILE = DeviceType.BROWSER, DeviceType.MOBILE
-NOTHING = ParsedAgent("Unknown browser", None, "unknown system", None, BROWSER)
+NOTHING = ParsedUserAgent("Unknown browser", None, "unknown system", None, BROWSER)
 WEBKIT, GECKO = "AppleWebKit/537.36 (KHTML, like Gecko)", "Gecko/20100101"
 
 
@@ -23,36 +23,36 @@ def agents() -> UserAgents:
     [
         (
             f"Mozilla/5.0 (X11; Linux x86_64) {WEBKIT} Chrome/120.0.0.0 Safari/537.36",
-            ParsedAgent("Chrome", "120.0.0", "Linux", None, BROWSER),
+            ParsedUserAgent("Chrome", "120.0.0", "Linux", None, BROWSER),
         ),
         (
             f"Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:121.0) {GECKO} Firefox/121.0",
-            ParsedAgent("Firefox", "121.0", "Windows", "10", BROWSER),
+            ParsedUserAgent("Firefox", "121.0", "Windows", "10", BROWSER),
         ),
         (
             f"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) {WEBKIT} Version/17.1 Safari/605.1.15",
-            ParsedAgent("Safari", "17.1", "Mac OS X", "10.15.7", BROWSER),
+            ParsedUserAgent("Safari", "17.1", "Mac OS X", "10.15.7", BROWSER),
         ),
         (
             f"Mozilla/5.0 (iPhone; CPU iPhone OS 17_1 like Mac OS X) {WEBKIT} Version/17.1 Mobile/15E148 Safari/604.1",
-            ParsedAgent("Mobile Safari", "17.1", "iOS", "17.1", MOBILE),
+            ParsedUserAgent("Mobile Safari", "17.1", "iOS", "17.1", MOBILE),
         ),
         (
             f"Mozilla/5.0 (Linux; Android 14; Pixel 8) {WEBKIT} Chrome/120.0.0.0 Mobile Safari/537.36",
-            ParsedAgent("Chrome Mobile", "120.0.0", "Android", "14", MOBILE),
+            ParsedUserAgent("Chrome Mobile", "120.0.0", "Android", "14", MOBILE),
         ),
         (
             f"Mozilla/5.0 (Android 14; Tablet; rv:121.0) {GECKO} Firefox/121.0",
-            ParsedAgent("Firefox Mobile", "121.0", "Android", "14", MOBILE),
+            ParsedUserAgent("Firefox Mobile", "121.0", "Android", "14", MOBILE),
         ),
-        ("curl/8.5.0", ParsedAgent("curl", "8.5.0", "unknown system", None, BROWSER)),
+        ("curl/8.5.0", ParsedUserAgent("curl", "8.5.0", "unknown system", None, BROWSER)),
         ("Nobody knows this one", NOTHING),
         ("", NOTHING),
         (None, NOTHING),
-        ("Mozilla/5.0 (X11; Linux x86_64)", ParsedAgent("Unknown browser", None, "Linux", None, BROWSER)),
+        ("Mozilla/5.0 (X11; Linux x86_64)", ParsedUserAgent("Unknown browser", None, "Linux", None, BROWSER)),
     ],
 )
-def test_a_header_says_which_browser_on_which_system_it_is(agents: UserAgents, agent: str | None, parsed: ParsedAgent) -> None:
+def test_a_header_says_which_browser_on_which_system_it_is(agents: UserAgents, agent: str | None, parsed: ParsedUserAgent) -> None:
     assert agents.parse(agent) == parsed
 
 
@@ -76,9 +76,9 @@ def test_no_more_than_512_characters_are_looked_at(agents: UserAgents) -> None:
         *(("", piece, NOTHING) for piece in ("a", " ", ";", "-", "\n", "1.", "Safari ", "Version/1 ", "A/1;")),
         *((start, " /1.1", NOTHING) for start in ("Mozilla/5.0", "Opera/9", "Mozilla/5.0 (compatible;")),
         ("", "Android ", replace(NOTHING, os="Android", device_type=MOBILE)),
-        ("Mozilla/5.0 (Linux; Android 1", " /1.1", ParsedAgent("Android", "1", "Android", "1", MOBILE)),
-        ("", "(iPhone; ", ParsedAgent("Mobile Safari UI/WKWebView", None, "iOS", None, MOBILE)),
+        ("Mozilla/5.0 (Linux; Android 1", " /1.1", ParsedUserAgent("Android", "1", "Android", "1", MOBILE)),
+        ("", "(iPhone; ", ParsedUserAgent("Mobile Safari UI/WKWebView", None, "iOS", None, MOBILE)),
     ],
 )
-def test_of_a_header_that_does_not_end_the_beginning_is_read(agents: UserAgents, start: str, piece: str, parsed: ParsedAgent) -> None:
+def test_of_a_header_that_does_not_end_the_beginning_is_read(agents: UserAgents, start: str, piece: str, parsed: ParsedUserAgent) -> None:
     assert agents.parse(start + piece * 20_000) == parsed

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email import policy
-from email.message import EmailMessage
+from email.message import EmailMessage as MimeMessage
 from email.parser import BytesParser
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from adapters.email.smtp import Dispatch, FolderTransport, OwnServers, SmtpTrans
 from adapters.http.guard import Guard, parse_openings
 from core.kernel.values import Email, new_id
 from core.tenancy.mail_server_rules import MailServer
-from ports.outside import Letter, MailRefused, MailTransport
+from ports.outside import EmailMessage, MailRefused, MailTransport
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
 from tests.support.builders import mail_server
 
-LETTER = Letter(
+LETTER = EmailMessage(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
     date=datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC),
     to=Email("ada@example.com"),
@@ -47,15 +47,15 @@ class Case:
     arrived: Callable[[], list[Arrived]]
     server: MailServer | None = None
 
-    async def send(self, letter: Letter) -> None:
+    async def send(self, letter: EmailMessage) -> None:
         await self.transport.send(letter, self.server)
 
 
-def of_letter(letter: Letter) -> Arrived:
+def of_letter(letter: EmailMessage) -> Arrived:
     return Arrived(letter.message_id, letter.date.replace(microsecond=0), letter.to, letter.subject, letter.text, letter.html)
 
 
-def of_message(message: EmailMessage) -> Arrived:
+def of_message(message: MimeMessage) -> Arrived:
     text, html = message.get_body(("plain",)), message.get_body(("html",))
     assert text is not None
     assert html is not None
@@ -91,7 +91,7 @@ def own_server(directory: Path) -> Iterator[Case]:
 
 def folder(directory: Path) -> Iterator[Case]:
     def arrived() -> list[Arrived]:
-        parser = BytesParser(EmailMessage, policy=policy.default)
+        parser = BytesParser(MimeMessage, policy=policy.default)
         return [of_message(parser.parsebytes(path.read_bytes())) for path in sorted(directory.iterdir())]
 
     yield Case(dispatch(FolderTransport(directory, "Gatehouse <gatehouse@example.com>")), arrived)

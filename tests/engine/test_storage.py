@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts
 from core.accounts.accounts_rules import EmailTaken
-from core.accounts.attempt_limits_rules import Allowance, Secret
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication import sessions
 from core.kernel.errors import Outage, Refusal, StorageDown
 from core.kernel.principals import SYSTEM
@@ -58,7 +58,7 @@ async def test_a_transaction_that_failed_in_the_database_can_be_left(storage: Po
 async def test_what_counts_survives_the_refusal_it_leads_to(storage: Postgres, pool: Pool) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
         async with storage.autocommit() as count:
-            await count.guesses.charge(Secret.PASSWORD, b"x", Allowance(10, HOUR), NOW)
+            await count.attempt_limits.count_attempt(SecretKind.PASSWORD, b"x", AttemptLimit(10, HOUR), NOW)
             raise ZeroDivisionError
     assert await run_sql(pool, "select failures from guesses") == [(1,)]
 

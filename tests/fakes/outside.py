@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import trio
 
-from core.accounts.devices_rules import Place
+from core.accounts.devices_rules import Location
 from core.authentication.login_failures import LoginFailure
 from core.kernel.values import is_printable
 from core.tenancy.domains_rules import DnsFailed
 from core.tenancy.mail_server_rules import MailServer, MailServerCheck
-from ports.outside import Letter, MailRefused
+from ports.outside import EmailMessage, MailRefused
 
 
 class FakeClock:
@@ -34,7 +34,7 @@ class FakeMailTransport:
     """
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.letters: list[EmailMessage] = []
         self.servers: dict[str, MailServer | None] = {}  # which one, by message id
         self.tried: list[MailServer] = []
         self.trial = MailServerCheck.GOOD
@@ -49,7 +49,7 @@ class FakeMailTransport:
         self.tried.append(server)
         return self.trial
 
-    async def send(self, letter: Letter, server: MailServer | None = None) -> None:
+    async def send(self, letter: EmailMessage, server: MailServer | None = None) -> None:
         await trio.lowlevel.checkpoint()
         if not all(is_printable(header) for header in (letter.message_id, letter.to, letter.subject)):
             raise MailRefused("a header of the letter holds a control character")
@@ -65,7 +65,7 @@ class FakeMailTransport:
         if letter.to in self.stuck_after:
             await trio.sleep_forever()
 
-    async def arrived(self, count: int) -> list[Letter]:
+    async def arrived(self, count: int) -> list[EmailMessage]:
         """The letters, once there are `count` of them."""
         while len(self.letters) < count:
             await self._changed.wait()
@@ -152,11 +152,11 @@ class FakeTxtRecords:
         return found
 
 
-class FakePlaces:
+class FakeGeoIp:
     """ports.outside.Places: knows the addresses that a test puts somewhere."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Place] = {}
+        self.known: dict[str, Location] = {}
 
-    def of(self, address: str | None) -> Place | None:
+    def of(self, address: str | None) -> Location | None:
         return self.known.get(address or "")

@@ -21,7 +21,7 @@ from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates
-from adapters.email.message import Letters
+from adapters.email.message import EmailTemplates
 from adapters.http.guard import Guard, Opening
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
@@ -31,10 +31,10 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.saml.documents import XmlDocuments
 from adapters.user_agents import UserAgents
 from core.accounts import email_queue
-from core.accounts.accounts_rules import Account, Origin
+from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.devices_rules import Device, DeviceType
-from core.accounts.email_queue_rules import Ended
-from core.accounts.risk import Risk
+from core.accounts.email_queue_rules import EmailResult
+from core.accounts.risk import LoginRisk
 from core.authentication import login, session_start, signing_keys
 from core.authentication.login_rules import SignedIn as BegunSession
 from core.authentication.sessions_rules import Session, TokenPair
@@ -48,8 +48,8 @@ from core.tenancy.organizations_rules import Tier
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
-from ports.outside import HttpSender, IdentityProviders, Letter, MailTransport, Payments, Places, TxtRecords
-from tests.fakes.outside import FakePlaces, FakeTxtRecords
+from ports.outside import HttpSender, IdentityProviders, EmailMessage, MailTransport, Payments, GeoIp, TxtRecords
+from tests.fakes.outside import FakeGeoIp, FakeTxtRecords
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ async def make_ports(
     policy: Policy | None = None,
     *,
     dns: TxtRecords | None = None,
-    places: Places | None = None,
+    geoip: GeoIp | None = None,
     providers: IdentityProviders | None = None,
     payments: Payments | None = None,
     sender: HttpSender | None = None,
@@ -149,14 +149,14 @@ async def make_ports(
         tokens=copy(_reader_of_the_key()),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),
-        letters=Letters(BASE_URL, policy),
+        email_templates=EmailTemplates(BASE_URL, policy),
         mail=mail,
         dns=dns or FakeTxtRecords(),
         providers=providers or HttpProviders({}, clock),
         payments=payments or HttpPayments(None, clock),
         sender=sender or GuardedSender(Guard(), _authorities()),
-        agents=user_agents(),
-        places=places or FakePlaces(),
+        user_agents=user_agents(),
+        geoip=geoip or FakeGeoIp(),
         clock=clock,
         metrics=metrics,
         policy=policy,
@@ -239,12 +239,12 @@ async def deliver(ports: Ports) -> None:
     while due := await email_queue.claim_due(ports, 100):
         for mail in due:
             prepared = await email_queue.prepare(ports, mail)
-            if not isinstance(prepared, Ended):
+            if not isinstance(prepared, EmailResult):
                 await ports.mail.send(prepared[1], prepared[0].server)
-                await email_queue.sent(ports, prepared[0])
+                await email_queue.record_sent(ports, prepared[0])
 
 
-def link(letter: Letter) -> str:
+def link(letter: EmailMessage) -> str:
     """The one-time token in a letter's link."""
     found = re.search(r"[?&]token=([0-9a-f-]{36})", letter.text)
     assert found, letter.text
@@ -262,7 +262,7 @@ async def add_account(
         email_verified_at=now if verified else None,
         password_hash=await ports.passwords.hash(password) if password is not None else None,
         is_platform_owner=False,
-        origin=Origin.PLATFORM,
+        origin=AccountOrigin.PLATFORM,
         origin_org_id=None,
         deactivated_at=None,
         anonymized_at=None,
@@ -421,7 +421,7 @@ def make_device(user_id: UUID, now: datetime, **changes: Any) -> Device:
         last_used_at=now,
         last_ip=None,
         place=None,
-        risk=Risk(0, ()),
+        risk=LoginRisk(0, ()),
         mfa_at=None,
         trust_hash=None,
         trust_expires_at=None,

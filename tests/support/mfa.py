@@ -9,7 +9,7 @@ import pyotp
 
 from core.accounts.accounts_rules import Account
 from core.authentication import login
-from core.authentication.login_rules import Pending
+from core.authentication.login_rules import PendingSignIn
 from core.kernel.principals import SYSTEM, PreAuthClaims
 from core.kernel.values import new_id
 from ports import Ports
@@ -45,16 +45,16 @@ async def add_mfa(
     secret, salt = ports.codes.new_secret(), ports.passwords.new_salt()
     hashes = [await ports.passwords.derive(code, salt) for code in backup_codes]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mfa.begin(account.id, secret, now)
-        await tx.mfa.take_step(account.id, now, int(now.timestamp()) // 30 - 1)
+        await tx.mfa.save_pending_secret(account.id, secret, now)
+        await tx.mfa.use_step(account.id, now, int(now.timestamp()) // 30 - 1)
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.accounts.set_mfa(account.id, now, now)
     return Authenticator(secret, ports.clock, backup_codes)
 
 
-def waiting(user_id: UUID, now: datetime) -> Pending:
+def waiting(user_id: UUID, now: datetime) -> PendingSignIn:
     """A sign-in that waits for the second factor."""
-    return Pending(new_id(), user_id, None, "password", now, now + timedelta(seconds=600))
+    return PendingSignIn(new_id(), user_id, None, "password", now, now + timedelta(seconds=600))
 
 
 async def show(ports: Ports, account: Account, code: str) -> None:

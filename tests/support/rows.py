@@ -14,8 +14,8 @@ from psycopg import sql
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.accounts_rules import Account, Origin
-from core.accounts.email_queue_rules import Mail, MailKind
+from core.accounts.accounts_rules import Account, AccountOrigin
+from core.accounts.email_queue_rules import QueuedEmail, EmailKind
 from core.authentication.sessions_rules import Session
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
@@ -119,7 +119,7 @@ def account(email: str = ADA, **changes: Any) -> Account:
         email_verified_at=NOW,
         password_hash="hash",
         is_platform_owner=False,
-        origin=Origin.PLATFORM,
+        origin=AccountOrigin.PLATFORM,
         origin_org_id=None,
         deactivated_at=None,
         anonymized_at=None,
@@ -160,12 +160,12 @@ async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) ->
     return begun
 
 
-def mail(**changes: Any) -> Mail:
-    plain = Mail(id=uuid4(), kind=MailKind.RESET_PASSWORD, address=ADA, created_at=NOW - HOUR, due_at=NOW - SECOND)
+def mail(**changes: Any) -> QueuedEmail:
+    plain = QueuedEmail(id=uuid4(), kind=EmailKind.RESET_PASSWORD, address=ADA, created_at=NOW - HOUR, due_at=NOW - SECOND)
     return replace(plain, **changes)
 
 
-async def queue(storage: Postgres, *mails: Mail) -> None:
+async def queue(storage: Postgres, *mails: QueuedEmail) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for one in mails:
-            await tx.mails.queue(one)
+            await tx.email_queue.add(one)

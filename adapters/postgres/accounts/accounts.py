@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
-from core.accounts.accounts_rules import Account, EmailTaken, Origin
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.accounts_rules import Account, EmailTaken, AccountOrigin
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import Role
 from core.kernel.values import Email
 from core.tenancy.account_control import AccountControl
@@ -36,7 +36,7 @@ def to_account(row: Row) -> Account:
         email_verified_at=row[2],
         password_hash=row[3],
         is_platform_owner=row[4],
-        origin=Origin(row[5]),
+        origin=AccountOrigin(row[5]),
         origin_org_id=row[6],
         deactivated_at=row[7],
         anonymized_at=row[8],
@@ -49,7 +49,7 @@ def to_account(row: Row) -> Account:
 def to_account_control(row: Row) -> AccountControl:
     return AccountControl(
         org_id=row[0],
-        origin=Origin(row[1]),
+        origin=AccountOrigin(row[1]),
         origin_org_id=row[2],
         is_platform_owner=row[3],
         has_password=row[4],
@@ -127,7 +127,7 @@ class Accounts(Repository):
             email=email,
         )
 
-    async def lock_by_token(self, token_hash: bytes, purpose: Purpose) -> Account | None:
+    async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         return await self._one(
             to_account,
             SELECT + WHOSE_LINK,

@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.attempt_limits_rules import Allowance, Secret
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.values import Email, digest
 
@@ -47,15 +47,15 @@ CHARGE_PASSWORD: Final = f"""
     from counted cross join charged left join account u on true"""
 
 
-def terms(secret: Secret, allowance: Allowance, now: datetime) -> dict[str, object]:
+def terms(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
     """What `charge` has to be told."""
     return {
         "secret": secret,
-        "limit": allowance.limit,
-        "window": allowance.window,
-        "first_wait": allowance.first_wait,
-        "longest_wait": allowance.longest_wait,
-        "quiet": allowance.quiet,
+        "limit": attempt_limit.limit,
+        "window": attempt_limit.window,
+        "first_wait": attempt_limit.first_wait,
+        "longest_wait": attempt_limit.longest_wait,
+        "quiet": attempt_limit.quiet,
         "now": now,
     }
 
@@ -63,41 +63,41 @@ def terms(secret: Secret, allowance: Allowance, now: datetime) -> dict[str, obje
 def to_guess(row: Row) -> LoginAttempt:
     return LoginAttempt(
         account=None if row[3] is None else to_account(row[3:]),
-        secret=Secret(row[0]),
+        secret=SecretKind(row[0]),
         subject=row[1],
         blocked_until=row[2],
     )
 
 
-class Guesses(Repository):
+class AttemptLimits(Repository):
     """ports.storage.Guesses.
 
     The guess that reaches the limit is still admitted, and blocks the next one; each later guess is admitted when its wait is over, and
     doubles the wait. Quiet forgets everything.
     """
 
-    async def charge(self, secret: Secret, subject: bytes, allowance: Allowance, now: datetime) -> datetime | None:
+    async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
         return await self._one(
             lambda row: row[0],
             charge("%(subject)s"),
             subject=subject,
-            **terms(secret, allowance, now),
+            **terms(secret, attempt_limit, now),
         )
 
-    async def charge_password(self, email: Email, trust_hash: bytes | None, allowance: Allowance, now: datetime) -> LoginAttempt:
+    async def count_password_attempt(self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         guess = await self._one(
             to_guess,
             CHARGE_PASSWORD,
             email=email,
             subject=digest(email),
             trust_hash=trust_hash,
-            trusted_secret=Secret.PASSWORD_ON_TRUSTED_DEVICE,
-            **terms(Secret.PASSWORD, allowance, now),
+            trusted_secret=SecretKind.PASSWORD_ON_TRUSTED_DEVICE,
+            **terms(SecretKind.PASSWORD, attempt_limit, now),
         )
         assert guess is not None, "it always answers"
         return guess
 
-    async def take_back(self, secret: Secret, subject: bytes, allowance: Allowance) -> None:
+    async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
         # Where it was the one that reached the limit, nobody has to wait for it.
         await self._run(
             """
@@ -105,8 +105,8 @@ class Guesses(Repository):
             where secret = %(secret)s and subject = %(subject)s and failures > 0""",
             secret=secret,
             subject=subject,
-            limit=allowance.limit,
+            limit=attempt_limit.limit,
         )
 
-    async def clear(self, secret: Secret, subject: bytes) -> None:
+    async def clear(self, secret: SecretKind, subject: bytes) -> None:
         await self._write("delete from guesses where secret = %(secret)s and subject = %(subject)s", secret=secret, subject=subject)

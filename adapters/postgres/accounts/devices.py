@@ -5,8 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.devices_rules import TRUST_DAYS, Device, DeviceType, Look, Place, Recognised, Seen
-from core.accounts.risk import FAILURES_THAT_COUNT, FAILURES_WITHIN, HABITS_OF, LOGINS_OF_A_HABIT, History, Risk
+from core.accounts.devices_rules import TRUST_DAYS, Device, DeviceType, DeviceFingerprint, Location, KnownDevice, ListedDevice
+from core.accounts.risk import FAILURES_THAT_COUNT, FAILURES_WITHIN, HABITS_OF, LOGINS_OF_A_HABIT, LoginHistory, LoginRisk
 
 COLUMNS: Final = """
     d.id, d.user_id, d.client_hash, d.name, d.device_type, d.browser, d.browser_version, d.os, d.os_version, d.last_used_at, d.last_ip,
@@ -69,8 +69,8 @@ def to_device(row: Row) -> Device:
         os_version=row[8],
         last_used_at=row[9],
         last_ip=row[10],
-        place=None if row[12] is None else Place(row[11], row[12]),
-        risk=Risk(row[13], tuple(row[14])),
+        place=None if row[12] is None else Location(row[11], row[12]),
+        risk=LoginRisk(row[13], tuple(row[14])),
         mfa_at=row[15],
         trust_hash=row[16],
         trust_expires_at=row[17],
@@ -80,17 +80,17 @@ def to_device(row: Row) -> Device:
     )
 
 
-def to_seen(row: Row, now: datetime) -> Seen:
+def to_seen(row: Row, now: datetime) -> ListedDevice:
     device = to_device(row)
-    return Seen(device, row[21], device.remembers(row[22], now))
+    return ListedDevice(device, row[21], device.remembers_second_factor(row[22], now))
 
 
 class Devices(Repository):
     """ports.storage.Devices."""
 
-    async def of_person(
+    async def of_user(
         self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
-    ) -> list[Seen]:
+    ) -> list[ListedDevice]:
         beyond = "" if after is None else "and (d.last_used_at, d.id) < (%(after_at)s, %(after_id)s)"
         return await self._all(
             lambda row: to_seen(row, now),
@@ -107,7 +107,7 @@ class Devices(Repository):
             limit=limit,
         )
 
-    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> Seen | None:
+    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
         return await self._one(
             lambda row: to_seen(row, now),
             f"""
@@ -120,9 +120,9 @@ class Devices(Repository):
             org_id=org_id,
         )
 
-    async def recognise(self, user_id: UUID, look: Look, org_id: UUID | None, now: datetime) -> Recognised:
+    async def find_match(self, user_id: UUID, look: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         found = await self._one(
-            lambda row: Recognised(None if row[0] is None else to_device(row), row[21], History(*row[22:])),
+            lambda row: KnownDevice(None if row[0] is None else to_device(row), row[21], LoginHistory(*row[22:])),
             RECOGNISED,
             user_id=user_id,
             trust_hash=look.trust_hash,
@@ -142,7 +142,7 @@ class Devices(Repository):
         assert found is not None, "there is always a period"
         return found
 
-    async def of_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
+    async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         return await self._one(
             to_device,
             f"select {COLUMNS} from devices d where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null",
@@ -150,7 +150,7 @@ class Devices(Repository):
             client_hash=client_hash,
         )
 
-    async def keep(self, device: Device) -> None:
+    async def save(self, device: Device) -> None:
         await self._write(
             """
             insert into devices as d (

@@ -9,7 +9,7 @@ import structlog
 
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.email_queue_rules import NOTHING_HELD_BACK, OF_ORGANIZATIONS, HeldBack, Mail, MailKind, Outcome
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, OF_ORGANIZATIONS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
 from core.kernel.values import Email
 from ports.crypto import Place, SealBroken
 
@@ -29,13 +29,13 @@ def place(mail_id: UUID) -> Place:
     return Place("mails", str(mail_id), "token")
 
 
-class Mails(SealingRepository):
+class EmailQueue(SealingRepository):
     """ports.storage.Mails."""
 
-    def _to_mail(self, row: Row) -> Mail:
-        return Mail(
+    def _to_mail(self, row: Row) -> QueuedEmail:
+        return QueuedEmail(
             id=row[0],
-            kind=MailKind(row[1]),
+            kind=EmailKind(row[1]),
             address=Email(row[2]),
             token=self._token(row[0], row[3]),
             claims=row[4],
@@ -56,16 +56,16 @@ class Mails(SealingRepository):
             log.error("seal_broken", mail=str(mail_id), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
             return None
 
-    def _sealed(self, mail: Mail, token: str) -> bytes:
+    def _sealed(self, mail: QueuedEmail, token: str) -> bytes:
         return self._vault.seal(token.encode(), place(mail.id))
 
-    async def queue(self, mail: Mail) -> None:
+    async def add(self, mail: QueuedEmail) -> None:
         await self._queue(mail, "null::bigint", "%(due_at)s")
 
-    async def queue_within(self, mail: Mail, per_day: int) -> None:
+    async def add_within(self, mail: QueuedEmail, per_day: int) -> None:
         await self._queue(mail, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
 
-    async def _queue(self, mail: Mail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
+    async def _queue(self, mail: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
         # A mailer listens on this channel; the payload says nothing, the queue says all. Of what is due some other day it finds out itself.
         await self._write(
             f"""
@@ -87,7 +87,7 @@ class Mails(SealingRepository):
         )
         self._signals.mails_due()
 
-    async def is_waiting(self, kind: MailKind, address: Email, org_id: UUID) -> bool:
+    async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
         return await self._exists(
             "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1",
             address=address,
@@ -95,7 +95,7 @@ class Mails(SealingRepository):
             org_id=org_id,
         )
 
-    async def withdraw(self, kind: MailKind, address: Email, org_id: UUID, now: datetime) -> None:
+    async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
         await self._write(
             """
             update mails set finished_at = %(now)s, outcome = 'dropped', token = null
@@ -106,7 +106,7 @@ class Mails(SealingRepository):
             now=now,
         )
 
-    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: HeldBack = NOTHING_HELD_BACK) -> list[Mail]:
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
         # Without the common table expression the planner may update more rows than were asked for.
         return await self._all(
             self._to_mail,
@@ -133,7 +133,7 @@ class Mails(SealingRepository):
             every_own_server=held_back.every_own_server,
         )
 
-    async def keep_token(self, mail: Mail, token: str | None, now: datetime) -> bool:
+    async def save_token(self, mail: QueuedEmail, token: str | None, now: datetime) -> bool:
         return (
             await self._run(
                 """
@@ -147,7 +147,7 @@ class Mails(SealingRepository):
             == 1
         )
 
-    async def token_mails_since(self, address: Email, kinds: Collection[MailKind], since: datetime) -> int:
+    async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
         return (
             await self._one(
                 lambda row: int(row[0]),
@@ -163,7 +163,7 @@ class Mails(SealingRepository):
         # Two addresses of one number only wait for each other.
         await self._run(f"select pg_advisory_xact_lock({RECIPIENTS}, hashtext(%(address)s))", address=address)
 
-    async def finish(self, mail: Mail, outcome: Outcome, now: datetime, *, reason: str | None = None) -> None:
+    async def finish(self, mail: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         await self._run(
             """
             update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null,
@@ -177,7 +177,7 @@ class Mails(SealingRepository):
             reason=reason,
         )
 
-    async def postpone(self, mail: Mail, due_at: datetime, reason: str) -> None:
+    async def postpone(self, mail: QueuedEmail, due_at: datetime, reason: str) -> None:
         await self._run(
             """
             update mails set attempts = attempts + 1, due_at = %(due_at)s, last_failure = %(reason)s

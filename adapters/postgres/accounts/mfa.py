@@ -9,7 +9,7 @@ from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import WIDTH as ACCOUNT_WIDTH
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
-from core.accounts.mfa_rules import FAILURES, Enrolment, MfaEvent, Redeemed, Status
+from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, RedeemedCode, MfaStatus
 from core.kernel.principals import Caller, Person
 from ports.crypto import Place, Vault
 
@@ -18,17 +18,17 @@ TAKE_STEP: Final = """
     where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
 USE_CODE: Final = """
     update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
-ENROLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
-ENROLMENT_WIDTH: Final = 5
+ENROLLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
+ENROLLMENT_WIDTH: Final = 5
 
 
 def place(user_id: UUID) -> Place:
     return Place("mfa", str(user_id), "secret")
 
 
-def to_enrolment(vault: Vault, user_id: UUID, row: Row) -> Enrolment:
+def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
     """Of ENROLMENT's columns. Raises SealBroken."""
-    return Enrolment(vault.open(row[0], place(user_id)).decode(), *row[1:])
+    return MfaEnrollment(vault.open(row[0], place(user_id)).decode(), *row[1:])
 
 
 class MfaLog(Repository):
@@ -63,30 +63,30 @@ class Mfa(MfaLog, SealingRepository):
 
     __slots__ = ()
 
-    async def status(self, user_id: UUID) -> Status | None:
+    async def status(self, user_id: UUID) -> MfaStatus | None:
         return await self._one(
-            lambda row: Status(*row),
+            lambda row: MfaStatus(*row),
             """
             select mfa_enabled_at, (select count(*) from backup_codes where user_id = %(user_id)s and used_at is null)
             from users where id = %(user_id)s""",
             user_id=user_id,
         )
 
-    async def enrolment(self, user_id: UUID) -> Enrolment | None:
+    async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
         return await self._one(
-            lambda row: to_enrolment(self._vault, user_id, row),
-            f"select {ENROLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s",
+            lambda row: to_enrollment(self._vault, user_id, row),
+            f"select {ENROLLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s",
             user_id=user_id,
         )
 
-    async def has_code(self, user_id: UUID, code_hash: bytes) -> bool:
+    async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         return await self._exists(
             "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null",
             user_id=user_id,
             code_hash=code_hash,
         )
 
-    async def begin(self, user_id: UUID, secret: str, now: datetime) -> None:
+    async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
         await self._run(
             """
             insert into mfa (user_id, secret, setup_at) values (%(user_id)s, %(secret)s, %(now)s)
@@ -97,20 +97,20 @@ class Mfa(MfaLog, SealingRepository):
             now=now,
         )
 
-    async def take_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
+    async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
-    def accept_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> DeferredRow[Redeemed]:
+    def redeem_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> DeferredRow[RedeemedCode]:
         return self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
 
-    def accept_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> DeferredRow[Redeemed]:
+    def redeem_backup_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> DeferredRow[RedeemedCode]:
         return self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
-    def _accept(self, take: LiteralString, **parameters: object) -> DeferredRow[Redeemed]:
+    def _accept(self, take: LiteralString, **parameters: object) -> DeferredRow[RedeemedCode]:
         # Each part needs the one before. What was changed while this waited for the account is seen as it is then: rows that are changed
         # or removed are looked at again, and of those that came the sign-in knows nothing.
         return self._one_deferred(
-            lambda row: Redeemed(to_account(row), row[ACCOUNT_WIDTH]),
+            lambda row: RedeemedCode(to_account(row), row[ACCOUNT_WIDTH]),
             f"""
             with locked as (select {ACCOUNT} from users u where u.id = %(user_id)s for no key update),
             redeemed as (

@@ -4,14 +4,14 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.values import Email
 
 
 class OneTimeTokens(Repository):
     """ports.storage.OneTimeTokens."""
 
-    async def is_live(self, token_hash: bytes, purpose: Purpose, now: datetime) -> bool:
+    async def is_live(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> bool:
         return await self._exists(
             """
             select 1 from one_time_tokens
@@ -24,7 +24,7 @@ class OneTimeTokens(Repository):
     async def add(
         self,
         token_hash: bytes,
-        purpose: Purpose,
+        purpose: TokenPurpose,
         user_id: UUID,
         email: Email,
         *,
@@ -45,7 +45,7 @@ class OneTimeTokens(Repository):
             org_id=org_id,
         )
 
-    async def newer_exists(self, user_id: UUID, purpose: Purpose, created_at: datetime) -> bool:
+    async def newer_exists(self, user_id: UUID, purpose: TokenPurpose, created_at: datetime) -> bool:
         return await self._exists(
             """
             select 1 from one_time_tokens
@@ -55,7 +55,7 @@ class OneTimeTokens(Repository):
             created_at=created_at,
         )
 
-    async def redeem(self, token_hash: bytes, purpose: Purpose, now: datetime) -> Email | None:
+    async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         return await self._one(
             lambda row: Email(row[0]),
             """
@@ -67,7 +67,7 @@ class OneTimeTokens(Repository):
             now=now,
         )
 
-    async def void(self, user_id: UUID, purpose: Purpose) -> None:
+    async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
         await self._run(
             "delete from one_time_tokens where user_id = %(user_id)s and purpose = %(purpose)s", user_id=user_id, purpose=purpose
         )

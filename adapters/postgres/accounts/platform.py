@@ -3,15 +3,15 @@
 from datetime import datetime
 
 from adapters.postgres.engine.statements import Repository
-from core.accounts.platform_rules import Figures
+from core.accounts.platform_rules import PlatformFigures
 
 
 class Platform(Repository):
     """ports.storage.PlatformRead."""
 
-    async def figures(self) -> Figures:
+    async def figures(self) -> PlatformFigures:
         figures = await self._one(
-            lambda row: Figures(active_users=row[0], organizations=row[1], mfa_enabled_users=row[2]),
+            lambda row: PlatformFigures(active_users=row[0], organizations=row[1], mfa_enabled_users=row[2]),
             """
             select count(*), (select count(*) from organizations), count(mfa_enabled_at)
             from users where deactivated_at is null and anonymized_at is null""",

@@ -10,12 +10,12 @@ from core.accounts.platform_users_rules import (
     MANY_BACKUP_CODES,
     MANY_FAILURES,
     SOON_AFTER_LOGIN,
-    Alert,
-    AlertType,
-    FoundPerson,
+    MfaAlert,
+    MfaAlertType,
+    FoundUser,
     MfaFigures,
-    MfaStanding,
-    OrganizationOfPerson,
+    UserMfaStatus,
+    UserOrganization,
 )
 from core.kernel.principals import Role
 from core.kernel.values import Email, rfc3339
@@ -83,42 +83,42 @@ ALERTS: Final = f"""
     order by f.detected_at desc, f.user_id, f.type"""
 
 
-def to_found(row: Row) -> FoundPerson:
+def to_found(row: Row) -> FoundUser:
     organizations = zip(*(column or () for column in row[5:]), strict=True)
-    return FoundPerson(
+    return FoundUser(
         id=row[0],
         email=Email(row[1]),
         is_platform_owner=row[2],
         mfa_enabled=row[3],
         created_at=row[4],
-        organizations=tuple(OrganizationOfPerson(id_, slug, name, Role(role)) for id_, slug, name, role in organizations),
+        organizations=tuple(UserOrganization(id_, slug, name, Role(role)) for id_, slug, name, role in organizations),
     )
 
 
-def to_status(row: Row) -> MfaStanding:
+def to_status(row: Row) -> UserMfaStatus:
     enabled_at, backup_codes, user_id, email, last_challenge_at = row
-    return MfaStanding(enabled_at, backup_codes, user_id, Email(email), last_challenge_at)
+    return UserMfaStatus(enabled_at, backup_codes, user_id, Email(email), last_challenge_at)
 
 
-def to_alert(row: Row) -> Alert:
+def to_alert(row: Row) -> MfaAlert:
     user_id, email, type_, detected_at, count, since, address = row
-    alert_type = AlertType(type_)
+    alert_type = MfaAlertType(type_)
     details: dict[str, Any]
-    if alert_type is AlertType.DISABLED_AFTER_LOGIN:
+    if alert_type is MfaAlertType.DISABLED_AFTER_LOGIN:
         details = {"login_at": rfc3339(since), "ip_address": address}
     else:
         details = {"count": count, "first_at": rfc3339(since)}
-    return Alert(user_id, Email(email), alert_type, details, detected_at)
+    return MfaAlert(user_id, Email(email), alert_type, details, detected_at)
 
 
 class PlatformUsers(Repository):
     """ports.storage.PlatformUsersRead."""
 
-    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundPerson]:
+    async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
         statement = WITH_ID if user_id is not None else WITH_ADDRESS if email is not None else NEWEST
         return await self._all(to_found, statement, email=email, user_id=user_id, limit=limit)
 
-    async def mfa_status(self, user_id: UUID) -> MfaStanding | None:
+    async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         return await self._one(to_status, MFA_STATUS, user_id=user_id)
 
     async def mfa_figures(self, since: datetime) -> MfaFigures:
@@ -126,15 +126,15 @@ class PlatformUsers(Repository):
         assert figures is not None, "an aggregate always has one row"
         return figures
 
-    async def alerts(self, since: datetime, limit: int) -> list[Alert]:
+    async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
         return await self._all(
             to_alert,
             ALERTS,
             since=since,
             limit=limit,
-            repeated_failures=AlertType.REPEATED_FAILURES,
-            backup_code_burst=AlertType.BACKUP_CODE_BURST,
-            disabled_after_login=AlertType.DISABLED_AFTER_LOGIN,
+            repeated_failures=MfaAlertType.REPEATED_FAILURES,
+            backup_code_burst=MfaAlertType.BACKUP_CODE_BURST,
+            disabled_after_login=MfaAlertType.DISABLED_AFTER_LOGIN,
             many_failures=MANY_FAILURES,
             many_backup_codes=MANY_BACKUP_CODES,
             soon=SOON_AFTER_LOGIN,

@@ -1,9 +1,9 @@
 """The repositories of accounts."""
 
 from adapters.postgres.accounts.accounts import Accounts
-from adapters.postgres.accounts.attempt_limits import Guesses
+from adapters.postgres.accounts.attempt_limits import AttemptLimits
 from adapters.postgres.accounts.devices import Devices
-from adapters.postgres.accounts.email_queue import Mails
+from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.accounts.mfa import Mfa
 from adapters.postgres.accounts.one_time_tokens import OneTimeTokens
 from adapters.postgres.accounts.platform import Platform
@@ -12,12 +12,12 @@ from adapters.postgres.engine.scope import Scope, repository
 
 
 class AccountsRepositories(Scope):
-    """The repositories of accounts, for all kinds of access."""
+    """The repositories of accounts, for every kind of access."""
 
     accounts = repository(Accounts)
     devices = repository(Devices)
-    guesses = repository(Guesses)
-    mails = repository(Mails)
+    attempt_limits = repository(AttemptLimits)
+    email_queue = repository(EmailQueue)
     mfa = repository(Mfa)
     one_time_tokens = repository(OneTimeTokens)
     platform = repository(Platform)

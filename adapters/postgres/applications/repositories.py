@@ -10,7 +10,7 @@ from adapters.postgres.engine.scope import Scope, repository
 
 
 class ApplicationsRepositories(Scope):
-    """The repositories of applications, for all kinds of access."""
+    """The repositories of applications, for every kind of access."""
 
     analytics = repository(Analytics)
     api_keys = repository(ApiKeys)

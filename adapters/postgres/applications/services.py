@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.maintenance.deferred_deletion import removing_logins
+from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.services_rules import Service, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.billing.subscriptions_rules import Entitlement
@@ -238,7 +238,9 @@ class Services(Repository):
         )
 
     async def purge(self, service_id: UUID, limit: int) -> None:
-        await self._run(f"{removing_logins('select %(service_id)s::uuid as id')} select 1 from records", service_id=service_id, limit=limit)
+        await self._run(
+            f"{delete_logins_sql('select %(service_id)s::uuid as id')} select 1 from records", service_id=service_id, limit=limit
+        )
 
 
 def _changeable(service: Service) -> dict[str, object]:

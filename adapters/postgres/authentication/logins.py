@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.statements import Repository
-from core.accounts.devices_rules import Device, Place
+from core.accounts.devices_rules import Device, Location
 from core.authentication.sessions_rules import Session
 
 # Of what is counted together, so that logins to one service at one time seldom wait for each other's commit.
@@ -63,7 +63,7 @@ class Logins(Repository):
         )
 
     async def failed(
-        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Place | None = None
+        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Location | None = None
     ) -> None:
         await self._run(
             """

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.kernel.providers import Provider, ProviderClient
 from ports.crypto import Place
 
@@ -17,14 +17,14 @@ def name_of(service_id: UUID, provider: Provider) -> str:
     return f"{service_id}/{provider.value}"
 
 
-def to_credentials(row: Row) -> Credentials:
-    return Credentials(Provider(row[0]), row[1], row[2])
+def to_credentials(row: Row) -> ServiceOAuthCredentials:
+    return ServiceOAuthCredentials(Provider(row[0]), row[1], row[2])
 
 
 class OAuthCredentials(SealingRepository):
     """ports.storage.OAuthCredentials."""
 
-    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> Credentials | None:
+    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
         return await self._one(
             to_credentials,
             """
@@ -54,7 +54,7 @@ class OAuthCredentials(SealingRepository):
             service_id=service_id,
         )
 
-    async def put(self, org_id: UUID, service_id: UUID, credentials: Credentials, client_secret: str) -> None:
+    async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
         await self._run(
             """
             insert into oauth_credentials (service_id, provider, org_id, client_id, client_secret, updated_at)

@@ -7,10 +7,10 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.accounts.attempt_limits import charge, terms
-from adapters.postgres.accounts.mfa import ENROLMENT, ENROLMENT_WIDTH, to_enrolment
+from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_WIDTH, to_enrollment
 from adapters.postgres.authentication.identities import sealed
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.attempt_limits_rules import Allowance, Secret
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication.identities_rules import PendingIdentity
 from core.authentication.login_rules import PendingSignIn, MfaAttempt
 from core.kernel.providers import Provider, ProviderTokens
@@ -34,7 +34,7 @@ TRY: Final = f"""
     tried as (
         update pre_auths p set failures = failures + 1 from waiting, charged
         where p.id = waiting.id and charged.blocked_until is null)
-    select waiting.*, charged.blocked_until, {ENROLMENT}, {ACCOUNT}
+    select waiting.*, charged.blocked_until, {ENROLLMENT}, {ACCOUNT}
     from waiting cross join charged join users u on u.id = waiting.user_id left join mfa m on m.user_id = u.id"""
 
 
@@ -91,7 +91,7 @@ class PreAuths(SealingRepository):
         )
 
     async def count_attempt(
-        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, allowance: Allowance, now: datetime
+        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime
     ) -> MfaAttempt | None:
         return await self._one(
             self._to_try,
@@ -100,15 +100,15 @@ class PreAuths(SealingRepository):
             user_id=user_id,
             tries=tries,
             subject=subject,
-            **terms(Secret.MFA, allowance, now),
+            **terms(SecretKind.MFA, attempt_limit, now),
         )
 
     def _to_try(self, row: Row) -> MfaAttempt:
-        pending, (blocked_until, *enrolment) = to_pending(self._vault, row[:WIDTH]), row[WIDTH : WIDTH + 1 + ENROLMENT_WIDTH]
+        pending, (blocked_until, *enrollment) = to_pending(self._vault, row[:WIDTH]), row[WIDTH : WIDTH + 1 + ENROLLMENT_WIDTH]
         return MfaAttempt(
             pending=pending,
-            account=to_account(row[WIDTH + 1 + ENROLMENT_WIDTH :]),
-            enrolment=None if enrolment[0] is None else to_enrolment(self._vault, pending.user_id, tuple(enrolment)),
+            account=to_account(row[WIDTH + 1 + ENROLLMENT_WIDTH :]),
+            enrollment=None if enrollment[0] is None else to_enrollment(self._vault, pending.user_id, tuple(enrollment)),
             blocked_until=blocked_until,
         )
 

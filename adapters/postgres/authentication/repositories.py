@@ -10,7 +10,7 @@ from adapters.postgres.engine.scope import Scope, repository
 
 
 class AuthenticationRepositories(Scope):
-    """The repositories of authentication, for all kinds of access."""
+    """The repositories of authentication, for every kind of access."""
 
     identities = repository(Identities)
     logins = repository(Logins)

@@ -9,7 +9,7 @@ from adapters.postgres.engine.scope import Scope, repository
 
 
 class BillingRepositories(Scope):
-    """The repositories of billing, for all kinds of access."""
+    """The repositories of billing, for every kind of access."""
 
     billing = repository(Billing)
     cancellations = repository(Cancellations)

@@ -1,13 +1,14 @@
-"""The numbers of our advisory locks, which are nothing but names that nothing else in the database may use."""
+"""The numbers of the advisory locks. Each number has one meaning in the whole database."""
 
 from typing import Final
 
+# Locks with two numbers. The first is one of these namespaces; the second is a number below, or a hash.
 NAMESPACE: Final = 7331
-PLATFORM_OWNERS: Final = 1  # who is a platform owner; there may be no row to lock yet
-ROTATION: Final = 2  # which key signs
+PLATFORM_OWNERS: Final = 1  # in NAMESPACE: the set of platform owners, which may have no row to lock yet
+ROTATION: Final = 2  # in NAMESPACE: the choice of the signing key in use
 
-RECIPIENTS: Final = 7332  # another such namespace: what each address is sent
-SUBJECTS: Final = 7333  # and another: who somebody at an identity provider is here
-CUSTOMERS: Final = 7334  # and another: whose a customer at the payment provider is
+RECIPIENTS: Final = 7332  # a namespace: the emails to one address
+SUBJECTS: Final = 7333  # a namespace: the account that belongs to one subject at an identity provider
+CUSTOMERS: Final = 7334  # a namespace: the organization that belongs to one customer at the payment provider
 
-MIGRATIONS_LOCK: Final = 7_310_001  # of the other kind, with one number
+MIGRATIONS_LOCK: Final = 7_310_001  # a lock with one number: taken for each migration

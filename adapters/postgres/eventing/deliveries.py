@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.eventing.webhooks import place
-from adapters.postgres.maintenance.deferred_deletion import removing_deliveries
+from adapters.postgres.maintenance.deferred_deletion import delete_deliveries_sql
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
@@ -196,7 +196,7 @@ class Deliveries(SealingRepository):
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
         await self._run(
-            f"{removing_deliveries('select %(webhook_id)s::uuid as id')} select 1 from records", webhook_id=webhook_id, limit=limit
+            f"{delete_deliveries_sql('select %(webhook_id)s::uuid as id')} select 1 from records", webhook_id=webhook_id, limit=limit
         )
 
     async def record(self, outcomes: Sequence[DeliveryOutcome]) -> None:

@@ -8,7 +8,7 @@ from adapters.postgres.eventing.webhooks import Webhooks
 
 
 class EventingRepositories(Scope):
-    """The repositories of eventing, for all kinds of access."""
+    """The repositories of eventing, for every kind of access."""
 
     audit = repository(Audit)
     deliveries = repository(Deliveries)

@@ -1,4 +1,4 @@
-"""Rate limits: each charge is one atomic statement, shared by all processes."""
+"""Rate limits, shared by all processes. Each charge is one atomic statement."""
 
 from datetime import datetime
 
@@ -7,11 +7,11 @@ from core.kernel.rate_limits import Bucket
 
 
 class Rates(Repository):
-    """ports.storage.Rates, by the generic cell rate algorithm (GCRA).
+    """Implements ports.storage.kernel.Rates with the generic cell rate algorithm (GCRA).
 
-    A bucket is one number: the theoretical arrival time (tat) at which it would be full again. A request is admitted while that is at most
-    `(burst - 1) * period` ahead, and then moves it on by `period`. All buckets of a client are one row, so that one upsert
-    checks them all and charges either all or none.
+    A bucket is one number: the theoretical arrival time (tat) at which it would be full again. A request is
+    allowed if that time is at most `(burst - 1) * period` ahead, and then adds `period` to it. All buckets of a
+    client are one row, so that one upsert checks all of them and charges either all or none.
     """
 
     async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:

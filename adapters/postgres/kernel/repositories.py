@@ -5,6 +5,6 @@ from adapters.postgres.kernel.rate_limits import Rates
 
 
 class KernelRepositories(Scope):
-    """The repositories of the kernel, for all kinds of access."""
+    """The repositories of the kernel, for every kind of access."""
 
     rates = repository(Rates)

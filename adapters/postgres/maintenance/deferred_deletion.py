@@ -1,10 +1,13 @@
-"""Removing what was recorded of organizations and services that are gone: in the transaction that deletes one, and by the housekeeper."""
+"""SQL that deletes the records of deleted organizations, services and webhooks.
+
+It is used by the transaction that deletes one of them, and by the housekeeper for the rest.
+"""
 
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-# What has no foreign key to the organization or service that it belongs to: each table, and the order of an index that begins with the id
-# of that. What hangs on accounts, too, goes first.
+# The tables without a foreign key to the organization or service that owns their rows, each with the
+# remaining order of an index that begins with the owner's id. Tables that also refer to accounts come first.
 OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
     ("service_users", "user_id"),
     ("end_users", "user_id"),
@@ -20,42 +23,42 @@ OF_SERVICES: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("login_eve
 OF_WEBHOOKS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("webhook_deliveries", "created_at desc, id desc"),)
 
 
-def removing_records(of: LiteralString) -> LiteralString:
-    """The beginning of a statement that removes at most %(limit)s records of the organizations whose ids `of` selects.
+def delete_records_sql(of: LiteralString) -> LiteralString:
+    """Return the beginning of a statement that deletes up to %(limit)s records of the organizations whose ids `of` selects.
 
-    `records` has a row for each that is removed.
+    The statement goes on with a query. Its CTE `records` has one row per deleted record.
     """
     return _removing(of, OF_ORGANIZATIONS, "org_id")
 
 
-def removing_logins(of: LiteralString) -> LiteralString:
-    """The same for the services whose ids `of` selects; the rest of what belonged to them went with them."""
+def delete_logins_sql(of: LiteralString) -> LiteralString:
+    """Return such a beginning for the logins of the services whose ids `of` selects. Foreign keys delete their other rows."""
     return _removing(of, OF_SERVICES, "service_id")
 
 
-def removing_deliveries(of: LiteralString) -> LiteralString:
-    """The same for the webhooks whose ids `of` selects, those of deleted organizations included."""
+def delete_deliveries_sql(of: LiteralString) -> LiteralString:
+    """Return such a beginning for the deliveries of the webhooks whose ids `of` selects, also after their organization is deleted."""
     return _removing(of, OF_WEBHOOKS, "webhook_id")
 
 
-def without_records(of: LiteralString) -> LiteralString:
-    """Whether nothing is left of the organization with the id `of`."""
+def no_records_sql(of: LiteralString) -> LiteralString:
+    """Return a condition that holds if the organization with the id `of` has no records left."""
     return _nothing_left(of, OF_ORGANIZATIONS, "org_id")
 
 
-def without_logins(of: LiteralString) -> LiteralString:
-    """Whether nothing is left of the service with the id `of`."""
+def no_logins_sql(of: LiteralString) -> LiteralString:
+    """Return a condition that holds if the service with the id `of` has no logins left."""
     return _nothing_left(of, OF_SERVICES, "service_id")
 
 
-def without_deliveries(of: LiteralString) -> LiteralString:
-    """Whether nothing is left of the webhook with the id `of`."""
+def no_deliveries_sql(of: LiteralString) -> LiteralString:
+    """Return a condition that holds if the webhook with the id `of` has no deliveries left."""
     return _nothing_left(of, OF_WEBHOOKS, "webhook_id")
 
 
 def _removing(of: LiteralString, tables: Sequence[tuple[LiteralString, LiteralString]], owner: LiteralString) -> LiteralString:
-    # One owner after the other, and the rows themselves by where they lie. What somebody else is writing this moment is skipped: whoever
-    # deletes an organization holds locks that others may be waiting for.
+    # One owner after the other, and the rows by their physical position. Locked rows are skipped: the
+    # transaction that deletes an organization holds locks for which others may wait.
     steps, room = [f"with gone as ({of})"], "%(limit)s"
     for table, order in tables:
         steps.append(
@@ -77,6 +80,7 @@ def _nothing_left(of: LiteralString, tables: Sequence[tuple[LiteralString, Liter
 
 
 def _of(owner: LiteralString, id_: LiteralString, order: LiteralString) -> LiteralString:
-    # In the whole order of the index that begins with the owner, and with the owner named by a range of one: no other index has that order.
-    # Otherwise a planner that knows few owners, and therefore expects to find much, would read all of a table to find nothing.
+    # Keep the one-value range and the full order of the index that begins with the owner: no other index has
+    # that order. With a plain equality, a planner that knows few owners expects many rows for each, and would
+    # read a whole table to find none.
     return f"{owner} >= {id_} and {owner} <= {id_} order by {owner}, {order}"

@@ -1,4 +1,4 @@
-"""The removal of what is past its use, and leases on work of which there is one."""
+"""Deletion of rows that are no longer needed, and leases on jobs that one process at a time does."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,19 +7,20 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.maintenance.deferred_deletion import (
-    removing_deliveries,
-    removing_logins,
-    removing_records,
-    without_deliveries,
-    without_logins,
-    without_records,
+    delete_deliveries_sql,
+    delete_logins_sql,
+    delete_records_sql,
+    no_deliveries_sql,
+    no_logins_sql,
+    no_records_sql,
 )
 from core.maintenance.housekeeping_rules import Sweep
 
-# Self-registered with a password and nothing else to sign in with, never proved, member of nothing and known to no directory (security.md
-# A-7), and not in the books of any service: those keep the account from being deleted, also where the service itself is gone and they still
-# wait to be removed. To be kept out of services that nobody has come to use keeps nothing.
-NEVER_VERIFIED: Final = """
+# Self-registered accounts with a password as the only way to sign in, never verified, without memberships and unknown to
+# every directory (security A-7). No service may have a record of them either: its foreign key would prevent the deletion,
+# even if the service itself is deleted and its records still wait for the housekeeper. A block by a directory without a
+# membership does not keep an account.
+UNVERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
     and not exists (select 1 from memberships m where m.user_id = u.id)
@@ -28,21 +29,21 @@ NEVER_VERIFIED: Final = """
     and not exists (select 1 from service_users r where r.user_id = u.id)
     and not exists (select 1 from end_users e where e.user_id = u.id)
     and not exists (select 1 from subscriptions b where b.user_id = u.id)"""
-# A statement looks at memberships as they were when it began, also where it comes to lock the account later; and whoever was made a member
-# in between must stay. So the accounts are locked first, which keeps memberships of them from being added, and judged again by another
-# statement, which sees those that there are.
-LOCK_NEVER_VERIFIED: Final = f"select u.id from users u where {NEVER_VERIFIED} limit %(limit)s for update of u skip locked"
+# A statement reads memberships as of its start, even if it locks the account later. A user who became a member in between
+# must stay. So this statement locks the accounts, which prevents new memberships of them, and a second one checks them again.
+LOCK_UNVERIFIED: Final = f"select u.id from users u where {UNVERIFIED} limit %(limit)s for update of u skip locked"
 
 
 def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "id") -> LiteralString:
-    """The removal of rows that have been past their use since then. `key` says which row is which."""
+    """Return a statement that deletes rows whose time `since` is before %(before)s. `key` identifies a row."""
     return f"""
         delete from {table} where {key} = any(array(
             select {key} from {table} where {since} < %(before)s limit %(limit)s for update skip locked))"""
 
 
-# What each sweep removes: rows that were past their use at %(before)s, at most %(limit)s of them. Rows that somebody is using this
-# moment are left for the next round. An array is put together once; what "in" asks, the planner may ask again for every row.
+# The statement for each kind: it deletes up to %(limit)s rows that were no longer needed at %(before)s. Locked rows are left
+# for the next sweep. Keep `= any(array(...))`: an array is computed once, while the planner may run the subquery of an `in`
+# again for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
     Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
@@ -55,17 +56,17 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.SIGNING_KEYS: _past("signing_keys", "retires_at", key="kid"),
     Sweep.SESSIONS: _past("sessions", "least(ended_at, expires_at)"),
     Sweep.RATES: _past("rates", "expires_at", key="client"),
-    Sweep.GUESSES: _past("guesses", "expires_at", key="ctid"),
+    Sweep.ATTEMPT_LIMITS: _past("guesses", "expires_at", key="ctid"),
     Sweep.MAILS: _past("mails", "finished_at"),
-    # What is confirmed this very moment has a step by then.
+    # A setup that is confirmed at this moment has a last_step after the lock was waited for.
     Sweep.MFA_SETUPS: """
         delete from mfa where user_id = any(array(
             select m.user_id from mfa m join users u on u.id = m.user_id
             where m.last_step is null and u.mfa_enabled_at is null and m.setup_at < %(before)s
             limit %(limit)s for update of m skip locked))""",
     Sweep.EVENTS: _past("events", "created_at"),
-    Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {NEVER_VERIFIED}",
-    # Whoever saw it enabled before that may still have queued something, so the tombstone stays for a while.
+    Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {UNVERIFIED}",
+    # A transaction that saw the configuration enabled may still queue entries, so the tombstone stays for a while.
     Sweep.SIEM_QUEUES: """
         with waiting as (
             delete from siem_queue where ctid = any(array(
@@ -82,8 +83,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 limit %(limit)s - (select count(*) from waiting)))
             returning 1)
         select 1 from waiting union all select 1 from buried""",
-    # How old something is, its entry says. The oldest of a queue stands first but for some seconds, so whoever has a young one there is not
-    # looked at further. An entry that is gone is as old as can be.
+    # The age is that of the audit log entry. A queue is ordered by age except for some seconds, so a queue with a young
+    # first entry is not read further. A deleted entry counts as infinitely old.
     Sweep.SIEM_BACKLOGS: """
         with stale as materialized (
             select s.org_id, s.id from siem_configurations s
@@ -100,22 +101,23 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             where coalesce(l.created_at, '-infinity') < %(before)s
             limit %(limit)s))""",
     Sweep.CHECKOUTS: _past("billing_checkouts", "created_at"),
-    # What is known of those that we have counts: also of one that has ended, lest somebody who says it lives is believed.
+    # Facts about a subscription that exists here are kept, even after it ended. Otherwise a late event could revive it.
     Sweep.BILLING_FACTS: """
         delete from billing_facts where provider_subscription_id = any(array(
             select f.provider_subscription_id from billing_facts f
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
-    # Those that stay are no more than organizations have, and looked at each time.
+    # The rows that stay are read each time. They are at most as many as the organizations' own payment methods.
     Sweep.PAYMENT_METHODS: """
         delete from billing_payment_methods where payment_method_id = any(array(
             select m.payment_method_id from billing_payment_methods m
             where m.heard_at < %(before)s and not exists (select 1 from billing_customers c where c.customer_id = m.customer_id)
             limit %(limit)s for update skip locked))""",
     Sweep.DELETED_CUSTOMERS: _past("billing_deleted_customers", "heard_at", key="customer_id"),
-    # A range of years then costs an eighth. Whoever deletes a service waits for this, as it does for those who sign in to it, and whoever
-    # counts out of a day that is over does that in the first shard, too, in this order: so nobody waits in a circle.
+    # Merging makes a query over years cost an eighth. Lock order: the service (the deletion of a service waits for this,
+    # as it waits for sign-ins), then totals in the order of their key. A late login of a past day is counted in the
+    # first shard, in the same order.
     Sweep.LOGIN_TOTALS: """
         with spread as (
             delete from login_totals where ctid = any(array(
@@ -129,33 +131,33 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             group by org_id, service_id, day, provider order by org_id, service_id, day, provider
             on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total)
         select 1 from spread""",
-    # Also what was not delivered: as old as that, it has waited for a webhook that nobody has made active again.
+    # Undelivered rows too: at this age they wait for a webhook that was deactivated and never activated again.
     Sweep.WEBHOOK_DELIVERIES: _past("webhook_deliveries", "created_at"),
     Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
-    # What happened in the moment of the deletion may still have been told to it, so its tombstone stays for a while.
+    # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for a while.
     Sweep.DELETED_WEBHOOKS: f"""
-        {removing_deliveries("select id from deleted_webhooks")},
+        {delete_deliveries_sql("select id from deleted_webhooks")},
         buried as (
             delete from deleted_webhooks where id = any(array(
-                select d.id from deleted_webhooks d where d.deleted_at < %(before)s and {without_deliveries("d.id")}
+                select d.id from deleted_webhooks d where d.deleted_at < %(before)s and {no_deliveries_sql("d.id")}
                 limit %(limit)s - (select count(*) from records)))
             returning 1)
         select 1 from records union all select 1 from buried""",
-    # Whoever deletes a service waits for those who sign in to it, so nobody writes of it after that.
+    # The deletion of a service waits for running sign-ins, so no records are written after it.
     Sweep.DELETED_SERVICES: f"""
-        {removing_logins("select id from deleted_services")},
+        {delete_logins_sql("select id from deleted_services")},
         buried as (
             delete from deleted_services where id = any(array(
-                select d.id from deleted_services d where d.deleted_at < %(before)s and {without_logins("d.id")}
+                select d.id from deleted_services d where d.deleted_at < %(before)s and {no_logins_sql("d.id")}
                 limit %(limit)s - (select count(*) from records)))
             returning 1)
         select 1 from records union all select 1 from buried""",
-    # What is still written of a deleted organization is told by somebody who saw it alive, so its tombstone stays for a while.
+    # A transaction that saw the organization before its deletion may still write records, so the tombstone stays for a while.
     Sweep.DELETED_ORGANIZATIONS: f"""
-        {removing_records("select id from deleted_organizations")},
+        {delete_records_sql("select id from deleted_organizations")},
         buried as (
             delete from deleted_organizations where id = any(array(
-                select d.id from deleted_organizations d where d.deleted_at < %(before)s and {without_records("d.id")}
+                select d.id from deleted_organizations d where d.deleted_at < %(before)s and {no_records_sql("d.id")}
                 limit %(limit)s - (select count(*) from records)))
             returning 1)
         select 1 from records union all select 1 from buried""",
@@ -163,7 +165,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
 
 
 class Leases(Repository):
-    """ports.storage.Leases."""
+    """Implements ports.storage.maintenance.Leases."""
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
         return await self._exists(
@@ -180,10 +182,12 @@ class Leases(Repository):
 
 
 class Housekeeping(Repository):
-    """ports.storage.Housekeeping."""
+    """Implements ports.storage.maintenance.Housekeeping."""
 
-    async def sweep(self, what: Sweep, before: datetime, limit: int) -> int:
-        if what is Sweep.UNVERIFIED_ACCOUNTS:
-            locked = await self._all(lambda row: row[0], LOCK_NEVER_VERIFIED, before=before, limit=limit)
-            return await self._run(SWEEPS[what], before=before, locked=locked)
-        return await self._run(SWEEPS[what], before=before, limit=limit)
+    async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
+        if kind is Sweep.UNVERIFIED_ACCOUNTS:
+            locked = await self._all(lambda row: row[0], LOCK_UNVERIFIED, before=before, limit=limit)
+            if locked:
+                self._signals.figures_changed()
+            return await self._run(SWEEPS[kind], before=before, locked=locked)
+        return await self._run(SWEEPS[kind], before=before, limit=limit)

@@ -2,12 +2,12 @@
 
 from adapters.postgres.engine.scope import Scope, repository
 from adapters.postgres.maintenance.housekeeping import Housekeeping, Leases
-from adapters.postgres.maintenance.sealed import Sealed
+from adapters.postgres.maintenance.sealed import SealedColumns
 
 
 class MaintenanceRepositories(Scope):
-    """The repositories of maintenance, for all kinds of access."""
+    """The repositories of maintenance, for every kind of access."""
 
     housekeeping = repository(Housekeeping)
     leases = repository(Leases)
-    sealed = repository(Sealed)
+    sealed = repository(SealedColumns)

@@ -1,4 +1,4 @@
-"""Every column whose values are sealed, and how they come under a new key (security.md L-1)."""
+"""The columns that are encrypted at rest, and their encryption under a new key (security L-1)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,55 +7,59 @@ from uuid import UUID
 
 from adapters.postgres.accounts import email_queue, mfa
 from adapters.postgres.authentication import identities, oauth_credentials, pre_auths, signing_keys
-from adapters.postgres.billing import provider_events
+from adapters.postgres.billing import facts
 from adapters.postgres.engine.statements import SealingRepository
 from adapters.postgres.eventing import siem, webhooks
 from adapters.postgres.federation.saml import configuration as saml
 from adapters.postgres.tenancy import mail_server
-from core.maintenance.housekeeping_rules import Sealed as SealedKind
+from core.maintenance.housekeeping_rules import SealedColumn
 from ports.crypto import Place
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where sealed values are. `read` returns the row's name and the value, in order of names, after %(after)s."""
+    """A column with encrypted values.
 
-    place: Callable[[str], Place]
+    `context` returns the context to which the value of a row is bound. `read` selects the names and values of the
+    rows after %(after)s, in the order of their names. `write` replaces a value.
+    """
+
+    context: Callable[[str], Place]
     read: LiteralString
     write: LiteralString
 
 
-COLUMNS: Final[Mapping[SealedKind, Column]] = {
-    SealedKind.SIGNING_KEYS: Column(
+COLUMNS: Final[Mapping[SealedColumn, Column]] = {
+    SealedColumn.SIGNING_KEYS: Column(
         signing_keys.place,
         "select kid, private_key from signing_keys where kid > %(after)s order by kid limit %(limit)s for update",
         "update signing_keys set private_key = %(value)s where kid = %(row)s",
     ),
-    SealedKind.MAIL_TOKENS: Column(
+    SealedColumn.MAIL_TOKENS: Column(
         lambda row: email_queue.place(UUID(row)),
         "select id::text, token from mails where token is not null and id::text > %(after)s order by id::text limit %(limit)s for update",
         "update mails set token = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.SMTP_PASSWORDS: Column(
+    SealedColumn.SMTP_PASSWORDS: Column(
         lambda row: mail_server.place(UUID(row)),
         """
         select org_id::text, password from smtp_settings where password is not null and org_id::text > %(after)s
         order by org_id::text limit %(limit)s for update""",
         "update smtp_settings set password = %(value)s where org_id = %(row)s::uuid",
     ),
-    SealedKind.SIEM_TOKENS: Column(
+    SealedColumn.SIEM_TOKENS: Column(
         lambda row: siem.place(UUID(row)),
         """
         select org_id::text, token from siem_configurations where org_id::text > %(after)s
         order by org_id::text limit %(limit)s for update""",
         "update siem_configurations set token = %(value)s where org_id = %(row)s::uuid",
     ),
-    SealedKind.MFA_SECRETS: Column(
+    SealedColumn.MFA_SECRETS: Column(
         lambda row: mfa.place(UUID(row)),
         "select user_id::text, secret from mfa where user_id::text > %(after)s order by user_id::text limit %(limit)s for update",
         "update mfa set secret = %(value)s where user_id = %(row)s::uuid",
     ),
-    SealedKind.OAUTH_CREDENTIALS: Column(
+    SealedColumn.OAUTH_CREDENTIALS: Column(
         oauth_credentials.place,
         """
         select service_id || '/' || provider, client_secret from oauth_credentials where service_id || '/' || provider > %(after)s
@@ -64,47 +68,47 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         update oauth_credentials set client_secret = %(value)s
         where service_id = split_part(%(row)s, '/', 1)::uuid and provider = split_part(%(row)s, '/', 2)""",
     ),
-    SealedKind.SAML_KEYS: Column(
+    SealedColumn.SAML_KEYS: Column(
         lambda row: saml.place(UUID(row)),
         """
         select id::text, private_key from saml_certificates where private_key is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update saml_certificates set private_key = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.IDENTITY_ACCESS_TOKENS: Column(
+    SealedColumn.IDENTITY_ACCESS_TOKENS: Column(
         identities.access_place,
         """
         select id::text, access_token from identities where access_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update identities set access_token = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.IDENTITY_REFRESH_TOKENS: Column(
+    SealedColumn.IDENTITY_REFRESH_TOKENS: Column(
         identities.refresh_place,
         """
         select id::text, refresh_token from identities where refresh_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update identities set refresh_token = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.WAITING_ACCESS_TOKENS: Column(
+    SealedColumn.WAITING_ACCESS_TOKENS: Column(
         pre_auths.access_place,
         """
         select id::text, access_token from pre_auths where access_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update pre_auths set access_token = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.WAITING_REFRESH_TOKENS: Column(
+    SealedColumn.WAITING_REFRESH_TOKENS: Column(
         pre_auths.refresh_place,
         """
         select id::text, refresh_token from pre_auths where refresh_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update pre_auths set refresh_token = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.WEBHOOK_SECRETS: Column(
+    SealedColumn.WEBHOOK_SECRETS: Column(
         lambda row: webhooks.place(UUID(row)),
         "select id::text, secret from webhooks where id::text > %(after)s order by id::text limit %(limit)s for update",
         "update webhooks set secret = %(value)s where id = %(row)s::uuid",
     ),
-    SealedKind.FORMER_WEBHOOK_SECRETS: Column(
+    SealedColumn.FORMER_WEBHOOK_SECRETS: Column(
         lambda row: webhooks.place(UUID(row.partition("/")[0])),
         """
         select webhook_id || '/' || position, secret from former_webhook_secrets where webhook_id || '/' || position > %(after)s
@@ -113,8 +117,8 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
         update former_webhook_secrets set secret = %(value)s
         where webhook_id = split_part(%(row)s, '/', 1)::uuid and position = split_part(%(row)s, '/', 2)::bigint""",
     ),
-    SealedKind.INVOICE_PAGES: Column(
-        provider_events.place,
+    SealedColumn.INVOICE_PAGES: Column(
+        facts.action_page_context,
         """
         select provider_subscription_id, action_page from billing_facts
         where action_page is not null and provider_subscription_id > %(after)s
@@ -124,16 +128,16 @@ COLUMNS: Final[Mapping[SealedKind, Column]] = {
 }
 
 
-class Sealed(SealingRepository):
-    """ports.storage.Sealed."""
+class SealedColumns(SealingRepository):
+    """Implements ports.storage.maintenance.SealedColumns."""
 
-    async def renew(self, kind: SealedKind, after: str, limit: int) -> tuple[int, str | None]:
-        column = COLUMNS[kind]
-        rows: list[tuple[str, bytes]] = await self._all(lambda row: (row[0], row[1]), column.read, after=after, limit=limit)
+    async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
+        sealed = COLUMNS[column]
+        rows: list[tuple[str, bytes]] = await self._all(lambda row: (row[0], row[1]), sealed.read, after=after, limit=limit)
         renewed = 0
         for row, value in rows:
             if not self._vault.is_current(value):
-                place = column.place(row)
-                await self._run(column.write, row=row, value=self._vault.seal(self._vault.open(value, place), place))
+                context = sealed.context(row)
+                await self._run(sealed.write, row=row, value=self._vault.seal(self._vault.open(value, context), context))
                 renewed += 1
         return renewed, rows[-1][0] if len(rows) == limit else None

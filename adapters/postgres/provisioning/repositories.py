@@ -6,7 +6,7 @@ from adapters.postgres.provisioning.users import ScimUsers
 
 
 class ProvisioningRepositories(Scope):
-    """The repositories of provisioning, for all kinds of access."""
+    """The repositories of provisioning, for every kind of access."""
 
     scim_tokens = repository(ScimTokens)
     scim_users = repository(ScimUsers)

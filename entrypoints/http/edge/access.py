@@ -1,7 +1,7 @@
-"""Who may call what: exactly one of these decorators stands on every route, right below it, so that it runs first.
+"""Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first.
 
-They are the table of access. Each takes the rate limits first (429), then the credentials (401), then what they allow (404, 403), and
-all of that before anything of the request is parsed (decisions, point 16).
+Each decorator checks the rate limits (429), then the credentials (401), then the caller's rights (404,
+403). All of this happens before the request is parsed (decision 16).
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,39 +32,40 @@ Enter = Callable[["Access"], Awaitable[Response | None]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a route asks of its caller. `security` names the scheme of the interface description, if it asks for credentials."""
+    """The access rule of a route. `security` is the security scheme of the API description, None without credentials."""
 
     name: str
     security: str | None = None
-    optional: bool = False  # the credentials
-    or_cookie: bool = False  # whether the cookie of a browser on our own pages is as good
+    optional: bool = False  # the credentials may be missing
+    or_cookie: bool = False  # the session cookie of our pages is accepted too
     limited: bool = True
-    limit: Bucket | tuple[Bucket, ...] = ()  # the route's own, besides those of its address
-    impersonated: bool = True  # whether somebody who impersonates the caller may do it, too (security.md I-4)
-    verified: bool = False  # whether the caller's email address must be
-    capability: Capability | None = None  # of a member, in the organization of the path
-    inactive: bool = False  # whether that organization may be anything but active
-    applications: bool = False  # whether an application may do it with the token that it has of a person (security.md J-9)
-    permission: Permission | None = None  # of an API key
+    limit: Bucket | tuple[Bucket, ...] = ()  # the route's own limits, in addition to those of its path
+    impersonated: bool = True  # allowed during an impersonation (security I-4)
+    verified: bool = False  # requires a verified email address
+    capability: Capability | None = None  # required of a member of the organization in the path
+    inactive: bool = False  # the organization need not be active
+    applications: bool = False  # allowed with the token of an application (security J-9)
+    permission: Permission | None = None  # required of an API key
 
     @property
     def limits(self) -> tuple[Bucket, ...]:
+        """Return the limits as a tuple."""
         return (self.limit,) if isinstance(self.limit, Bucket) else self.limit
 
 
 class NotSignedIn(Unauthenticated):
-    """Sign in first: send an access token, or open this page again in a browser and sign in there."""
+    """Sign in first. Send an access token, or open this page in a browser and sign in there."""
 
 
 SIGN_IN: Final = "/app/sign-in"
 ACCOUNT: Final = "/app/account"
 GUARDED_BY: Final = "_guarded_by"
-# Where those have it whose language the payment provider speaks, so that they can be pointed at us without anybody in between.
+# The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
 
 
 class Changes(TypedDict, total=False):
-    """In what a route may differ from others of its kind."""
+    """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...]
     impersonated: bool
@@ -72,10 +73,10 @@ class Changes(TypedDict, total=False):
 
 
 class AccessDecorator:
-    """Stands on a route as `@anyone`, or as `@anyone(limit=LOGIN)` where the route differs from others of its kind."""
+    """A decorator such as `@anyone`, or `@anyone(limit=LOGIN)` for a route with a changed rule."""
 
     def __init__(self, access: Access, enter: Enter) -> None:
-        """`enter` finds out who calls and whether they may, or has an answer for whoever must go elsewhere first."""
+        """Create a decorator. `enter` identifies and authorizes the caller, or returns a redirect."""
         self._access = access
         self._enter = enter
 
@@ -103,20 +104,23 @@ def _guard(view: View, access: Access, enter: Enter) -> View:
         except SessionEnded:
             if access.security != "cookie":
                 raise
-            return to_sign_in()  # it ended meanwhile
+            return to_sign_in()  # the session ended during the request
 
-    # Keyed by the function itself: `functools.wraps` copies attributes outward, so a mere mark would also show on whatever
-    # another decorator wrapped around this one.
+    # The value contains the function: `functools.wraps` copies attributes, so a plain mark would also
+    # appear on every decorator around this one.
     setattr(guarded, GUARDED_BY, (guarded, access))
     return guarded
 
 
-async def _as_anybody(_: Access) -> None:
+async def _as_anyone(_: Access) -> None:
     g.caller = anonymous()
 
 
 def bearer_token(headers: Headers | None = None) -> str:
-    """The token of the Authorization header, which is the only place one is taken from (security.md J-7)."""
+    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7).
+
+    Raises: Unauthenticated.
+    """
     scheme, _, token = (request.headers if headers is None else headers).get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:
@@ -126,7 +130,7 @@ def bearer_token(headers: Headers | None = None) -> str:
 
 async def _as_person(access: Access, *, anywhere: bool = False) -> None:
     found = await sessions.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent(), anywhere=anywhere)
-    await _let_in(found, access)
+    await _admit_user(found, access)
     if found.organization is not None:
         request_record().organization = found.organization.slug
     elif found.service is not None:
@@ -144,7 +148,7 @@ async def _as_pre_auth(_: Access) -> None:
     claims = await signing_keys.read_pre_auth(ports(), bearer_token())
     request_record().caller = str(claims.user_id)
     g.pre_auth = claims
-    g.caller = anonymous()  # until the second factor is shown, nobody is signed in
+    g.caller = anonymous()  # no one is signed in before the second factor is verified
 
 
 async def _as_browser(_: Access) -> Response | None:
@@ -168,20 +172,20 @@ async def _as_person_or_browser(access: Access) -> None:
 
 
 def to_sign_in() -> Response:
-    """Whoever is not signed in does that first, and comes back; a form that was sent meanwhile is not sent again."""
+    """Return a redirect to the sign-in page, which leads back here. The data of a submitted form is lost."""
     query = request.query_string.decode("ascii", "replace")
-    wanted = (f"{request.path}?{query}" if query else request.path) if request.method in ("GET", "HEAD") else ACCOUNT
-    return Response(b"", 303, {"Location": f"{SIGN_IN}?{urlencode({'next': wanted})}", "Cache-Control": "no-store"})
+    target = (f"{request.path}?{query}" if query else request.path) if request.method in ("GET", "HEAD") else ACCOUNT
+    return Response(b"", 303, {"Location": f"{SIGN_IN}?{urlencode({'next': target})}", "Cache-Control": "no-store"})
 
 
 async def _as_member(access: Access) -> None:
-    assert access.capability is not None, "a member's access names one"
+    assert access.capability is not None, "the access of a member has a capability"
     slug = (request.view_args or {})["org_slug"]
     request_record().organization = slug
     found = await sessions.authenticate_member(
         ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=request_record().address, agent=agent()
     )
-    await _let_in(found, access)
+    await _admit_user(found, access)
 
 
 async def _as_platform_owner(access: Access) -> None:
@@ -191,8 +195,8 @@ async def _as_platform_owner(access: Access) -> None:
 
 
 async def _as_service_key(access: Access) -> None:
-    assert access.permission is not None, "a key's access names one"
-    # The one header that is looked at (decisions, point 120).
+    assert access.permission is not None, "the access of an API key has a permission"
+    # API keys are accepted only in this header (decision 120).
     key = request.headers.get("X-Api-Key") or refuse(api_keys_rules.ApiKeyInvalid)
     found = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
     request_record().caller, request_record().organization = str(found.key_id), found.service.org_slug
@@ -208,85 +212,90 @@ async def _as_scim_client(_: Access) -> None:
 async def _as_billing(_: Access) -> None:
     headers = request.headers
     header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE)
-    raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # never text, so asked
+    raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # bytes, because as_text is False
     provider_events_rules.verify(app_context().billing_secrets, header, raw, ports().clock.now())
     request_record().caller = "billing"
     g.caller = anonymous()
 
 
-async def _let_in(found: Person, access: Access) -> None:
-    request_record().caller = str(found.user_id)
-    if found.impersonator_id is not None:
-        request_record().impersonator = str(found.impersonator_id)
-        await impersonation.record_request(ports(), found, request.method, request_record().route, request.view_args or {})
-    if found.service is not None and not access.applications:
+async def _admit_user(user: Person, access: Access) -> None:
+    request_record().caller = str(user.user_id)
+    if user.impersonator_id is not None:
+        request_record().impersonator = str(user.impersonator_id)
+        await impersonation.record_request(ports(), user, request.method, request_record().route, request.view_args or {})
+    if user.service is not None and not access.applications:
         raise rules.NotForApplications
-    if found.impersonator_id is not None and not access.impersonated:
+    if user.impersonator_id is not None and not access.impersonated:
         raise rules.NotWhileImpersonating
-    if access.verified and not found.email_verified:
+    if access.verified and not user.email_verified:
         raise rules.AddressNotVerified
-    g.caller = found
+    g.caller = user
 
 
-anyone = AccessDecorator(Access("anyone"), _as_anybody)
-# An application, which says in the body which one it is; the route finds out, and counts it (decisions, point 100).
-application = AccessDecorator(Access("application", limited=False), _as_anybody)
-# Load balancers and scrapers must always get an answer (organizations.md section 4.11).
-operations = AccessDecorator(Access("operations", limited=False), _as_anybody)
+anyone = AccessDecorator(Access("anyone"), _as_anyone)
+# OAuth clients. The body names the client; the route authenticates it and counts its requests (decision 100).
+application = AccessDecorator(Access("application", limited=False), _as_anyone)
+# Load balancers and metrics scrapers always get a response.
+operations = AccessDecorator(Access("operations", limited=False), _as_anyone)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
-# The organization of a token is only context (decisions, point 54): what is beside all organizations, ending one's own session above all,
-# must work even where that one does not let its holder in any more.
+# The organization of a token is only context (decision 54). Routes outside organizations, such as signing
+# out, must work even if the user has left the organization of the token.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, anywhere=True))
 verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, anywhere=True))
-# Whoever sends no token is anybody; one that is sent must be good.
+# The token may be missing. If one is sent, it must be valid.
 person_if_present = AccessDecorator(Access("person_if_present", "bearer", optional=True), _as_person_if_present)
 platform_owner = AccessDecorator(Access("platform_owner", "bearer", impersonated=False), _as_platform_owner)
 
-
-# Whoever has signed in, in a program or in a browser on our own pages, whose forms have to show that they are ours.
+# Signed-in users with an access token, or with the session cookie of our pages. Forms of our pages carry a form token.
 person_or_browser = AccessDecorator(Access("person_or_browser", "bearer", or_cookie=True), _as_person_or_browser)
-# A sign-in that waits for the second factor (security.md J-8).
+# A pending sign-in, with its pre-auth token (security J-8).
 pre_auth = AccessDecorator(Access("pre_auth", "bearer"), _as_pre_auth)
-# The payment provider, by the signature of the very bytes that it sends (security.md H-1).
+# The payment provider, authenticated by the signature over the raw body (security H-1).
 signed_by_billing = AccessDecorator(Access("signed_by_billing", "billing_signature", limit=BILLING), _as_billing)
-# A directory, with a SCIM token of its organization.
+# A directory with a SCIM token.
 scim_client = AccessDecorator(Access("scim_client", "scim_token"), _as_scim_client)
-# A browser that is signed in on our own pages; another one is sent to sign in.
+# A browser with a session on our pages. Other browsers are redirected to the sign-in page.
 page_session = AccessDecorator(Access("page_session", "cookie"), _as_browser)
 
 
 def member(capability: Capability, *, impersonated: bool = True, inactive: bool = False) -> AccessDecorator:
-    """For members of the organization `<org_slug>` of the path whose role has the capability."""
+    """Return the decorator for members of the organization `<org_slug>` whose role has the capability."""
     access = Access("member", "bearer", capability=capability, impersonated=impersonated, inactive=inactive)
     return AccessDecorator(access, _as_member)
 
 
 def service_key(permission: Permission) -> AccessDecorator:
-    """For programs with an API key that has the permission."""
+    """Return the decorator for API keys with the permission."""
     return AccessDecorator(Access("service_key", "api_key", permission=permission), _as_service_key)
 
 
 def access_of(view: Callable[..., Any]) -> Access:
-    """The access of a registered view. Raises ValueError unless exactly one access decorator is there, and outermost."""
-    found: list[tuple[Callable[..., Any], Access]] = []
+    """Return the access rule of a registered view.
+
+    Raises: ValueError unless the view has exactly one access decorator, which is the outermost decorator.
+    """
+    rules_found: list[tuple[Callable[..., Any], Access]] = []
     layer: Callable[..., Any] | None = view
     while layer is not None:
         guarded, access = layer.__dict__.get(GUARDED_BY, (None, None))
         if guarded is layer:
-            found.append((layer, access))
+            rules_found.append((layer, access))
         layer = getattr(layer, "__wrapped__", None)
-    if not found:
+    if not rules_found:
         raise ValueError("it has no access decorator")
-    if len(found) > 1:
+    if len(rules_found) > 1:
         raise ValueError("it has more than one access decorator")
-    [(outermost, access)] = found
+    [(outermost, access)] = rules_found
     if outermost is not view:
         raise ValueError("its access decorator is not the outermost one")
     return access
 
 
 def check_every_route(app: Quart) -> None:
-    """Refuse to start with a route that does not say who may call it. Raises ValueError naming the routes."""
+    """Check that every route has an access decorator.
+
+    Raises: ValueError that names the routes without one.
+    """
     wrong = []
     for rule in app.url_map.iter_rules():
         try:

@@ -1,8 +1,11 @@
-"""What surrounds the application: a thin ASGI layer that refuses, limits, marks and records (security.md sections 1, 17, 18).
+"""The ASGI middleware around the application: it refuses, limits, adds headers and records requests (security P-3, P-5, P-6, N-3, N-5).
 
-It stands on the way of every request, so it looks at the headers once, uses no regular expressions, and copies nothing it need not.
-The application finds the `RequestRecord` at `scope["request_record"]` and fills in the route and who called; when the record is over, however it
-ended, `observe` gets it exactly once and writes the log line and the metrics.
+Every request passes here, so the headers are scanned once, without regular expressions and needless
+copies. The application fills in the route and the caller in `scope["request_record"]`. When the request
+ends, `observe` gets the record exactly once, and writes the log line and the metrics.
+
+One class and its per-request state share private details, so they stay in one module of more than 400
+lines.
 """
 
 import math
@@ -27,16 +30,16 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-UNKNOWN_ROUTE = "(unknown)"  # one label for every path that is no route, so that a scan adds no label (L-4)
-OTHER_METHOD = "OTHER"  # as the metrics call it
+UNKNOWN_ROUTE = "(unknown)"  # one metric label for all unknown paths, so that a scan adds no labels (security L-4)
+OTHER_METHOD = "OTHER"  # the metric label of unknown methods
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-CLIENT_GONE = 499  # logged, never sent: the client left before there was an answer
+CLIENT_GONE = 499  # logged, never sent: the client disconnected before the response
 
 MAX_HEADER_BLOCK = 16 * 1024
-BODY_WITHIN = 30.0  # seconds for the whole request body (N-3)
-LAST_WORDS_WITHIN = 1.0  # seconds that a request cancelled by shutdown gets for being told so
+BODY_WITHIN = 30.0  # seconds for the whole request body (security N-3)
+SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown cancelled
 
-# More than one of these is refused: two parts of the system might each believe another one (P-6, Hypercorn issue 280).
+# These headers must not be repeated: two parts of the system could each use another value (security P-6, Hypercorn issue 280).
 _SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
 _SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"x-api-key", b"transfer-encoding", b"content-length"}
 _READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
@@ -45,17 +48,17 @@ _REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 
 class Routes(Protocol):
-    """What is asked of the application's routes. Both answers should be cheap; paths come without their trailing slash."""
+    """Lookups in the application's routes. Both must be fast. Paths have no trailing slash."""
 
     def methods(self, path: str) -> frozenset[str] | None:
-        """The methods of the route at this path, or None where there is no route."""
+        """Return the methods of the route at this path, or None if there is no route."""
 
     def changes_state(self, path: str) -> bool:
-        """Whether answering GET here changes something, as following a verification link does."""
+        """Return whether GET has side effects on this route, such as a verification link."""
 
 
 class RequestRecord:
-    """One request and what became of it."""
+    """The record of one request, for the log and the metrics."""
 
     __slots__ = (
         "aborted",
@@ -75,27 +78,27 @@ class RequestRecord:
 
     def __init__(self, request_id: str, method: str, path: str, address: str) -> None:
         self.request_id = request_id
-        self.method = method  # OTHER for what is no HTTP method
-        self.path = path  # decoded; may hold anything, so a log must escape it
-        self.address = address  # security.md N-1; not the peer
-        self.status = 0  # 499: the client left before there was an answer
-        self.duration = 0.0  # seconds, until the last byte was handed on
-        self.route = UNKNOWN_ROUTE  # a template; the application fills in this and the next four
+        self.method = method  # OTHER if it is not an HTTP method
+        self.path = path  # decoded; may contain any character, so logs must escape it
+        self.address = address  # the client address, which is not always the peer (security N-1)
+        self.status = 0  # 499 if the client disconnected before the response
+        self.duration = 0.0  # seconds until the last byte was sent
+        self.route = UNKNOWN_ROUTE  # the route template; the application sets this and the next four
         self.caller: str | None = None
-        self.impersonator: str | None = None  # who acts as the caller
+        self.impersonator: str | None = None  # the platform owner who acts as the caller
         self.organization: str | None = None
         self.error_code: str | None = None
-        self.aborted = False  # the client closed (its half of) the connection before the answer was complete
-        self.error: Exception | None = None  # what the application raised, where it did not answer that itself
+        self.aborted = False  # the client closed (its half of) the connection before the response was complete
+        self.error: Exception | None = None  # an exception that the application did not turn into a response
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An answer given here instead of by the application."""
+    """A response of the middleware in place of the application's."""
 
     status: int
     sentence: str
-    close: bool = False  # of the connection: where what follows on it cannot be trusted, or would have to be read in vain
+    close: bool = False  # close the connection, because the rest of its input is untrusted or useless
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     @property
@@ -103,17 +106,17 @@ class Refused:
         return code_of(self.status)
 
 
-# Renders a refusal, for an record and its Accept header: headers and body. Browsers get pages (N-8).
+# Returns headers and body of an error response, for a record and an Accept header. Browsers get pages (security N-8).
 RenderError = Callable[[Refused, RequestRecord, str | None], tuple[Headers, bytes]]
 
 
 def json_error(refused: Refused, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
-    """The error body of the interface, whoever asks."""
+    """Return the JSON error response."""
     return [(b"content-type", b"application/json")], error_body(refused.sentence, refused.code)
 
 
 class EdgeMiddleware:
-    """The application with its surroundings; itself an ASGI application."""
+    """The middleware. It is an ASGI application around the application."""
 
     def __init__(
         self,
@@ -144,7 +147,7 @@ class EdgeMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._exchange(scope, receive, send)
+            await self._handle(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
@@ -160,7 +163,7 @@ class EdgeMiddleware:
             self._observe(record)
         return self.marked(headers, record), body
 
-    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = self._monotonic()
         size = len(scope["raw_path"]) + len(scope["query_string"])
         seen: dict[bytes, bytes] = {}
@@ -184,7 +187,7 @@ class EdgeMiddleware:
             scope["path"],
             client_address(peer[0] if peer else None, forwarded_for, self._trusted),
         )
-        scope = {**scope, "request_record": record}  # a copy, as ASGI asks of whoever changes it for those further in
+        scope = {**scope, "request_record": record}  # ASGI requires a copy for a changed scope
         refused = _unacceptable(scope, seen, repeated, size) or _normalize(scope, seen)
         path = record.path = scope["path"]
         cors = self._cors_origin is not None and (path.startswith("/api/") or path == "/auth/token")
@@ -193,7 +196,7 @@ class EdgeMiddleware:
         has_body = b"content-length" in seen or b"transfer-encoding" in seen
         try:
             if refused is None:
-                refused = self._answered_here(method, path, allowed_origin is not None and b"access-control-request-method" in seen)
+                refused = self._respond_directly(method, path, allowed_origin is not None and b"access-control-request-method" in seen)
             if refused is None and has_body:
                 call.room = self._body_limit(path)
                 if int(seen.get(b"content-length", b"0")) > call.room:
@@ -204,8 +207,8 @@ class EdgeMiddleware:
                 await call.refuse(refused)
         except (trio.Cancelled, BaseExceptionGroup):
             if not call.started and not record.aborted:
-                # Only shutdown cancels from outside, at the end of its patience: better a clear answer than a connection that breaks.
-                with trio.move_on_after(LAST_WORDS_WITHIN, shield=True):
+                # Only a shutdown past its deadline cancels requests. A clear response is better than a broken connection.
+                with trio.move_on_after(SHUTDOWN_RESPONSE_WITHIN, shield=True):
                     await call.refuse(_SHUTTING_DOWN)
             raise
         finally:
@@ -214,12 +217,12 @@ class EdgeMiddleware:
                 record.status = CLIENT_GONE
             self._observe(record)
 
-    def _answered_here(self, method: str, path: str, preflight: bool) -> Refused | None:
-        """OPTIONS, and HEAD where GET would change something: neither may run a view (decisions, point 6)."""
+    def _respond_directly(self, method: str, path: str, preflight: bool) -> Refused | None:
+        """Return the response to OPTIONS, and to HEAD on routes where GET has side effects. Neither runs a view (decision 6)."""
         if method == "OPTIONS":
             methods = frozenset(METHODS) if path == "*" else self._routes.methods(path)
             if methods is None:
-                return None  # the application has the 404
+                return None  # the application responds with 404
             allow = _allow(methods)
             headers = ((b"allow", allow),)
             return Refused(204, "", headers=(*headers, (b"access-control-allow-methods", allow), *_PREFLIGHT) if preflight else headers)
@@ -228,24 +231,25 @@ class EdgeMiddleware:
         return None
 
     async def _run(self, scope: Scope, call: "_Call", has_body: bool) -> Refused | None:
-        """The application, until it has answered, or until the body is too large or too late."""
+        """Run the application. Return a refusal if the body was too large or too slow, or if there was no response."""
         try:
             if has_body:
-                with trio.CancelScope(deadline=trio.current_time() + self._body_within) as call.patience:
+                with trio.CancelScope(deadline=trio.current_time() + self._body_within) as call.deadline:
                     await self._app(scope, call.receive, call.send)
             else:
                 await self._app(scope, call.receive, call.send)
         except Exception as error:
-            # The application turns every error into an answer; one that arrives here is a fault in that, or came after its answer began.
+            # The application turns errors into responses. This one escaped its error handling, or came after the response started.
             if not call.cut:
                 call.record.error = error
         if call.started or call.record.aborted:
             return None
-        if call.patience is not None and call.patience.cancel_called:
+        if call.deadline is not None and call.deadline.cancel_called:
             return _TOO_LARGE if call.too_large else _TOO_SLOW
         return Refused(500, failed(call.record.request_id))
 
     def answer(self, refused: Refused, record: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
+        """Return headers and body of a refusal."""
         headers = list(refused.headers)
         body = b""
         if refused.status >= 400:
@@ -258,7 +262,7 @@ class EdgeMiddleware:
     def marked(
         self, headers: Iterable[tuple[bytes, bytes]], record: RequestRecord, cors: bool = False, allowed_origin: bytes | None = None
     ) -> Headers:
-        """The headers of an answer with those that every answer has; what the application set itself stands."""
+        """Return the headers of a response with the common ones added. Headers that the application set are kept."""
         marked: Headers = [*headers, (b"x-request-id", record.request_id.encode()), *self._always]
         names = dict(marked)
         if b"cache-control" not in names:
@@ -268,7 +272,7 @@ class EdgeMiddleware:
         if b"content-security-policy" not in names and not names.get(b"content-type", b"").startswith(b"text/html"):
             marked.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
         if cors:
-            # Also where the origin is another one or none: a cache must not take that answer for everybody's.
+            # Also for other origins or none: a cache must not serve that response to the allowed origin.
             marked.append((b"vary", b"Origin"))
             if allowed_origin is not None:
                 marked += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
@@ -276,10 +280,10 @@ class EdgeMiddleware:
 
 
 class _Call:
-    """One call of the application: what passes in and out of it."""
+    """The state of one request: the messages to and from the application."""
 
     __slots__ = (
-        "_outer",
+        "_middleware",
         "_over",
         "_receive",
         "_send",
@@ -289,7 +293,7 @@ class _Call:
         "complete",
         "cors",
         "cut",
-        "patience",
+        "deadline",
         "record",
         "room",
         "started",
@@ -298,7 +302,7 @@ class _Call:
 
     def __init__(
         self,
-        outer: EdgeMiddleware,
+        middleware: EdgeMiddleware,
         record: RequestRecord,
         receive: Receive,
         send: Send,
@@ -307,40 +311,40 @@ class _Call:
         cors: bool,
         allowed_origin: bytes | None,
     ) -> None:
-        self._outer = outer
+        self._middleware = middleware
         self._receive = receive
         self._send = send
         self.record = record
         self.accept = accept
         self.cors = cors
         self.allowed_origin = allowed_origin
-        self.complete = False  # the whole request body has come in
-        self.started = False  # the answer has begun
-        self.answered = False  # the last of the answer was handed on ...
-        self._over = False  # ... and the server is done with it
-        self.cut = False  # what is sent goes nowhere
-        self.patience: trio.CancelScope | None = None  # around the application while its body is awaited
-        self.room = 0  # bytes of body that may still come
+        self.complete = False  # the request body was received completely
+        self.started = False  # the response has started
+        self.answered = False  # the last part of the response was passed to the server
+        self._over = False  # the server has sent it
+        self.cut = False  # the client is gone
+        self.deadline: trio.CancelScope | None = None  # limits the time for the request body
+        self.room = 0  # remaining bytes of the body limit
         self.too_large = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            if self.patience is not None:
+            if self.deadline is not None:
                 self.room -= len(message.get("body", b""))
-                if self.room < 0:  # a chunked body; one with a Content-Length was measured before
+                if self.room < 0:  # only chunked bodies; a Content-Length was checked before
                     self.too_large = True
-                    self.patience.cancel()
+                    self.deadline.cancel()
                     await trio.sleep_forever()
                 if not message.get("more_body", False):
-                    self.patience.deadline = math.inf
+                    self.deadline.deadline = math.inf
             self.complete = not message.get("more_body", False)
         elif message["type"] == "http.disconnect" and not self._over:
             if not self.answered:
                 self.record.aborted = True
             if self.complete or self.answered:
-                # Withheld (P-3). Quart-Trio would cancel its handler in mid-query and the pool would lose the connection; or, when the
-                # answer is just leaving, cancel the server's own bookkeeping behind it, and the socket would stay open for ever.
+                # Withhold the disconnect (security P-3). Quart-Trio would cancel the handler during a query, and the pool would
+                # lose a connection. At the end of a response it would cancel the server's cleanup, and the socket would stay open.
                 await trio.sleep_forever()
         return message
 
@@ -348,16 +352,16 @@ class _Call:
         if message["type"] == "http.response.start":
             self.started = True
             self.record.status = message["status"]
-            headers = self._outer.marked(message.get("headers", ()), self.record, self.cors, self.allowed_origin)
+            headers = self._middleware.marked(message.get("headers", ()), self.record, self.cors, self.allowed_origin)
             message = {**message, "headers": headers}
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if last:
             self.answered = True
-            if self.patience is not None:
-                self.patience.deadline = math.inf
+            if self.deadline is not None:
+                self.deadline.deadline = math.inf
         try:
             await self._send(message)
-        except OSError:  # what ASGI foresees for a client that is gone; let the application stop, it has nobody to talk to
+        except OSError:  # ASGI's signal that the client is gone; let the application stop
             self.cut = self.record.aborted = True
             raise
         if last:
@@ -365,59 +369,59 @@ class _Call:
 
     async def refuse(self, refused: Refused) -> None:
         accept = None if self.accept is None else self.accept.decode("latin-1")
-        headers, body = self._outer.answer(refused, self.record, accept)
+        headers, body = self._middleware.answer(refused, self.record, accept)
         if refused.status >= 400:
             self.record.error_code = refused.code
-        with suppress(OSError):  # gone before it was told
+        with suppress(OSError):  # the client is gone
             await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
             await self.send({"type": "http.response.body", "body": body})
 
 
 def _unacceptable(scope: Scope, seen: dict[bytes, bytes], repeated: bytes, size: int) -> Refused | None:
-    """What no application may see (P-5, P-6)."""
+    """Return a refusal for requests that must not reach the application, or None (security P-5, P-6)."""
     version = scope["http_version"]
     if version not in ("1.1", "1.0") and scope["scheme"] == "http":
         return _NOT_HTTP_1
     if b"transfer-encoding" in seen and (b"content-length" in seen or version == "1.0"):
-        # RFC 9112 section 6.1: the way to smuggle one request inside another past a proxy that reads the length the other way.
+        # Request smuggling: a proxy could use the other of the two lengths (RFC 9112 section 6.1).
         return _AMBIGUOUS
     if repeated:
         framing = repeated in (b"content-length", b"transfer-encoding")
-        return Refused(400, f"The header {repeated.decode()} was sent more than once.", close=framing)
+        return Refused(400, f"The header {repeated.decode()} was sent more than once. Send it once.", close=framing)
     if size > MAX_HEADER_BLOCK:
-        # The server's own limit is on what it buffers, so a larger block that came in one piece gets past that.
+        # The server limits only its buffer, so a larger block that arrives in one piece passes it.
         return Refused(431, SENTENCES[431], close=True)
     if scope["method"] == "CONNECT":
         return _NO_PROXY
     if b"upgrade" in seen:
-        wanted = seen[b"upgrade"].lower()
-        if b"h2c" in wanted:
+        protocol = seen[b"upgrade"].lower()
+        if b"h2c" in protocol:
             return _NOT_HTTP_1
-        if b"websocket" in wanted:
+        if b"websocket" in protocol:
             return _NO_WEBSOCKET
     return None
 
 
 def _normalize(scope: Scope, seen: dict[bytes, bytes]) -> Refused | None:
-    """Make the path what routes are looked up by: origin form, printable, without one trailing slash. `raw_path` follows."""
+    """Normalize the path for the route lookup: origin form, printable, without a trailing slash. `raw_path` is kept in step."""
     raw: bytes = scope["raw_path"]
     if raw[:1] != b"/":
-        # RFC 9112 section 3.2.2 wants the absolute form understood. Quart would, but by its own parsing: rules kept here by path
-        # could then be walked around.
+        # The absolute form must be accepted (RFC 9112 section 3.2.2). Quart would parse it differently, and
+        # rules for certain paths could be bypassed.
         if raw == b"*" and scope["method"] == "OPTIONS":
             return None
         scheme, _, rest = raw.partition(b"://")
         authority, _, path = rest.partition(b"/")
         if scheme.lower() not in (b"http", b"https") or authority.lower() != seen.get(b"host", b"").lower():
-            return Refused(400, "The request target is not a path.")
+            return Refused(400, "The request target must be a path.")
         raw = scope["raw_path"] = b"/" + path
         scope["path"] = unquote(raw.decode("ascii", "replace"))
     if raw[-1:] == b"/" and len(raw) > 1 and raw[-2:] != b"//":
-        # Not where it is doubled: that is another path, and there is nothing at it.
+        # A doubled slash is kept: that path is unknown.
         scope["raw_path"] = raw[:-1]
         scope["path"] = scope["path"][:-1]
-    # No address of ours has an encoded slash: taken for a slash, it would walk around the rules by path of a proxy in front. N-5: nor NUL,
-    # control characters, bidi overrides, and what is not UTF-8, for which the decoded path has replacement characters.
+    # No route has an encoded slash. Decoded, it would bypass path rules of a proxy in front. No route has NUL, control characters,
+    # bidi overrides or invalid UTF-8 either (security N-5).
     if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
         return Refused(404, SENTENCES[404])
     return None
@@ -436,7 +440,7 @@ def _new_request_id() -> str:
 
 
 def _request_id(offered: bytes | None) -> str:
-    """The caller's own id for the request when it is harmless, else a new one."""
+    """Return the client's request id if it is harmless, or a new one."""
     if offered is not None and 8 <= len(offered) <= 64 and not offered.translate(None, _REQUEST_ID_ALPHABET):
         return offered.decode("ascii")
     return _new_request_id()
@@ -449,10 +453,12 @@ def _allow(methods: frozenset[str]) -> bytes:
 
 
 _MALFORMED = {**SENTENCES, 400: "The request is not valid HTTP."}
-_AMBIGUOUS = Refused(400, "The length of the request body is ambiguous.", close=True)
+_AMBIGUOUS = Refused(400, "The length of the request body is ambiguous. Send either Content-Length or Transfer-Encoding.", close=True)
 _NOT_HTTP_1 = Refused(505, SENTENCES[505], close=True)
-_NO_PROXY = Refused(405, "This is not a proxy.", close=True, headers=((b"allow", _allow(frozenset(METHODS))),))
-_NO_WEBSOCKET = Refused(400, "There are no WebSockets here.", close=True)
+_NO_PROXY = Refused(
+    405, "This server is not a proxy. Send the request to the host itself.", close=True, headers=((b"allow", _allow(frozenset(METHODS))),)
+)
+_NO_WEBSOCKET = Refused(400, "WebSockets are not supported.", close=True)
 _TOO_LARGE = Refused(413, SENTENCES[413], close=True)
 _TOO_SLOW = Refused(408, SENTENCES[408], close=True)
 _SHUTTING_DOWN = Refused(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))

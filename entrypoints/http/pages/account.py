@@ -17,10 +17,10 @@ from quart import Blueprint, Response
 from core import privacy
 from core.accounts import accounts, devices, mfa
 from core.accounts.accounts_rules import CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet
-from core.accounts.devices_rules import Seen
-from core.accounts.mfa_rules import Setup
+from core.accounts.devices_rules import ListedDevice
+from core.accounts.mfa_rules import MfaSetup
 from core.authentication import browser, identities, oauth_credentials, sessions
-from core.authentication.browser import FormTokenWrong
+from core.authentication.browser import FormTokenInvalid
 from core.authentication.sessions_rules import LiveSession
 from core.federation.upstream.social_rules import IDENTITIES_PATH
 from core.kernel.display import format_utc
@@ -72,7 +72,7 @@ ON_A_PAGE = 100  # devices that a list shows
 
 
 def _cookie() -> str:
-    return cookies.session_cookie() or refuse(FormTokenWrong)
+    return cookies.session_cookie() or refuse(FormTokenInvalid)
 
 
 def _page(name: str, **values: Any) -> Response:
@@ -96,7 +96,7 @@ def _done(notice: str, target: str) -> Response:
 
 
 async def _form() -> dict[str, str]:
-    """The fields of a form of this session. Raises ForeignOrigin, FormTokenWrong, FormInvalid."""
+    """The fields of a form of this session. Raises ForeignOrigin, FormTokenInvalid, FormInvalid."""
     form = await read_form()
     browser.check_form_token(_cookie(), form.get("form_token", ""))
     return form
@@ -111,7 +111,7 @@ async def _form() -> dict[str, str]:
 async def account_page() -> Response:
     """Your account: what there is, and where to change it."""
     me = signed_in()
-    account, factor = await accounts.own(ports(), me), await mfa.status(ports(), me)
+    account, factor = await accounts.get_own(ports(), me), await mfa.get_status(ports(), me)
     seen, live = await _devices(), await sessions.list_own(ports(), me)
     return _page(
         "account.html",
@@ -179,7 +179,7 @@ async def resend_verification() -> Response:
 
 
 async def _password_values() -> dict[str, Any]:
-    account = await accounts.own(ports(), signed_in())
+    account = await accounts.get_own(ports(), signed_in())
     return {"email": account.email, "has_password": account.password_hash is not None}
 
 
@@ -216,11 +216,11 @@ async def change_password() -> Response:
 
 
 async def _factor_values() -> dict[str, Any]:
-    found = await mfa.status(ports(), signed_in())
+    found = await mfa.get_status(ports(), signed_in())
     return {"since": None if found.enabled_at is None else format_utc(found.enabled_at), "codes": found.backup_codes}
 
 
-def _setup_values(setup: Setup) -> dict[str, Any]:
+def _setup_values(setup: MfaSetup) -> dict[str, Any]:
     svg = qr_svg(setup.uri, "").encode()
     groups = (setup.secret[start : start + 4] for start in range(0, len(setup.secret), 4))
     return {"qr": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", "secret": " ".join(groups), "uri": setup.uri}
@@ -241,7 +241,7 @@ async def set_up_two_factor() -> Response:
     """Begin to set up two-factor authentication."""
     await _form()
     try:
-        begun = await mfa.setup(ports(), signed_in())
+        begun = await mfa.start_setup(ports(), signed_in())
     except Invalid as refusal:
         return _again(refusal, "account_two_factor.html", **await _factor_values())
     return _page("account_two_factor_setup.html", problem=None, **_setup_values(begun))
@@ -254,9 +254,9 @@ async def confirm_two_factor() -> Response:
     """Show that the app makes the right codes, which switches two-factor authentication on."""
     form, me = await _form(), signed_in()
     try:
-        codes = await mfa.verify(ports(), me, form.get("code", ""))
+        codes = await mfa.confirm_setup(ports(), me, form.get("code", ""))
     except (Invalid, Limited) as refusal:
-        begun = await mfa.pending(ports(), me)
+        begun = await mfa.find_pending_setup(ports(), me)
         if begun is None:
             return _again(refusal, "account_two_factor.html", **await _factor_values())
         return _again(refusal, "account_two_factor_setup.html", **_setup_values(begun))
@@ -270,7 +270,7 @@ async def make_backup_codes() -> Response:
     """Make new backup codes, in place of all older ones."""
     await _form()
     try:
-        codes = await mfa.regenerate(ports(), signed_in())
+        codes = await mfa.regenerate_backup_codes(ports(), signed_in())
     except (Invalid, Limited) as refusal:
         return _again(refusal, "account_two_factor.html", **await _factor_values())
     return _page("account_backup_codes.html", codes=codes, switched_on=False)
@@ -289,12 +289,12 @@ async def switch_two_factor_off() -> Response:
 # Devices
 
 
-async def _devices() -> Sequence[Seen]:
+async def _devices() -> Sequence[ListedDevice]:
     """The devices that were used last."""
-    return (await devices.listed(ports(), signed_in()).next_batch())[:ON_A_PAGE]
+    return (await devices.list_own(ports(), signed_in()).next_batch())[:ON_A_PAGE]
 
 
-def _device(seen: Seen) -> dict[str, Any]:
+def _device(seen: ListedDevice) -> dict[str, Any]:
     device = seen.device
     browser_, system = (" ".join(filter(None, pair)) for pair in ((device.browser, device.browser_version), (device.os, device.os_version)))
     return {
@@ -441,7 +441,7 @@ async def unlink_identity(provider: str) -> Response:
 
 
 def _session(live: LiveSession, current: UUID) -> dict[str, Any]:
-    agent = ports().agents.parse(live.agent)
+    agent = ports().user_agents.parse(live.agent)
     return {
         "id": live.id,
         "title": _context(live),

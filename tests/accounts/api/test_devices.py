@@ -12,9 +12,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.accounts.attempt_limits_rules import Allowance, Secret
-from core.accounts.devices_rules import Device, DeviceType, Place
-from core.accounts.risk import Risk
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.devices_rules import Device, DeviceType, Location
+from core.accounts.risk import LoginRisk
 from core.kernel.principals import SYSTEM
 from core.kernel.values import digest, rfc3339
 from ports import Ports
@@ -74,12 +74,12 @@ class Owner:
             os_version="17.2",
             last_used_at=now - MINUTE,
             last_ip="203.0.113.9",
-            place=Place("Lisbon", "PT"),
-            risk=Risk(35, ("new_device",)),
+            place=Location("Lisbon", "PT"),
+            risk=LoginRisk(35, ("new_device",)),
         )
         device = replace(plain, **changes)
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.devices.keep(device)
+            await tx.devices.save(device)
         return device
 
     async def add_trusted(self, token: str = "trust", **changes: Any) -> Device:
@@ -179,11 +179,11 @@ async def test_one_device_is_shown_with_all_there_is(ada: Owner) -> None:
 
 
 async def test_what_is_not_known_of_a_device_is_null(ada: Owner) -> None:
-    device = await ada.add(browser_version=None, os_version=None, place=None, last_ip=None, risk=Risk(0, ()))
+    device = await ada.add(browser_version=None, os_version=None, place=None, last_ip=None, risk=LoginRisk(0, ()))
     shown = (await ada.find(device)).json
     assert [shown[name] for name in ("browser_version", "os_version", "last_location", "last_ip")] == [None] * 4
     assert shown["risk_score"] == 0.0
-    country = await ada.add(place=Place(None, "JP"))
+    country = await ada.add(place=Location(None, "JP"))
     assert (await ada.find(country)).json["last_location"] == {"city": None, "country": "JP"}
 
 
@@ -277,8 +277,8 @@ async def test_revoking_a_device_ends_its_sessions_its_refresh_tokens_and_its_tr
     for session in (ada.session, elsewhere):
         assert await ada.works(session)
     async with ada.ports.storage.autocommit() as count:
-        guess = await count.guesses.charge_password(ada.account.email, digest("trust"), Allowance(10, MINUTE), clock.now())
-    assert guess.secret is Secret.PASSWORD
+        guess = await count.attempt_limits.count_password_attempt(ada.account.email, digest("trust"), AttemptLimit(10, MINUTE), clock.now())
+    assert guess.secret is SecretKind.PASSWORD
     assert [shown["id"] for shown in await ada.listed()] == [str(here.id)]
 
 

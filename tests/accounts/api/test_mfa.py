@@ -14,8 +14,8 @@ import segno
 from adapters.postgres.engine.pool import Pool
 from core.accounts import mfa, mfa_rules
 from core.accounts.accounts_rules import Account
-from core.accounts.attempt_limits_rules import TooManyGuesses
-from core.accounts.email_queue_rules import MailKind
+from core.accounts.attempt_limits_rules import TooManyAttempts
+from core.accounts.email_queue_rules import EmailKind
 from core.accounts.mfa_rules import ALPHABET, CodeWrong
 from core.authentication.login_rules import PreAuthInvalid
 from core.kernel.principals import AccountGone, Person
@@ -211,15 +211,15 @@ async def test_a_pending_secret_expires_after_a_quarter_of_an_hour(ada: Ada, clo
 
 async def test_a_pending_secret_can_be_shown_again_until_it_is_confirmed(ada: Ada, clock: FakeClock) -> None:
     me = ada.person
-    assert await mfa.pending(ada.ports, me) is None
+    assert await mfa.find_pending_setup(ada.ports, me) is None
     begun = (await ada.setup()).json
-    shown = await mfa.pending(ada.ports, me)
+    shown = await mfa.find_pending_setup(ada.ports, me)
     assert shown is not None
     assert (shown.secret, shown.uri) == (begun["secret"], begun["qr_code_uri"])
     clock.advance(timedelta(minutes=15))
-    assert await mfa.pending(ada.ports, me) is None
+    assert await mfa.find_pending_setup(ada.ports, me) is None
     await add_mfa(ada.ports, ada.account)
-    assert await mfa.pending(ada.ports, me) is None, "an active secret is told to nobody"
+    assert await mfa.find_pending_setup(ada.ports, me) is None, "an active secret is told to nobody"
 
 
 @pytest.mark.parametrize("steps", [-1, 0, 1])
@@ -468,7 +468,7 @@ async def test_every_change_is_mailed_to_the_person(ada: Ada, pool: Pool, sent: 
     assert subjects == dict.fromkeys(
         ["Two-factor authentication is on", "You have new backup codes", "Two-factor authentication is off"], EMAIL
     )
-    assert {kind for kind, _ in await mailed(pool)} == {MailKind.MFA_ENABLED, MailKind.BACKUP_CODES_REGENERATED, MailKind.MFA_DISABLED}
+    assert {kind for kind, _ in await mailed(pool)} == {EmailKind.MFA_ENABLED, EmailKind.BACKUP_CODES_REGENERATED, EmailKind.MFA_DISABLED}
 
 
 # Guessing (security.md M-2)
@@ -482,7 +482,7 @@ async def test_ten_wrong_codes_block_every_check_of_the_account(ada: Ada, clock:
     assert blocked.headers["Retry-After"] == "900"
     assert "code" in blocked.json["error"]
     assert "password" not in blocked.json["error"]
-    with pytest.raises(TooManyGuesses):
+    with pytest.raises(TooManyAttempts):
         await show(ada.ports, ada.account, app.code())
     clock.advance(timedelta(seconds=900))
     ada.token = (await sign_in(ada.ports, ada.account)).access_token
@@ -569,9 +569,9 @@ async def test_what_one_does_touches_nobody_else(ada: Ada, pool: Pool, clock: Fa
 
 async def test_of_an_account_that_is_gone_nothing_is_told(ada: Ada, pool: Pool) -> None:
     await run_sql(pool, "delete from users")
-    for act in (mfa.status, mfa.setup, mfa.disable, mfa.regenerate):
+    for act in (mfa.get_status, mfa.start_setup, mfa.disable, mfa.regenerate_backup_codes):
         with pytest.raises(AccountGone):
             await act(ada.ports, ada.person)
     with pytest.raises(mfa_rules.NotSetUp):
-        await mfa.verify(ada.ports, ada.person, "123456")
+        await mfa.confirm_setup(ada.ports, ada.person, "123456")
     assert await logged(pool) == []

@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.accounts.attempt_limits_rules import TooManyGuesses
+from core.accounts.attempt_limits_rules import TooManyAttempts
 from core.accounts.mfa_rules import CodeWrong
 from core.authentication.login_rules import PreAuthInvalid
 from core.kernel.policy import Policy
@@ -41,7 +41,7 @@ async def shown(ports: Ports, account: Account, code: str) -> bool:
     """Whether somebody gets in with this code."""
     try:
         await show(ports, account, code)
-    except (CodeWrong, PreAuthInvalid, TooManyGuesses):
+    except (CodeWrong, PreAuthInvalid, TooManyAttempts):
         return False
     return True
 

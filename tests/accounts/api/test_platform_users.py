@@ -142,7 +142,7 @@ async def with_mfa(ports: Ports, pool: Pool, email: str = "ada@example.com") -> 
     """An account with a second factor and three backup codes, one of which was used."""
     account = await add_account(ports, email, None, mfa_enabled_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mfa.begin(account.id, ports.codes.new_secret(), ports.clock.now())
+        await tx.mfa.save_pending_secret(account.id, ports.codes.new_secret(), ports.clock.now())
         await tx.mfa.replace_codes(account.id, b"salt", [b"one", b"two", b"three"])
     await run_sql(pool, "update backup_codes set used_at = now() where user_id = %s and code_hash = %s", account.id, b"two")
     return account
@@ -309,7 +309,7 @@ async def test_where_there_is_no_second_factor_only_a_pending_secret_goes(
     ada = await add_account(ports, "ada@example.com", None)
     token = (await sign_in(ports, ada)).access_token
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mfa.begin(ada.id, ports.codes.new_secret(), ports.clock.now())
+        await tx.mfa.save_pending_secret(ada.id, ports.codes.new_secret(), ports.clock.now())
     for _ in range(2):
         answer = await remove_mfa(platform, ada.id, {"reason": "x"})
         assert (answer.status, answer.json["success"]) == (200, True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.accounts.accounts_rules import (
     Account,
-    Origin,
+    AccountOrigin,
     PasswordTooCommon,
     PasswordTooLong,
     PasswordTooShort,
@@ -70,13 +70,13 @@ def test_common_passwords_are_compared_as_they_are() -> None:
 
 
 def test_an_account_is_usable_until_it_is_deactivated_or_anonymized() -> None:
-    account = Account(new_id(), Email("a@example.com"), None, "hash", False, Origin.SCIM, None, None, None, NOW, None)
+    account = Account(new_id(), Email("a@example.com"), None, "hash", False, AccountOrigin.SCIM, None, None, None, NOW, None)
     assert account.is_usable
     assert not replace(account, deactivated_at=NOW).is_usable
     assert not replace(account, anonymized_at=NOW).is_usable
 
 
 def test_an_account_that_is_shown_shows_no_hash() -> None:
-    account = Account(new_id(), Email("a@example.com"), None, "$argon2id$secret", False, Origin.SCIM, None, None, None, NOW, None)
+    account = Account(new_id(), Email("a@example.com"), None, "$argon2id$secret", False, AccountOrigin.SCIM, None, None, None, NOW, None)
     assert "argon2id" not in repr(account)
     assert "argon2id" not in str(account)

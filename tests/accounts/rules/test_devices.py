@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from core.accounts.devices_rules import Client, Device
+from core.accounts.devices_rules import PresentedDevice, Device
 from core.kernel.values import digest
 from tests.support.builders import make_device
 
@@ -29,13 +29,13 @@ DEVICE = make_device(uuid4(), NOW, mfa_at=NOW, trust_hash=digest("token"), trust
     ],
 )
 def test_the_second_factor_is_remembered_for_the_period_after_it_was_shown(days: int, after: timedelta, remembered: bool) -> None:
-    assert DEVICE.remembers(days, NOW + after) is remembered
+    assert DEVICE.remembers_second_factor(days, NOW + after) is remembered
 
 
 def test_the_shorter_of_the_token_and_the_period_wins() -> None:
     shown_again = replace(DEVICE, mfa_at=NOW + 80 * DAY)
-    assert shown_again.remembers(30, NOW + 90 * DAY - MICROSECOND)
-    assert not shown_again.remembers(30, NOW + 90 * DAY)
+    assert shown_again.remembers_second_factor(30, NOW + 90 * DAY - MICROSECOND)
+    assert not shown_again.remembers_second_factor(30, NOW + 90 * DAY)
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_the_shorter_of_the_token_and_the_period_wins() -> None:
     ids=["without a second factor", "without a token", "revoked"],
 )
 def test_a_device_without_what_trust_takes_remembers_nothing(device: Device) -> None:
-    assert not device.remembers(90, NOW)
+    assert not device.remembers_second_factor(90, NOW)
 
 
 def test_only_the_tokens_own_hash_is_that_of_the_device() -> None:
-    assert DEVICE.is_trusted_with(digest("token"))
-    assert not DEVICE.is_trusted_with(digest("other"))
-    assert not DEVICE.is_trusted_with(None)
-    assert not replace(DEVICE, trust_hash=None).is_trusted_with(None)
+    assert DEVICE.has_trust_token(digest("token"))
+    assert not DEVICE.has_trust_token(digest("other"))
+    assert not DEVICE.has_trust_token(None)
+    assert not replace(DEVICE, trust_hash=None).has_trust_token(None)
 
 
 def test_what_a_client_keeps_is_not_shown() -> None:
-    assert "secret" not in repr(Client(device_id="secret-1", token="secret-2", name="Phone"))
+    assert "secret" not in repr(PresentedDevice(device_id="secret-1", token="secret-2", name="Phone"))

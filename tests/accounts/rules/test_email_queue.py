@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.accounts.email_queue_rules import MAX_ATTEMPTS, MailKind, backoff, new_mail
+from core.accounts.email_queue_rules import MAX_ATTEMPTS, EmailKind, backoff, new_email
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
@@ -29,14 +29,14 @@ def test_a_large_count_does_no_harm() -> None:
 
 
 def test_a_new_mail_is_due_at_once() -> None:
-    mail = new_mail(MailKind.RESET_PASSWORD, Email("ada@example.com"), NOW)
+    mail = new_email(EmailKind.RESET_PASSWORD, Email("ada@example.com"), NOW)
     assert (mail.created_at, mail.due_at, mail.claims, mail.attempts, mail.token) == (NOW, NOW, 0, 0, None)
-    assert (mail.kind, mail.address) == (MailKind.RESET_PASSWORD, "ada@example.com")
-    assert new_mail(MailKind.RESET_PASSWORD, mail.address, NOW).id != mail.id
+    assert (mail.kind, mail.address) == (EmailKind.RESET_PASSWORD, "ada@example.com")
+    assert new_email(EmailKind.RESET_PASSWORD, mail.address, NOW).id != mail.id
 
 
 def test_a_mail_that_is_shown_shows_no_token() -> None:
     from dataclasses import replace
 
-    mail = replace(new_mail(MailKind.RESET_PASSWORD, Email("ada@example.com"), NOW), token="secret-token")
+    mail = replace(new_email(EmailKind.RESET_PASSWORD, Email("ada@example.com"), NOW), token="secret-token")
     assert "secret-token" not in repr(mail)

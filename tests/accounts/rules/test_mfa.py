@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta
 
 from core.accounts.events import mfa_disabled, mfa_enabled
-from core.accounts.mfa_rules import ALPHABET, BACKUP_CODES, FAILURES, SETUP_TTL, Enrolment, MfaEvent, Proof, Setup
+from core.accounts.mfa_rules import ALPHABET, BACKUP_CODES, FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, VerifiedCode, MfaSetup
 from core.kernel.values import new_id
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
-PENDING = Enrolment(secret="SECRET", setup_at=NOW, enabled_at=None, last_step=None, codes_salt=None)
+PENDING = MfaEnrollment(secret="SECRET", setup_at=NOW, enabled_at=None, last_step=None, codes_salt=None)
 
 
 def test_the_log_tells_the_eleven_documented_events() -> None:
@@ -33,7 +33,7 @@ def test_what_was_set_up_can_be_confirmed_for_a_quarter_of_an_hour() -> None:
 
 
 def test_what_is_shown_shows_no_secret() -> None:
-    shown = repr([PENDING, Setup("SECRET", "otpauth://SECRET"), Proof(code_hash=b"SECRET")])
+    shown = repr([PENDING, MfaSetup("SECRET", "otpauth://SECRET"), VerifiedCode(code_hash=b"SECRET")])
     assert "SECRET" not in shown
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.accounts.risk import FAILURES_THAT_COUNT, History, Risk, assess
+from core.accounts.risk import FAILURES_THAT_COUNT, LoginHistory, LoginRisk, assess
 
-USUAL = History(failures=0, logins=10, at_this_hour=True, been_here=True)
+USUAL = LoginHistory(failures=0, logins=10, at_this_hour=True, been_here=True)
 ELSEWHERE, LATE = replace(USUAL, been_here=False), replace(USUAL, at_this_hour=False)
 
 HISTORIES = st.builds(
-    History,
+    LoginHistory,
     failures=st.integers(0, FAILURES_THAT_COUNT),
     logins=st.integers(0, 10),
     at_this_hour=st.booleans(),
@@ -23,35 +23,35 @@ HISTORIES = st.builds(
 @pytest.mark.parametrize(
     ("history", "new", "known", "risk"),
     [
-        (USUAL, False, True, Risk(0, ())),
-        (USUAL, True, True, Risk(30, ("new_device",))),
-        (ELSEWHERE, False, True, Risk(20, ("unknown_location",))),
-        (ELSEWHERE, False, False, Risk(0, ())),  # nobody knows where that is
-        (LATE, False, True, Risk(10, ("unusual_time",))),
-        (replace(LATE, logins=9), False, True, Risk(0, ())),  # nobody knows yet what is usual
-        (replace(USUAL, failures=1), False, True, Risk(20, ("failed_attempts",))),
-        (replace(USUAL, failures=3), False, True, Risk(60, ("failed_attempts",))),
-        (replace(USUAL, failures=5), False, True, Risk(100, ("failed_attempts",))),
-        (replace(ELSEWHERE, at_this_hour=False), True, True, Risk(60, ("new_device", "unknown_location", "unusual_time"))),
+        (USUAL, False, True, LoginRisk(0, ())),
+        (USUAL, True, True, LoginRisk(30, ("new_device",))),
+        (ELSEWHERE, False, True, LoginRisk(20, ("unknown_location",))),
+        (ELSEWHERE, False, False, LoginRisk(0, ())),  # nobody knows where that is
+        (LATE, False, True, LoginRisk(10, ("unusual_time",))),
+        (replace(LATE, logins=9), False, True, LoginRisk(0, ())),  # nobody knows yet what is usual
+        (replace(USUAL, failures=1), False, True, LoginRisk(20, ("failed_attempts",))),
+        (replace(USUAL, failures=3), False, True, LoginRisk(60, ("failed_attempts",))),
+        (replace(USUAL, failures=5), False, True, LoginRisk(100, ("failed_attempts",))),
+        (replace(ELSEWHERE, at_this_hour=False), True, True, LoginRisk(60, ("new_device", "unknown_location", "unusual_time"))),
         (
-            History(failures=5, logins=10, at_this_hour=False, been_here=False),
+            LoginHistory(failures=5, logins=10, at_this_hour=False, been_here=False),
             True,
             True,
-            Risk(100, ("new_device", "unknown_location", "unusual_time", "failed_attempts")),
+            LoginRisk(100, ("new_device", "unknown_location", "unusual_time", "failed_attempts")),
         ),
     ],
 )
-def test_each_contribution_has_its_points_and_its_name(history: History, new: bool, known: bool, risk: Risk) -> None:
+def test_each_contribution_has_its_points_and_its_name(history: LoginHistory, new: bool, known: bool, risk: LoginRisk) -> None:
     assert assess(history, is_new_device=new, place_is_known=known) == risk
 
 
 @pytest.mark.parametrize(("score", "high"), [(0, False), (70, False), (71, True), (80, True), (100, True)])
 def test_only_what_is_above_0_7_is_high(score: int, high: bool) -> None:
-    assert Risk(score, ()).is_high is high
+    assert LoginRisk(score, ()).is_high is high
 
 
 @given(HISTORIES, st.booleans(), st.booleans())
-def test_a_risk_is_between_0_and_100_and_has_a_factor_exactly_if_it_is_not_0(history: History, new: bool, known: bool) -> None:
+def test_a_risk_is_between_0_and_100_and_has_a_factor_exactly_if_it_is_not_0(history: LoginHistory, new: bool, known: bool) -> None:
     risk = assess(history, is_new_device=new, place_is_known=known)
     assert 0 <= risk.score <= 100
     assert bool(risk.factors) == (risk.score > 0)
@@ -59,7 +59,7 @@ def test_a_risk_is_between_0_and_100_and_has_a_factor_exactly_if_it_is_not_0(his
 
 
 @given(HISTORIES, st.booleans(), st.booleans())
-def test_whatever_is_unusual_besides_never_makes_it_less(history: History, new: bool, known: bool) -> None:
+def test_whatever_is_unusual_besides_never_makes_it_less(history: LoginHistory, new: bool, known: bool) -> None:
     least = assess(history, is_new_device=new, place_is_known=known)
     for worse in (
         assess(history, is_new_device=True, place_is_known=known),

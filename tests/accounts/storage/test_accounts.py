@@ -12,8 +12,8 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.accounts_rules import Account, EmailTaken, Origin
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.accounts_rules import Account, EmailTaken, AccountOrigin
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import add_organization, everyone, run_sql
@@ -24,7 +24,7 @@ FULL: dict[str, Any] = {
     "email_verified_at": NOW - 1 * SECOND,
     "password_hash": "$argon2id$x",
     "is_platform_owner": True,
-    "origin": Origin.SCIM,
+    "origin": AccountOrigin.SCIM,
     "deactivated_at": NOW - 2 * SECOND,
     "anonymized_at": NOW - 3 * SECOND,
     "created_at": NOW - 4 * SECOND,
@@ -35,12 +35,12 @@ async def test_every_field_of_an_account_comes_back_from_every_question(storage:
     full = account(**FULL, origin_org_id=await add_organization(pool, "acme"))
     await add(storage, full, account(EVE, email_verified_at=None, password_hash=None))
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.one_time_tokens.add(digest("t"), Purpose.RESET_PASSWORD, full.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        await tx.one_time_tokens.add(digest("t"), TokenPurpose.RESET_PASSWORD, full.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
         assert await tx.accounts.by_email(ADA) == full
         assert await tx.accounts.by_id(full.id) == full
         assert await tx.accounts.lock(full.id) == full
         assert await tx.accounts.lock_by_email(ADA) == full
-        assert await tx.accounts.lock_by_token(digest("t"), Purpose.RESET_PASSWORD) == full
+        assert await tx.accounts.lock_by_token(digest("t"), TokenPurpose.RESET_PASSWORD) == full
     async with storage.reading() as read:
         eve = await read.accounts.by_email(EVE)
     assert eve is not None
@@ -48,8 +48,8 @@ async def test_every_field_of_an_account_comes_back_from_every_question(storage:
     assert await run_sql(pool, "select distinct updated_at - created_at from users") == [(timedelta(),)]
 
 
-@pytest.mark.parametrize("origin", list(Origin))
-async def test_every_origin_is_stored(storage: Postgres, origin: Origin) -> None:
+@pytest.mark.parametrize("origin", list(AccountOrigin))
+async def test_every_origin_is_stored(storage: Postgres, origin: AccountOrigin) -> None:
     stored = await add(storage, account(origin=origin))
     async with storage.reading() as read:
         assert await read.accounts.by_id(stored.id) == stored
@@ -62,7 +62,7 @@ async def test_nobody_is_nobody(storage: Postgres) -> None:
         assert await tx.accounts.by_id(uuid4()) is None
         assert await tx.accounts.lock(uuid4()) is None
         assert await tx.accounts.lock_by_email(EVE) is None
-        assert await tx.accounts.lock_by_token(digest("t"), Purpose.RESET_PASSWORD) is None
+        assert await tx.accounts.lock_by_token(digest("t"), TokenPurpose.RESET_PASSWORD) is None
 
 
 async def test_an_address_belongs_to_one_account(storage: Postgres) -> None:
@@ -153,7 +153,7 @@ async def locked_for_login(tx: Transaction, user_id: UUID) -> Account | None:
 LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
     "lock": lambda tx, ada: tx.accounts.lock(ada.id),
     "lock_by_email": lambda tx, ada: tx.accounts.lock_by_email(ada.email),
-    "lock_by_token": lambda tx, ada: tx.accounts.lock_by_token(digest("t"), Purpose.VERIFY_EMAIL),
+    "lock_by_token": lambda tx, ada: tx.accounts.lock_by_token(digest("t"), TokenPurpose.VERIFY_EMAIL),
     "lock_for_login": lambda tx, ada: locked_for_login(tx, ada.id),
 }
 
@@ -163,7 +163,7 @@ async def test_a_lock_holds_off_writers_of_this_account_only(storage: Postgres, 
     ada, eve = account(), account(EVE)
     await add(storage, ada, eve)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.one_time_tokens.add(digest("t"), Purpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        await tx.one_time_tokens.add(digest("t"), TokenPurpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await LOCKS[name](tx, ada)
         assert await is_locked(pool, "users", "id = %s", ada.id)

@@ -10,15 +10,15 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.attempt_limits_rules import Allowance, Secret
-from core.accounts.devices_rules import Device, DeviceType, Look, ParsedAgent, Place, Recognised
-from core.accounts.risk import History, Risk
+from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.devices_rules import Device, DeviceType, DeviceFingerprint, ParsedUserAgent, Location, KnownDevice
+from core.accounts.risk import LoginHistory, LoginRisk
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import add_member, make_device, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, within
 
-LISBON, PORTO, PORTUGAL, OSLO = Place("Lisbon", "PT"), Place("Porto", "PT"), Place(None, "PT"), Place("Oslo", "NO")
+LISBON, PORTO, PORTUGAL, OSLO = Location("Lisbon", "PT"), Location("Porto", "PT"), Location(None, "PT"), Location("Oslo", "NO")
 MINUTE = timedelta(minutes=1)
 
 
@@ -51,7 +51,7 @@ def full(user: UUID, **changes: Any) -> Device:
             "last_used_at": NOW - MINUTE,
             "last_ip": "203.0.113.9",
             "place": LISBON,
-            "risk": Risk(50, ("new_device", "unknown_location")),
+            "risk": LoginRisk(50, ("new_device", "unknown_location")),
             "mfa_at": NOW - 2 * MINUTE,
             "trust_hash": digest("trust"),
             "trust_expires_at": NOW + 3 * MINUTE,
@@ -65,7 +65,7 @@ def full(user: UUID, **changes: Any) -> Device:
 async def keep(storage: Postgres, *devices: Device) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for one in devices:
-            await tx.devices.keep(one)
+            await tx.devices.save(one)
 
 
 async def revoke(storage: Postgres, one: Device) -> None:
@@ -80,7 +80,7 @@ async def stored(storage: Postgres, one: Device) -> Device | None:
 
 async def listed(storage: Postgres, user: UUID, session: UUID | None = None, org: UUID | None = None, now: datetime = NOW) -> list[Any]:
     async with storage.reading() as read:
-        return await read.devices.of_person(user, session or uuid4(), org, now, None, 100)
+        return await read.devices.of_user(user, session or uuid4(), org, now, None, 100)
 
 
 # Keeping them
@@ -119,18 +119,18 @@ async def test_nobody_keeps_the_device_of_somebody_else_or_a_revoked_one(storage
 def seen(
     token: str | None = None,
     client: str | None = None,
-    place: Place | None = None,
+    place: Location | None = None,
     browser: str = "Firefox",
     os: str = "Linux",
     device_type: DeviceType = DeviceType.BROWSER,
-) -> Look:
+) -> DeviceFingerprint:
     """What is seen of a device that shows this."""
-    return Look(
+    return DeviceFingerprint(
         trust_hash=None if token is None else digest(token),
         client_hash=None if client is None else digest(client),
         name=None,
-        told_type=None,
-        agent=ParsedAgent(browser, None, os, None, device_type),
+        declared_type=None,
+        agent=ParsedUserAgent(browser, None, os, None, device_type),
         address=None,
         place=place,
     )
@@ -138,8 +138,8 @@ def seen(
 
 async def recognised(
     storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **said: Any
-) -> Recognised:
-    return await within(storage, lambda tx: tx.devices.recognise(user, seen(token, client, **said), org, NOW))
+) -> KnownDevice:
+    return await within(storage, lambda tx: tx.devices.find_match(user, seen(token, client, **said), org, NOW))
 
 
 async def test_a_device_is_recognised_by_its_trust_token_before_its_clients_id(storage: Postgres, ada: UUID) -> None:
@@ -232,10 +232,10 @@ async def test_a_person_sees_their_own_that_are_not_revoked_the_one_that_was_use
     assert [one.device for one in seen] == [first, second, third]
     async with storage.reading() as read:
         session = uuid4()
-        assert await read.devices.of_person(ada, session, None, NOW, None, 2) == seen[:2]
+        assert await read.devices.of_user(ada, session, None, NOW, None, 2) == seen[:2]
         for place, one in enumerate(seen):
-            assert await read.devices.of_person(ada, session, None, NOW, one.device, 100) == seen[place + 1 :]
-        assert await read.devices.of_person(uuid4(), session, None, NOW, None, 100) == []
+            assert await read.devices.of_user(ada, session, None, NOW, one.device, 100) == seen[place + 1 :]
+        assert await read.devices.of_user(uuid4(), session, None, NOW, None, 100) == []
 
 
 async def test_the_current_device_is_that_of_the_session(storage: Postgres, ada: UUID) -> None:
@@ -268,21 +268,21 @@ async def test_a_guess_at_a_password_counts_at_the_device_that_its_account_trust
     await keep(storage, one, hers, gone)
     await revoke(storage, gone)
 
-    async def counted(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, Secret, bytes]:
+    async def counted(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, SecretKind, bytes]:
         async with storage.autocommit() as count:
-            guess = await count.guesses.charge_password(address, None if token is None else digest(token), Allowance(100, DAY), at)
+            guess = await count.attempt_limits.count_password_attempt(address, None if token is None else digest(token), AttemptLimit(100, DAY), at)
         assert guess.blocked_until is None
         return (None if guess.account is None else guess.account.id), guess.secret, guess.subject
 
-    at_the_device, at_the_account = (Secret.PASSWORD_ON_TRUSTED_DEVICE, digest("trust")), (Secret.PASSWORD, digest(ADA))
+    at_the_device, at_the_account = (SecretKind.PASSWORD_ON_TRUSTED_DEVICE, digest("trust")), (SecretKind.PASSWORD, digest(ADA))
     assert await counted(ADA, "trust") == (ada, *at_the_device)
     assert await counted(ADA, "trust", NOW + 3 * MINUTE - MICROSECOND) == (ada, *at_the_device)
     assert await counted(ADA, "trust", NOW + 3 * MINUTE) == (ada, *at_the_account)
     for token in ("hers", "gone", "unknown", "", None):
         assert await counted(ADA, token) == (ada, *at_the_account)
-    assert await counted(EVE, "trust") == (eve, Secret.PASSWORD, digest(EVE))
+    assert await counted(EVE, "trust") == (eve, SecretKind.PASSWORD, digest(EVE))
     nobody = Email("nobody@example.com")
-    assert await counted(nobody, "trust") == (None, Secret.PASSWORD, digest(nobody))
+    assert await counted(nobody, "trust") == (None, SecretKind.PASSWORD, digest(nobody))
 
 
 # Changing them
@@ -346,10 +346,10 @@ async def test_a_device_is_found_by_its_client(storage: Postgres, ada: UUID, eve
     await keep(storage, one, other, hers, gone, device(ada))
     await revoke(storage, gone)
     for user, hash_, found in ((ada, client, one), (eve, client, hers), (eve, others, None), (ada, gones, None), (ada, b"", None)):
-        assert await within(storage, lambda tx, user=user, hash_=hash_: tx.devices.of_client(user, hash_)) == found  # type: ignore[misc]
+        assert await within(storage, lambda tx, user=user, hash_=hash_: tx.devices.by_client(user, hash_)) == found  # type: ignore[misc]
 
 
-async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, place: Place | None = None) -> None:
+async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, place: Location | None = None) -> None:
     await run_sql(
         pool,
         "insert into login_events (id, user_id, provider, success, created_at, city, country) values (%s, %s, 'password', %s, %s, %s, %s)",
@@ -362,11 +362,11 @@ async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, 
     )
 
 
-async def history(storage: Postgres, user: UUID, place: Place | None = None, now: datetime = NOW) -> History:
-    return (await within(storage, lambda tx: tx.devices.recognise(user, seen(place=place), None, now))).history
+async def history(storage: Postgres, user: UUID, place: Location | None = None, now: datetime = NOW) -> LoginHistory:
+    return (await within(storage, lambda tx: tx.devices.find_match(user, seen(place=place), None, now))).history
 
 
-NOTHING = History(failures=0, logins=0, at_this_hour=False, been_here=False)
+NOTHING = LoginHistory(failures=0, logins=0, at_this_hour=False, been_here=False)
 
 
 async def test_who_never_signed_in_has_no_history(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
@@ -420,7 +420,7 @@ async def test_an_hour_is_one_of_the_clock_in_utc_whatever_the_database_thinks(
 
 
 async def test_a_place_is_known_from_any_earlier_success_there(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
-    async def been(place: Place | None) -> bool:
+    async def been(place: Location | None) -> bool:
         return (await history(storage, ada, place)).been_here
 
     await record(pool, ada, NOW - 3000 * DAY, place=LISBON)
@@ -428,7 +428,7 @@ async def test_a_place_is_known_from_any_earlier_success_there(storage: Postgres
     await record(pool, eve, NOW - HOUR, place=PORTO)
     await record(pool, ada, NOW - HOUR)
     assert await been(LISBON)
-    for other in (OSLO, PORTO, PORTUGAL, Place("Lisbon", "US"), None):
+    for other in (OSLO, PORTO, PORTUGAL, Location("Lisbon", "US"), None):
         assert not await been(other), other
     await record(pool, ada, NOW - HOUR, place=PORTUGAL)
     assert await been(PORTUGAL)

@@ -11,7 +11,7 @@ from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.email_queue_rules import NOTHING_HELD_BACK, HeldBack, Mail, MailKind, Outcome
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from core.tenancy.mail_server_rules import MailServer
@@ -19,15 +19,15 @@ from tests.support.builders import add_organization, everyone, mail_server, run_
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
 
 
-async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: timedelta = HOUR) -> list[Mail]:
-    return await within(storage, lambda tx: tx.mails.claim(now, now + lease, limit))
+async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: timedelta = HOUR) -> list[QueuedEmail]:
+    return await within(storage, lambda tx: tx.email_queue.claim(now, now + lease, limit))
 
 
-@pytest.mark.parametrize("kind", list(MailKind))
-async def test_every_field_of_a_mail_comes_back(storage: Postgres, kind: MailKind) -> None:
+@pytest.mark.parametrize("kind", list(EmailKind))
+async def test_every_field_of_a_mail_comes_back(storage: Postgres, kind: EmailKind) -> None:
     queued = mail(kind=kind, org_id=uuid4())
     await queue(storage, queued)
-    await within(storage, lambda tx: tx.mails.keep_token(queued, "the token", NOW))
+    await within(storage, lambda tx: tx.email_queue.save_token(queued, "the token", NOW))
     assert await claim(storage) == [replace(queued, claims=1, due_at=NOW + HOUR, token="the token", token_at=NOW)]
 
 
@@ -60,7 +60,7 @@ async def test_no_two_claims_get_the_same_mail(storage: Postgres) -> None:
 async def test_a_claim_does_not_wait_for_another(storage: Postgres) -> None:
     await queue(storage, mail(), mail())
     async with storage.transaction(by=SYSTEM) as tx:
-        assert len(await tx.mails.claim(NOW, NOW + HOUR, 1)) == 1
+        assert len(await tx.email_queue.claim(NOW, NOW + HOUR, 1)) == 1
         assert len(await in_another_task(lambda: claim(storage))) == 1
 
 
@@ -72,21 +72,21 @@ async def test_what_is_held_back_is_left_to_wait_and_nothing_else(storage: Postg
     acme, twin, plain = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
     for org in (acme, twin):
         await within(storage, partial(put, mail_server(org)))
-    invitations = {org: mail(kind=MailKind.INVITATION, org_id=org) for org in (acme, twin, plain, None)}
-    resets = {org: mail(kind=MailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
+    invitations = {org: mail(kind=EmailKind.INVITATION, org_id=org) for org in (acme, twin, plain, None)}
+    resets = {org: mail(kind=EmailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
     await queue(storage, *invitations.values(), *resets.values())
 
-    async def claimed(held_back: HeldBack) -> set[UUID]:
+    async def claimed(held_back: BusyServers) -> set[UUID]:
         """The ids of what would be claimed, which nobody has then."""
-        found = await within(storage, lambda tx: tx.mails.claim(NOW, NOW, 10, held_back))
+        found = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, held_back))
         return {one.id for one in found}
 
     everything = {one.id for one in (*invitations.values(), *resets.values())}
-    assert await claimed(NOTHING_HELD_BACK) == everything
-    assert await claimed(HeldBack(frozenset({acme}))) == everything - {invitations[acme].id}
+    assert await claimed(NO_BUSY_SERVERS) == everything
+    assert await claimed(BusyServers(frozenset({acme}))) == everything - {invitations[acme].id}
     # Those of an organization without a server of its own are the platform's to send.
-    assert await claimed(HeldBack(every_own_server=True)) == everything - {invitations[acme].id, invitations[twin].id}
-    assert await claimed(HeldBack(frozenset({acme, plain}), every_own_server=True)) == {
+    assert await claimed(BusyServers(every_own_server=True)) == everything - {invitations[acme].id, invitations[twin].id}
+    assert await claimed(BusyServers(frozenset({acme, plain}), every_own_server=True)) == {
         invitations[None].id,
         *(one.id for one in resets.values()),
     }
@@ -95,7 +95,7 @@ async def test_what_is_held_back_is_left_to_wait_and_nothing_else(storage: Postg
 async def test_a_token_is_kept_sealed(storage: Postgres, pool: Pool) -> None:
     queued, other = mail(), mail()
     await queue(storage, queued, other)
-    await within(storage, lambda tx: tx.mails.keep_token(queued, "the token", NOW))
+    await within(storage, lambda tx: tx.email_queue.save_token(queued, "the token", NOW))
     stored = dict(await run_sql(pool, "select id, token from mails"))
     assert b"the token" not in stored[queued.id]
     assert stored[other.id] is None
@@ -105,17 +105,17 @@ async def test_a_token_is_kept_sealed(storage: Postgres, pool: Pool) -> None:
     assert tokens == {queued.id: "the token", other.id: None}
 
 
-@pytest.mark.parametrize(("outcome", "attempts"), [(Outcome.SENT, 1), (Outcome.GIVEN_UP, 1), (Outcome.DROPPED, 0)])
+@pytest.mark.parametrize(("outcome", "attempts"), [(EmailOutcome.SENT, 1), (EmailOutcome.GIVEN_UP, 1), (EmailOutcome.DROPPED, 0)])
 async def test_a_mail_that_is_done_with_keeps_no_token_and_comes_no_more(
-    storage: Postgres, pool: Pool, outcome: Outcome, attempts: int
+    storage: Postgres, pool: Pool, outcome: EmailOutcome, attempts: int
 ) -> None:
     queued, other = mail(), mail()
     await queue(storage, queued, other)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.keep_token(queued, "t", NOW)
-        await tx.mails.keep_token(other, "t", NOW)
-        await tx.mails.finish(queued, outcome, NOW, reason="because")
-        await tx.mails.finish(queued, Outcome.SENT, NOW + HOUR)  # the first outcome stands
+        await tx.email_queue.save_token(queued, "t", NOW)
+        await tx.email_queue.save_token(other, "t", NOW)
+        await tx.email_queue.finish(queued, outcome, NOW, reason="because")
+        await tx.email_queue.finish(queued, EmailOutcome.SENT, NOW + HOUR)  # the first outcome stands
     query = "select finished_at, outcome, token, attempts, last_failure from mails where id = %s"
     assert await run_sql(pool, query, queued.id) == [(NOW, outcome, None, attempts, "because")]
     [left] = await claim(storage)
@@ -126,7 +126,7 @@ async def test_a_failed_attempt_is_counted_and_put_off(storage: Postgres, pool: 
     await queue(storage, mail(), other := mail(due_at=NOW + HOUR))
     [claimed] = await claim(storage)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.postpone(claimed, NOW + 5 * SECOND, "421 try later")
+        await tx.email_queue.postpone(claimed, NOW + 5 * SECOND, "421 try later")
     query = "select attempts, due_at, last_failure, finished_at from mails where id = %s"
     assert await run_sql(pool, query, claimed.id) == [(1, NOW + 5 * SECOND, "421 try later", None)]
     assert await run_sql(pool, query, other.id) == [(0, NOW + HOUR, None, None)]
@@ -138,28 +138,28 @@ async def test_whoever_lost_its_lease_puts_nothing_off(storage: Postgres, pool: 
     await queue(storage, mail())
     [stale] = await claim(storage)
     [current] = await claim(storage, now=NOW + HOUR)
-    await within(storage, lambda tx: tx.mails.postpone(stale, NOW + DAY, "late news"))
+    await within(storage, lambda tx: tx.email_queue.postpone(stale, NOW + DAY, "late news"))
     assert await run_sql(pool, "select due_at, attempts from mails") == [(current.due_at, 0)]
 
 
 async def test_what_is_withdrawn_is_dropped_and_whoever_has_it_in_hand_makes_no_token_of_it(storage: Postgres, pool: Pool) -> None:
     org, other = uuid4(), uuid4()
-    wanted = mail(kind=MailKind.WELCOME, address=ADA, org_id=org)
+    wanted = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
     stays = [
-        mail(kind=MailKind.INVITATION, address=ADA, org_id=org),
-        mail(kind=MailKind.WELCOME, address=EVE, org_id=org),
-        mail(kind=MailKind.WELCOME, address=ADA, org_id=other),
-        mail(kind=MailKind.WELCOME, address=ADA),
+        mail(kind=EmailKind.INVITATION, address=ADA, org_id=org),
+        mail(kind=EmailKind.WELCOME, address=EVE, org_id=org),
+        mail(kind=EmailKind.WELCOME, address=ADA, org_id=other),
+        mail(kind=EmailKind.WELCOME, address=ADA),
     ]
-    sent = mail(kind=MailKind.WELCOME, address=ADA, org_id=org)
+    sent = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
     await queue(storage, wanted, sent, *stays)
     await claim(storage)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.finish(replace(sent, claims=1), Outcome.SENT, NOW)
-        assert await tx.mails.is_waiting(MailKind.WELCOME, ADA, org)
-        await tx.mails.withdraw(MailKind.WELCOME, ADA, org, NOW + SECOND)
-        assert not await tx.mails.is_waiting(MailKind.WELCOME, ADA, org)
-        assert not await tx.mails.keep_token(replace(wanted, claims=1), "the token", NOW + SECOND)
+        await tx.email_queue.finish(replace(sent, claims=1), EmailOutcome.SENT, NOW)
+        assert await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
+        await tx.email_queue.withdraw(EmailKind.WELCOME, ADA, org, NOW + SECOND)
+        assert not await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
+        assert not await tx.email_queue.save_token(replace(wanted, claims=1), "the token", NOW + SECOND)
     ended = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
     assert ended == [(sent.id, "sent", NOW, None), (wanted.id, "dropped", NOW + SECOND, None)]
 
@@ -169,52 +169,52 @@ async def test_whoever_lost_its_lease_keeps_no_token_and_ends_nothing_but_what_w
     [stale] = await claim(storage)
     [current] = await claim(storage, now=NOW + HOUR)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.mails.keep_token(current, "current", NOW)
-        assert not await tx.mails.keep_token(stale, "stale", NOW)
-        for outcome in (Outcome.DROPPED, Outcome.GIVEN_UP):
-            await tx.mails.finish(stale, outcome, NOW)
+        assert await tx.email_queue.save_token(current, "current", NOW)
+        assert not await tx.email_queue.save_token(stale, "stale", NOW)
+        for outcome in (EmailOutcome.DROPPED, EmailOutcome.GIVEN_UP):
+            await tx.email_queue.finish(stale, outcome, NOW)
     assert await run_sql(pool, "select outcome, finished_at from mails") == [(None, None)]
     [third] = await claim(storage, now=NOW + 2 * HOUR)
     assert third.token == "current"
-    await within(storage, lambda tx: tx.mails.finish(stale, Outcome.SENT, NOW))
+    await within(storage, lambda tx: tx.email_queue.finish(stale, EmailOutcome.SENT, NOW))
     assert await run_sql(pool, "select outcome, finished_at from mails") == [("sent", NOW)]
 
 
 async def test_a_mail_may_bring_its_token_which_does_not_count_yet(storage: Postgres, pool: Pool) -> None:
-    queued = mail(kind=MailKind.INVITATION, token="the token")
+    queued = mail(kind=EmailKind.INVITATION, token="the token")
     await queue(storage, queued)
     [(stored,)] = await run_sql(pool, "select token from mails")
     assert b"the token" not in stored
     [claimed] = await claim(storage)
     assert (claimed.token, claimed.token_at) == ("the token", None)
-    assert await within(storage, lambda tx: tx.mails.token_mails_since(ADA, list(MailKind), NOW - DAY)) == 0
+    assert await within(storage, lambda tx: tx.email_queue.count_since(ADA, list(EmailKind), NOW - DAY)) == 0
 
 
 async def test_the_limit_per_recipient_counts_tokens_that_were_prepared(storage: Postgres) -> None:
     mails = [mail(), mail(), mail(), mail(address=EVE)]
     await queue(storage, *mails)
-    reset = {MailKind.RESET_PASSWORD}
+    reset = {EmailKind.RESET_PASSWORD}
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.keep_token(mails[0], "t", NOW - HOUR)
-        await tx.mails.keep_token(mails[1], "t", NOW - HOUR + MICROSECOND)
-        await tx.mails.keep_token(mails[3], "t", NOW)
-        await tx.mails.finish(mails[1], Outcome.SENT, NOW)  # sent ones count as well
-        assert await tx.mails.token_mails_since(ADA, reset, NOW - HOUR) == 1
-        assert await tx.mails.token_mails_since(ADA, reset, NOW - HOUR - MICROSECOND) == 2
-        assert await tx.mails.token_mails_since(EVE, reset, NOW - HOUR) == 1
-        assert await tx.mails.token_mails_since(Email("nobody@example.com"), reset, NOW - HOUR) == 0
+        await tx.email_queue.save_token(mails[0], "t", NOW - HOUR)
+        await tx.email_queue.save_token(mails[1], "t", NOW - HOUR + MICROSECOND)
+        await tx.email_queue.save_token(mails[3], "t", NOW)
+        await tx.email_queue.finish(mails[1], EmailOutcome.SENT, NOW)  # sent ones count as well
+        assert await tx.email_queue.count_since(ADA, reset, NOW - HOUR) == 1
+        assert await tx.email_queue.count_since(ADA, reset, NOW - HOUR - MICROSECOND) == 2
+        assert await tx.email_queue.count_since(EVE, reset, NOW - HOUR) == 1
+        assert await tx.email_queue.count_since(Email("nobody@example.com"), reset, NOW - HOUR) == 0
 
 
 async def test_the_limit_per_recipient_counts_the_kinds_that_it_is_asked_for(storage: Postgres) -> None:
-    mails = {kind: mail(kind=kind) for kind in MailKind}
+    mails = {kind: mail(kind=kind) for kind in EmailKind}
     await queue(storage, *mails.values())
     async with storage.transaction(by=SYSTEM) as tx:
         for one in mails.values():
-            await tx.mails.keep_token(one, "t", NOW)
-        for kind in MailKind:
-            assert await tx.mails.token_mails_since(ADA, {kind}, NOW - HOUR) == 1
-        assert await tx.mails.token_mails_since(ADA, list(MailKind), NOW - HOUR) == len(MailKind)
-        assert await tx.mails.token_mails_since(ADA, [], NOW - HOUR) == 0
+            await tx.email_queue.save_token(one, "t", NOW)
+        for kind in EmailKind:
+            assert await tx.email_queue.count_since(ADA, {kind}, NOW - HOUR) == 1
+        assert await tx.email_queue.count_since(ADA, list(EmailKind), NOW - HOUR) == len(EmailKind)
+        assert await tx.email_queue.count_since(ADA, [], NOW - HOUR) == 0
 
 
 async def test_who_counts_what_a_recipient_gets_does_so_alone(storage: Postgres, pool: Pool) -> None:
@@ -223,7 +223,7 @@ async def test_who_counts_what_a_recipient_gets_does_so_alone(storage: Postgres,
         return bool(free)
 
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.lock_recipient(ADA)
+        await tx.email_queue.lock_recipient(ADA)
         assert not await in_another_task(lambda: is_free(ADA))
         assert await in_another_task(lambda: is_free(EVE))
     assert await is_free(ADA)
@@ -235,7 +235,7 @@ async def test_mailers_are_woken_when_the_transaction_commits(storage: Postgres,
         await listening.execute("listen mails")
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
             async with storage.transaction(by=SYSTEM) as tx:
-                await tx.mails.queue(mail())
+                await tx.email_queue.add(mail())
                 raise ZeroDivisionError
         await queue(storage, mail(), mail())
         heard = [note.channel async for note in listening.notifies(timeout=1.0, stop_after=1)]
@@ -247,14 +247,14 @@ async def test_mailers_are_woken_when_the_transaction_commits(storage: Postgres,
 async def test_so_many_mails_of_a_directory_are_due_in_a_day_and_only_what_is_due_wakes_mailers(storage: Postgres, conninfo: str) -> None:
     org_id, other = uuid4(), uuid4()
 
-    async def queue_of_directory(*mails: Mail) -> None:
+    async def queue_of_directory(*mails: QueuedEmail) -> None:
         for each in mails:
             await within(storage, partial(_queue_within, each))
 
-    async def _queue_within(each: Mail, tx: Transaction) -> None:
-        await tx.mails.queue_within(each, 2)
+    async def _queue_within(each: QueuedEmail, tx: Transaction) -> None:
+        await tx.email_queue.add_within(each, 2)
 
-    def to(number: int, of: UUID = org_id) -> Mail:
+    def to(number: int, of: UUID = org_id) -> QueuedEmail:
         return mail(address=Email(f"p{number}@example.com"), org_id=of, due_at=NOW)
 
     first, second, third, fourth, fifth = (to(number) for number in range(5))

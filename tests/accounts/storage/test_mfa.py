@@ -8,7 +8,7 @@ import pytest
 from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.mfa_rules import MfaEvent, Status
+from core.accounts.mfa_rules import MfaEvent, MfaStatus
 from core.kernel.principals import SYSTEM, Anonymous, Person
 from core.kernel.values import Email
 from ports.crypto import SealBroken
@@ -27,19 +27,19 @@ async def ada(storage: Postgres) -> UUID:
     async with storage.transaction(by=SYSTEM) as tx:
         eve = await tx.accounts.by_email(EVE)
         assert eve is not None
-        await tx.mfa.begin(eve.id, "EVE", NOW)
-        await tx.mfa.take_step(eve.id, NOW, 1000)
+        await tx.mfa.save_pending_secret(eve.id, "EVE", NOW)
+        await tx.mfa.use_step(eve.id, NOW, 1000)
         await tx.mfa.replace_codes(eve.id, SALT, HASHES)
         await tx.accounts.set_mfa(eve.id, NOW, NOW)
     return added.id
 
 
 async def begin(storage: Postgres, user: UUID, secret: str = "SECRET") -> None:
-    await within(storage, lambda tx: tx.mfa.begin(user, secret, NOW))
+    await within(storage, lambda tx: tx.mfa.save_pending_secret(user, secret, NOW))
 
 
 async def take(storage: Postgres, user: UUID, step: int, setup_at: timedelta = timedelta()) -> bool:
-    return await within(storage, lambda tx: tx.mfa.take_step(user, NOW + setup_at, step))
+    return await within(storage, lambda tx: tx.mfa.use_step(user, NOW + setup_at, step))
 
 
 async def others(pool: Pool, user: UUID) -> list[object]:
@@ -50,13 +50,13 @@ async def others(pool: Pool, user: UUID) -> list[object]:
 
 async def test_what_is_set_up_is_pending_and_replaced_by_the_next(storage: Postgres, ada: UUID) -> None:
     async with storage.reading() as read:
-        assert await read.mfa.enrolment(ada) is None
+        assert await read.mfa.enrollment(ada) is None
     await begin(storage, ada, "FIRST")
     await take(storage, ada, 7)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
-    await within(storage, lambda tx: tx.mfa.begin(ada, "SECOND", NOW + SECOND))
+    await within(storage, lambda tx: tx.mfa.save_pending_secret(ada, "SECOND", NOW + SECOND))
     async with storage.reading() as read:
-        found = await read.mfa.enrolment(ada)
+        found = await read.mfa.enrollment(ada)
     assert found is not None
     assert (found.secret, found.setup_at, found.enabled_at, found.last_step, found.codes_salt) == ("SECOND", NOW + SECOND, None, None, None)
 
@@ -65,8 +65,8 @@ async def test_it_is_known_since_when_it_is_asked_for(storage: Postgres, ada: UU
     await begin(storage, ada)
     await within(storage, lambda tx: tx.accounts.set_mfa(ada, NOW + SECOND, NOW))
     async with storage.reading() as read:
-        found = await read.mfa.enrolment(ada)
-        assert await read.mfa.status(ada) == Status(NOW + SECOND, 0)
+        found = await read.mfa.enrollment(ada)
+        assert await read.mfa.status(ada) == MfaStatus(NOW + SECOND, 0)
         assert await read.mfa.status(uuid4()) is None
     assert found is not None
     assert found.enabled_at == NOW + SECOND
@@ -81,10 +81,10 @@ async def test_the_secret_is_sealed_where_it_lies(storage: Postgres, pool: Pool,
         eve = await read.accounts.by_email(EVE)
         assert eve is not None
         with pytest.raises(SealBroken):
-            await read.mfa.enrolment(eve.id)
+            await read.mfa.enrollment(eve.id)
     async with Postgres(pool, AesVault([("other", b"x" * 32)]), clock).reading() as read:
         with pytest.raises(SealBroken):
-            await read.mfa.enrolment(ada)
+            await read.mfa.enrollment(ada)
 
 
 async def test_a_step_is_taken_once_and_none_before_it_any_more(storage: Postgres, pool: Pool, ada: UUID) -> None:
@@ -108,7 +108,7 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     pending = waiting(user, NOW)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
-        accepted = tx.mfa.accept_code(pending.id, user, code, NOW)
+        accepted = tx.mfa.redeem_backup_code(pending.id, user, code, NOW)
     assert accepted.value is not None
     assert accepted.value.account.id == user
     return accepted.value.code_taken
@@ -123,12 +123,12 @@ async def test_a_backup_code_is_good_once(storage: Postgres, pool: Pool, ada: UU
         return await use_code(storage, ada, code)
 
     async with storage.reading() as read:
-        assert [await read.mfa.has_code(ada, code) for code in (HASHES[3], b"other")] == [True, False]
+        assert [await read.mfa.has_unused_code(ada, code) for code in (HASHES[3], b"other")] == [True, False]
     assert [await use(code) for code in (HASHES[3], HASHES[3], b"other", HASHES[4])] == [True, False, False, True]
     async with storage.reading() as read:
-        assert [await read.mfa.has_code(ada, code) for code in HASHES[2:6]] == [True, False, False, True]
+        assert [await read.mfa.has_unused_code(ada, code) for code in HASHES[2:6]] == [True, False, False, True]
         status = await read.mfa.status(ada)
-    assert status == Status(None, 8)
+    assert status == MfaStatus(None, 8)
     assert await others(pool, ada) == untouched
 
 
@@ -154,7 +154,7 @@ async def test_new_codes_take_the_place_of_all_others(storage: Postgres, pool: P
     stored = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
     assert await run_sql(pool, stored, ada) == [(b"new", None), (b"newer", None)]
     async with storage.reading() as read:
-        found = await read.mfa.enrolment(ada)
+        found = await read.mfa.enrollment(ada)
     assert found is not None
     assert found.codes_salt == b"pepper"
     assert await others(pool, ada) == untouched

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import everyone, run_sql
@@ -13,14 +13,14 @@ from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, ac
 
 
 async def add_token(
-    tx: Transaction, token: str, purpose: Purpose, user: UUID, email: Email = ADA, expires_at: datetime = NOW + HOUR
+    tx: Transaction, token: str, purpose: TokenPurpose, user: UUID, email: Email = ADA, expires_at: datetime = NOW + HOUR
 ) -> None:
     await tx.one_time_tokens.add(digest(token), purpose, user, email, created_at=NOW - HOUR, expires_at=expires_at)
 
 
 async def test_every_field_of_a_token_is_stored_and_the_token_is_not(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
-    await within(storage, lambda tx: add_token(tx, "t", Purpose.RESET_PASSWORD, ada.id))
+    await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id))
     stored = await run_sql(pool, "select purpose, token_hash, user_id, email, created_at, expires_at, used_at from one_time_tokens")
     assert stored == [("reset_password", digest("t"), ada.id, ADA, NOW - HOUR, NOW + HOUR, None)]
 
@@ -29,27 +29,27 @@ async def test_a_token_is_good_once_for_one_purpose_until_it_expires(storage: Po
     ada = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
         tokens = tx.one_time_tokens
-        await add_token(tx, "t", Purpose.RESET_PASSWORD, ada.id)
-        await add_token(tx, "other", Purpose.RESET_PASSWORD, ada.id, EVE)
-        assert await tokens.is_live(digest("t"), Purpose.RESET_PASSWORD, NOW)
-        assert await tokens.is_live(digest("t"), Purpose.RESET_PASSWORD, NOW + HOUR - MICROSECOND)
-        assert not await tokens.is_live(digest("t"), Purpose.RESET_PASSWORD, NOW + HOUR)
-        assert not await tokens.is_live(digest("t"), Purpose.VERIFY_EMAIL, NOW)
-        assert not await tokens.is_live(digest("T"), Purpose.RESET_PASSWORD, NOW)
-        assert await tokens.redeem(digest("t"), Purpose.RESET_PASSWORD, NOW + HOUR) is None
-        assert await tokens.redeem(digest("t"), Purpose.VERIFY_EMAIL, NOW) is None
-        assert await tokens.redeem(digest("x"), Purpose.RESET_PASSWORD, NOW) is None
-        assert await tokens.redeem(digest("t"), Purpose.RESET_PASSWORD, NOW) == ADA
-        assert await tokens.redeem(digest("t"), Purpose.RESET_PASSWORD, NOW) is None
-        assert not await tokens.is_live(digest("t"), Purpose.RESET_PASSWORD, NOW)
-        assert await tokens.redeem(digest("other"), Purpose.RESET_PASSWORD, NOW + SECOND) == EVE
+        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id)
+        await add_token(tx, "other", TokenPurpose.RESET_PASSWORD, ada.id, EVE)
+        assert await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
+        assert await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR - MICROSECOND)
+        assert not await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR)
+        assert not await tokens.is_live(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW)
+        assert not await tokens.is_live(digest("T"), TokenPurpose.RESET_PASSWORD, NOW)
+        assert await tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR) is None
+        assert await tokens.redeem(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW) is None
+        assert await tokens.redeem(digest("x"), TokenPurpose.RESET_PASSWORD, NOW) is None
+        assert await tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW) == ADA
+        assert await tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW) is None
+        assert not await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
+        assert await tokens.redeem(digest("other"), TokenPurpose.RESET_PASSWORD, NOW + SECOND) == EVE
     assert await run_sql(pool, "select used_at from one_time_tokens order by used_at") == [(NOW,), (NOW + SECOND,)]
 
 
 async def test_of_twenty_who_redeem_one_token_one_wins(storage: Postgres) -> None:
     ada = await add(storage, account())
-    await within(storage, lambda tx: add_token(tx, "t", Purpose.VERIFY_EMAIL, ada.id))
-    won = await everyone(20, lambda _: within(storage, lambda tx: tx.one_time_tokens.redeem(digest("t"), Purpose.VERIFY_EMAIL, NOW)))
+    await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.VERIFY_EMAIL, ada.id))
+    won = await everyone(20, lambda _: within(storage, lambda tx: tx.one_time_tokens.redeem(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW)))
     assert sorted(won, key=str) == [None] * 19 + [ADA] or sorted(won, key=str) == [ADA] + [None] * 19
 
 
@@ -57,10 +57,10 @@ async def test_voiding_takes_one_persons_tokens_of_one_purpose(storage: Postgres
     await add(storage, ada := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         for user, name in ((ada, "ada"), (eve, "eve")):
-            for purpose in Purpose:
+            for purpose in TokenPurpose:
                 await add_token(tx, f"{name} {purpose} 1", purpose, user.id)
                 await add_token(tx, f"{name} {purpose} 2", purpose, user.id)
-        await tx.one_time_tokens.void(ada.id, Purpose.RESET_PASSWORD)
+        await tx.one_time_tokens.void(ada.id, TokenPurpose.RESET_PASSWORD)
     left = await run_sql(pool, "select user_id, purpose, count(*) from one_time_tokens group by 1, 2")
     assert set(left) == {(ada.id, "verify_email", 2), (eve.id, "verify_email", 2), (eve.id, "reset_password", 2)}
 
@@ -69,19 +69,19 @@ async def test_a_token_that_was_asked_for_later_is_newer_while_it_is_unused(stor
     await add(storage, ada := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         newer = tx.one_time_tokens.newer_exists
-        await add_token(tx, "t", Purpose.RESET_PASSWORD, ada.id)  # of an hour ago
-        assert await newer(ada.id, Purpose.RESET_PASSWORD, NOW - HOUR - MICROSECOND)
-        assert not await newer(ada.id, Purpose.RESET_PASSWORD, NOW - HOUR)
-        assert not await newer(ada.id, Purpose.VERIFY_EMAIL, NOW - DAY)
-        assert not await newer(eve.id, Purpose.RESET_PASSWORD, NOW - DAY)
-        assert await tx.one_time_tokens.redeem(digest("t"), Purpose.RESET_PASSWORD, NOW)
-        assert not await newer(ada.id, Purpose.RESET_PASSWORD, NOW - DAY)
+        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id)  # of an hour ago
+        assert await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR - MICROSECOND)
+        assert not await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR)
+        assert not await newer(ada.id, TokenPurpose.VERIFY_EMAIL, NOW - DAY)
+        assert not await newer(eve.id, TokenPurpose.RESET_PASSWORD, NOW - DAY)
+        assert await tx.one_time_tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
+        assert not await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - DAY)
 
 
 async def test_a_token_leads_to_its_own_account(storage: Postgres) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
-        await add_token(tx, "ada", Purpose.VERIFY_EMAIL, ada.id)
-        await add_token(tx, "eve", Purpose.VERIFY_EMAIL, eve.id)
-        assert await tx.accounts.lock_by_token(digest("eve"), Purpose.VERIFY_EMAIL) == eve
-        assert await tx.accounts.lock_by_token(digest("eve"), Purpose.RESET_PASSWORD) is None
+        await add_token(tx, "ada", TokenPurpose.VERIFY_EMAIL, ada.id)
+        await add_token(tx, "eve", TokenPurpose.VERIFY_EMAIL, eve.id)
+        assert await tx.accounts.lock_by_token(digest("eve"), TokenPurpose.VERIFY_EMAIL) == eve
+        assert await tx.accounts.lock_by_token(digest("eve"), TokenPurpose.RESET_PASSWORD) is None

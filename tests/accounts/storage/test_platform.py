@@ -2,8 +2,8 @@
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.email_queue_rules import Outcome
-from core.accounts.platform_rules import Figures
+from core.accounts.email_queue_rules import EmailOutcome
+from core.accounts.platform_rules import PlatformFigures
 from ports import Ports
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import EVE, MICROSECOND, NOW, account, add, mail, queue, within
@@ -22,12 +22,12 @@ async def test_figures_count_accounts_that_are_active(storage: Postgres, pool: P
         await add_organization(pool, slug, status)
     await run_sql(pool, "update users set mfa_enabled_at = %s where email <> %s", NOW, EVE)
     async with storage.reading() as read:
-        assert await read.platform.figures() == Figures(active_users=2, organizations=3, mfa_enabled_users=1)
+        assert await read.platform.figures() == PlatformFigures(active_users=2, organizations=3, mfa_enabled_users=1)
 
 
 async def test_due_work_is_what_could_start_now(storage: Postgres) -> None:
     await queue(storage, mail(), mail(due_at=NOW), mail(due_at=NOW + MICROSECOND), done := mail())
-    await within(storage, lambda tx: tx.mails.finish(done, Outcome.SENT, NOW))
+    await within(storage, lambda tx: tx.email_queue.finish(done, EmailOutcome.SENT, NOW))
     async with storage.reading() as read:
         assert await read.platform.due_jobs(NOW) == 2
 

@@ -18,12 +18,12 @@ from core.accounts.platform_users_rules import (
     MANY_BACKUP_CODES,
     MANY_FAILURES,
     SOON_AFTER_LOGIN,
-    Alert,
-    AlertType,
-    FoundPerson,
+    MfaAlert,
+    MfaAlertType,
+    FoundUser,
     MfaFigures,
-    MfaStanding,
-    OrganizationOfPerson,
+    UserMfaStatus,
+    UserOrganization,
 )
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, rfc3339
@@ -62,7 +62,7 @@ async def test_another_platform_owner_is_one_who_can_sign_in(storage: Postgres, 
 # The search
 
 
-async def found(storage: Postgres, limit: int = 20, **filters: Any) -> list[FoundPerson]:
+async def found(storage: Postgres, limit: int = 20, **filters: Any) -> list[FoundUser]:
     async with storage.reading() as read:
         return await read.platform_users.search(limit, **filters)
 
@@ -79,9 +79,9 @@ async def test_a_person_is_found_with_every_field(storage: Postgres, pool: Pool)
     await add_member(pool, twin, ada.id, "member")
     await add_member(pool, acme, ada.id, "owner", confirmed=True)
     await add_member(pool, other, eve.id, "admin")
-    hers = FoundPerson(eve.id, EVE, False, False, NOW, (OrganizationOfPerson(other, "x", "X", Role.ADMIN),))
-    organizations = (OrganizationOfPerson(acme, "acme", "Acme", Role.OWNER), OrganizationOfPerson(twin, "twin", "Twin", Role.MEMBER))
-    mine = FoundPerson(ada.id, ADA, True, True, NOW - DAY, organizations)
+    hers = FoundUser(eve.id, EVE, False, False, NOW, (UserOrganization(other, "x", "X", Role.ADMIN),))
+    organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(twin, "twin", "Twin", Role.MEMBER))
+    mine = FoundUser(ada.id, ADA, True, True, NOW - DAY, organizations)
     assert await found(storage) == [hers, mine]
     assert await found(storage, email="ada") == [mine]
     assert await found(storage, user_id=ada.id) == [mine]
@@ -167,7 +167,7 @@ async def add_backup_codes(pool: Pool, user: UUID, unused: int, used: int) -> No
     )
 
 
-async def status(storage: Postgres, user: UUID) -> MfaStanding | None:
+async def status(storage: Postgres, user: UUID) -> UserMfaStatus | None:
     async with storage.reading() as read:
         return await read.platform_users.mfa_status(user)
 
@@ -177,8 +177,8 @@ async def test_a_second_factor_is_shown_with_every_field(storage: Postgres, pool
     await add_backup_codes(pool, ada.id, unused=7, used=3)
     await log(pool, ada.id, "mfa_verify_attempt", NOW - 3 * SECOND, NOW - SECOND, NOW - 2 * SECOND)
     await log(pool, ada.id, "mfa_verify_success", NOW)
-    assert await status(storage, ada.id) == MfaStanding(NOW - HOUR, 7, ada.id, ADA, NOW - SECOND)
-    assert await status(storage, eve.id) == MfaStanding(None, 0, eve.id, EVE, None)
+    assert await status(storage, ada.id) == UserMfaStatus(NOW - HOUR, 7, ada.id, ADA, NOW - SECOND)
+    assert await status(storage, eve.id) == UserMfaStatus(None, 0, eve.id, EVE, None)
     assert await status(storage, uuid4()) is None
 
 
@@ -213,7 +213,7 @@ async def test_figures_of_nobody_are_zero(storage: Postgres) -> None:
 SINCE = NOW - DAY
 
 
-async def alerts(storage: Postgres, limit: int = 100) -> list[Alert]:
+async def alerts(storage: Postgres, limit: int = 100) -> list[MfaAlert]:
     async with storage.reading() as read:
         return await read.platform_users.alerts(SINCE, limit)
 
@@ -227,18 +227,18 @@ async def log_in(pool: Pool, user: UUID, at: datetime, *, success: bool = True) 
 @pytest.mark.parametrize(
     ("event", "threshold", "kind"),
     [
-        ("mfa_verify_failed", MANY_FAILURES, AlertType.REPEATED_FAILURES),
-        ("backup_code_used", MANY_BACKUP_CODES, AlertType.BACKUP_CODE_BURST),
+        ("mfa_verify_failed", MANY_FAILURES, MfaAlertType.REPEATED_FAILURES),
+        ("backup_code_used", MANY_BACKUP_CODES, MfaAlertType.BACKUP_CODE_BURST),
     ],
 )
-async def test_so_much_of_it_in_the_window_is_an_alert(storage: Postgres, pool: Pool, event: str, threshold: int, kind: AlertType) -> None:
+async def test_so_much_of_it_in_the_window_is_an_alert(storage: Postgres, pool: Pool, event: str, threshold: int, kind: MfaAlertType) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     times = [SINCE + number * SECOND for number in range(threshold)]
     await log(pool, ada.id, event, SINCE - MICROSECOND, *times[1:])
     await log(pool, eve.id, event, *times)
     await log(pool, ada.id, "mfa_verify_attempt", *times)
     [alert] = await alerts(storage)
-    assert alert == Alert(eve.id, EVE, kind, {"count": threshold, "first_at": rfc3339(SINCE)}, times[-1])
+    assert alert == MfaAlert(eve.id, EVE, kind, {"count": threshold, "first_at": rfc3339(SINCE)}, times[-1])
     await log(pool, eve.id, event, NOW)
     [alert] = await alerts(storage)
     assert (alert.details["count"], alert.detected_at) == (threshold + 1, NOW), "still one"
@@ -262,7 +262,7 @@ async def test_a_second_factor_switched_off_soon_after_a_login_is_an_alert(
     await log_in(pool, ada.id, NOW - before, success=success)
     await log_in(pool, eve.id, NOW)
     details = {"login_at": rfc3339(NOW - before), "ip_address": "203.0.113.9"}
-    assert await alerts(storage) == ([Alert(ada.id, ADA, AlertType.DISABLED_AFTER_LOGIN, details, NOW)] if is_alert else [])
+    assert await alerts(storage) == ([MfaAlert(ada.id, ADA, MfaAlertType.DISABLED_AFTER_LOGIN, details, NOW)] if is_alert else [])
 
 
 async def test_an_alert_names_the_last_login_before_it(storage: Postgres, pool: Pool) -> None:
@@ -297,7 +297,7 @@ async def test_alerts_are_as_many_as_are_wanted_the_newest_first(storage: Postgr
             await log(pool, person.id, "mfa_disabled", at)
     everything = await alerts(storage)
     assert [(alert.email, alert.type) for alert in everything] == [
-        (Email(f"person-{number}@example.com"), [*AlertType][number % 3]) for number in range(6)
+        (Email(f"person-{number}@example.com"), [*MfaAlertType][number % 3]) for number in range(6)
     ]
     for limit in (1, 2, 5):
         assert await alerts(storage, limit) == everything[:limit]
@@ -307,7 +307,7 @@ async def test_one_person_can_be_several_alerts(storage: Postgres, pool: Pool) -
     ada = await add(storage, account())
     await log(pool, ada.id, "mfa_verify_failed", *[NOW] * MANY_FAILURES)
     await log(pool, ada.id, "backup_code_used", *[NOW] * MANY_BACKUP_CODES)
-    assert [alert.type for alert in await alerts(storage)] == [AlertType.BACKUP_CODE_BURST, AlertType.REPEATED_FAILURES]
+    assert [alert.type for alert in await alerts(storage)] == [MfaAlertType.BACKUP_CODE_BURST, MfaAlertType.REPEATED_FAILURES]
 
 
 # Large tables

@@ -11,10 +11,10 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts import devices
 from core.accounts.accounts_rules import Account
-from core.accounts.devices_rules import Arrival, Client, Device, DeviceType, Place
+from core.accounts.devices_rules import DeviceMatch, PresentedDevice, Device, DeviceType, Location
 from core.kernel.principals import Anonymous
 from ports import Ports
-from tests.fakes.outside import FakeClock, FakePlaces
+from tests.fakes.outside import FakeClock, FakeGeoIp
 from tests.support.builders import FIREFOX, add_account, add_member, everyone, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, session
 
@@ -22,8 +22,8 @@ NEWER_FIREFOX = FIREFOX.replace("121", "122")
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 Safari/537.36"
 WEBKIT = "AppleWebKit/605.1.15 (KHTML, like Gecko)"
 IPHONE = f"Mozilla/5.0 (iPhone; CPU iPhone OS 17_1 like Mac OS X) {WEBKIT} Version/17.1 Mobile/15E148 Safari/604.1"
-SILENT = Client()
-LISBON, OSLO = Place("Lisbon", "PT"), Place(None, "NO")
+SILENT = PresentedDevice()
+LISBON, OSLO = Location("Lisbon", "PT"), Location(None, "NO")
 
 
 @dataclass(slots=True)
@@ -37,26 +37,26 @@ class Visitor:
     said: dict[str, Any] = field(default_factory=lambda: {"address": "203.0.113.9", "agent": FIREFOX})
 
     async def come(
-        self, client: Client = SILENT, org: UUID | None = None, *, second_factor: bool = False, trust: bool = False, **said: Any
-    ) -> tuple[Arrival, str | None]:
+        self, client: PresentedDevice = SILENT, org: UUID | None = None, *, second_factor: bool = False, trust: bool = False, **said: Any
+    ) -> tuple[DeviceMatch, str | None]:
         """A sign-in and its record."""
         now = self.clock.now()
         caller = Anonymous(**{**self.said, **said})
-        look = devices.look(self.ports, caller, client)
+        look = devices.fingerprint(self.ports, caller, client)
         async with self.ports.storage.transaction(by=caller) as tx:
             await tx.accounts.lock(self.account.id)
-            arrival = await devices.arrive(tx, self.account.id, look, org, now)
-            token = await devices.welcome(tx, arrival, now, second_factor=second_factor, trust=trust)
+            arrival = await devices.match_device(tx, self.account.id, look, org, now)
+            token = await devices.remember_device(tx, arrival, now, second_factor=second_factor, trust=trust)
             await tx.logins.succeeded(session(self.account.id, created_at=now, device_id=arrival.device.id), "password", arrival.device)
         return arrival, token
 
-    async def look(self, client: Client = SILENT, org: UUID | None = None, **said: Any) -> Arrival:
+    async def look(self, client: PresentedDevice = SILENT, org: UUID | None = None, **said: Any) -> DeviceMatch:
         """How it would be to come now."""
         caller = Anonymous(**{**self.said, **said})
-        look = devices.look(self.ports, caller, client)
+        look = devices.fingerprint(self.ports, caller, client)
         async with self.ports.storage.transaction(by=caller) as tx:
             await tx.accounts.lock(self.account.id)
-            return await devices.arrive(tx, self.account.id, look, org, self.clock.now())
+            return await devices.match_device(tx, self.account.id, look, org, self.clock.now())
 
     async def fail(self, times: int = 1) -> None:
         self.clock.advance(MICROSECOND)  # what counts is what came after the last success
@@ -66,11 +66,11 @@ class Visitor:
 
     async def devices(self) -> list[Device]:
         async with self.ports.storage.reading() as read:
-            seen = await read.devices.of_person(self.account.id, self.account.id, None, self.clock.now(), None, 100)
+            seen = await read.devices.of_user(self.account.id, self.account.id, None, self.clock.now(), None, 100)
         return [one.device for one in seen]
 
 
-def is_new(arrival: Arrival) -> bool:
+def is_new(arrival: DeviceMatch) -> bool:
     return "new_device" in arrival.device.risk.factors
 
 
@@ -82,8 +82,8 @@ async def ada(ports: Ports, pool: Pool, clock: FakeClock) -> Visitor:
 # Which device it is
 
 
-async def test_a_new_device_is_kept_as_it_came(ada: Visitor, clock: FakeClock, places: FakePlaces) -> None:
-    places.known["203.0.113.9"] = LISBON
+async def test_a_new_device_is_kept_as_it_came(ada: Visitor, clock: FakeClock, geoip: FakeGeoIp) -> None:
+    geoip.known["203.0.113.9"] = LISBON
     arrival, token = await ada.come()
     assert (is_new(arrival), arrival.is_trusted, token) == (True, False, None)
     assert arrival.device.place == LISBON
@@ -101,10 +101,10 @@ async def test_asking_alone_keeps_nothing(ada: Visitor) -> None:
     assert await ada.devices() == []
 
 
-async def test_a_device_that_comes_again_is_the_same_one_with_what_it_says_now(ada: Visitor, clock: FakeClock, places: FakePlaces) -> None:
+async def test_a_device_that_comes_again_is_the_same_one_with_what_it_says_now(ada: Visitor, clock: FakeClock, geoip: FakeGeoIp) -> None:
     first, _ = await ada.come()
     clock.advance(HOUR)
-    places.known["198.51.100.1"] = OSLO
+    geoip.known["198.51.100.1"] = OSLO
     again, _ = await ada.come(agent=NEWER_FIREFOX, address="198.51.100.1")
     assert (is_new(again), again.device.id, again.device.place) == (False, first.device.id, OSLO)
     [kept] = await ada.devices()
@@ -118,7 +118,7 @@ async def test_another_browser_system_or_kind_is_another_device(ada: Visitor) ->
         (SILENT, FIREFOX),
         (SILENT, CHROME),
         (SILENT, IPHONE),
-        (Client(device_type=DeviceType.DESKTOP), FIREFOX),
+        (PresentedDevice(device_type=DeviceType.DESKTOP), FIREFOX),
         (SILENT, None),
     ):
         assert is_new((await ada.come(client, agent=agent))[0])
@@ -133,7 +133,7 @@ async def test_another_browser_system_or_kind_is_another_device(ada: Visitor) ->
 
 
 async def test_an_id_tells_devices_apart_that_say_the_same(ada: Visitor) -> None:
-    home, work = Client(device_id="a" * 200), Client(device_id="b")
+    home, work = PresentedDevice(device_id="a" * 200), PresentedDevice(device_id="b")
     assert is_new((await ada.come())[0])
     for client in (home, work):
         assert is_new((await ada.come(client))[0])
@@ -146,21 +146,21 @@ async def test_an_id_tells_devices_apart_that_say_the_same(ada: Visitor) -> None
 @pytest.mark.parametrize("device_id", ["", "a" * 201])
 async def test_an_id_of_no_use_is_as_none(ada: Visitor, device_id: str) -> None:
     first, _ = await ada.come()
-    assert (await ada.look(Client(device_id=device_id))).device.id == first.device.id
+    assert (await ada.look(PresentedDevice(device_id=device_id))).device.id == first.device.id
 
 
 async def test_the_same_id_with_two_people_is_two_devices(ada: Visitor) -> None:
     eve = Visitor(ada.ports, ada.pool, ada.clock, await add_account(ada.ports, "eve@example.com", None))
-    client = Client(device_id="shared")
+    client = PresentedDevice(device_id="shared")
     assert (await ada.come(client))[0].device.id != (await eve.come(client))[0].device.id
 
 
 async def test_who_signs_in_may_say_what_the_device_is_called_and_what_it_is(ada: Visitor) -> None:
-    named, _ = await ada.come(Client(device_id="a", name="Laptop", device_type=DeviceType.CLI))
+    named, _ = await ada.come(PresentedDevice(device_id="a", name="Laptop", device_type=DeviceType.CLI))
     assert (named.device.name, named.device.device_type) == ("Laptop", DeviceType.CLI)
-    again, _ = await ada.come(Client(device_id="a"))
+    again, _ = await ada.come(PresentedDevice(device_id="a"))
     assert (again.device.name, again.device.device_type) == ("Laptop", DeviceType.CLI), "a guess is no better than what was told"
-    renamed, _ = await ada.come(Client(device_id="a", name="Old laptop", device_type=DeviceType.DESKTOP))
+    renamed, _ = await ada.come(PresentedDevice(device_id="a", name="Old laptop", device_type=DeviceType.DESKTOP))
     assert (
         [(one.name, one.device_type) for one in await ada.devices()]
         == [("Old laptop", DeviceType.DESKTOP)]
@@ -174,18 +174,18 @@ async def test_the_name_of_a_new_device_is_100_characters_at_most(ada: Visitor) 
 
 
 async def test_a_revoked_device_comes_back_as_a_new_one(ada: Visitor, clock: FakeClock) -> None:
-    client = Client(device_id="a")
+    client = PresentedDevice(device_id="a")
     first, token = await ada.come(client, second_factor=True, trust=True)
     async with ada.ports.storage.transaction(by=Anonymous()) as tx:
         await tx.devices.revoke(ada.account.id, first.device.id, clock.now())
-    again, _ = await ada.come(Client(device_id="a", token=token))
+    again, _ = await ada.come(PresentedDevice(device_id="a", token=token))
     assert (is_new(again), again.is_trusted) == (True, False)
     assert again.device.id != first.device.id
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client", [Client(device_id="a"), SILENT], ids=["with an id", "without"])
-async def test_first_logins_at_once_from_one_device_make_one_device(ada: Visitor, client: Client) -> None:
+@pytest.mark.parametrize("client", [PresentedDevice(device_id="a"), SILENT], ids=["with an id", "without"])
+async def test_first_logins_at_once_from_one_device_make_one_device(ada: Visitor, client: PresentedDevice) -> None:
     arrivals = await everyone(20, lambda _: ada.come(client))
     assert sorted(is_new(arrival) for arrival, _ in arrivals) == [False] * 19 + [True]
     assert len(await ada.devices()) == 1
@@ -201,11 +201,11 @@ async def test_a_device_is_trusted_by_its_token_after_the_second_factor_was_show
     [kept] = await ada.devices()
     assert (kept.mfa_at, kept.trust_expires_at) == (clock.now(), clock.now() + 90 * DAY)
     assert token.encode() not in (kept.trust_hash or b"")
-    arrival, another = await ada.come(Client(token=token))
+    arrival, another = await ada.come(PresentedDevice(token=token))
     assert (arrival.is_trusted, is_new(arrival), another) == (True, False, None)
-    for other in (SILENT, Client(token="x" * 43), Client(token=token[:-1]), Client(token=token + "x"), Client(token="")):
+    for other in (SILENT, PresentedDevice(token="x" * 43), PresentedDevice(token=token[:-1]), PresentedDevice(token=token + "x"), PresentedDevice(token="")):
         assert not (await ada.look(other)).is_trusted
-    assert (await ada.look(Client(token=token, device_id="another"), agent=CHROME)).is_trusted, "the token alone says which device it is"
+    assert (await ada.look(PresentedDevice(token=token, device_id="another"), agent=CHROME)).is_trusted, "the token alone says which device it is"
 
 
 @pytest.mark.parametrize(("second_factor", "trust"), [(False, False), (True, False), (False, True)])
@@ -219,23 +219,23 @@ async def test_there_is_no_token_without_both_the_second_factor_and_the_wish(ada
 async def test_trust_is_of_one_account(ada: Visitor) -> None:
     _, token = await ada.come(second_factor=True, trust=True)
     eve = Visitor(ada.ports, ada.pool, ada.clock, await add_account(ada.ports, "eve@example.com", None))
-    arrival, _ = await eve.come(Client(token=token))
+    arrival, _ = await eve.come(PresentedDevice(token=token))
     assert (is_new(arrival), arrival.is_trusted) == (True, False)
 
 
 async def test_a_new_token_takes_the_place_of_the_old_one(ada: Visitor) -> None:
     _, old = await ada.come(second_factor=True, trust=True)
-    _, new = await ada.come(Client(token=old), second_factor=True, trust=True)
+    _, new = await ada.come(PresentedDevice(token=old), second_factor=True, trust=True)
     assert old != new
-    assert not (await ada.look(Client(token=old))).is_trusted
-    assert (await ada.look(Client(token=new))).is_trusted
+    assert not (await ada.look(PresentedDevice(token=old))).is_trusted
+    assert (await ada.look(PresentedDevice(token=new))).is_trusted
 
 
 async def test_trust_lasts_30_days_from_the_last_second_factor_and_the_token_90_from_when_it_was_given(
     ada: Visitor, clock: FakeClock
 ) -> None:
     _, token = await ada.come(second_factor=True, trust=True)
-    client = Client(token=token)
+    client = PresentedDevice(token=token)
     clock.advance(30 * DAY - MICROSECOND)
     assert (await ada.look(client)).is_trusted
     clock.advance(MICROSECOND)
@@ -254,9 +254,9 @@ async def test_trust_lasts_30_days_from_the_last_second_factor_and_the_token_90_
 async def test_a_sign_in_without_the_second_factor_extends_nothing(ada: Visitor, clock: FakeClock) -> None:
     _, token = await ada.come(second_factor=True, trust=True)
     clock.advance(29 * DAY)
-    assert (await ada.come(Client(token=token)))[0].is_trusted
+    assert (await ada.come(PresentedDevice(token=token)))[0].is_trusted
     clock.advance(DAY)
-    assert not (await ada.look(Client(token=token))).is_trusted
+    assert not (await ada.look(PresentedDevice(token=token))).is_trusted
 
 
 async def test_the_shortest_period_of_the_persons_organizations_holds(
@@ -264,7 +264,7 @@ async def test_the_shortest_period_of_the_persons_organizations_holds(
 ) -> None:
     await run_sql(pool, "update organizations set device_trust_days = case slug when 'acme' then 5 else 60 end")
     _, token = await ada.come(second_factor=True, trust=True)
-    client = Client(token=token)
+    client = PresentedDevice(token=token)
     clock.advance(5 * DAY)
     assert (await ada.look(client)).is_trusted
     assert (await ada.look(client, twin)).is_trusted
@@ -278,9 +278,9 @@ async def test_the_shortest_period_of_the_persons_organizations_holds(
     assert not (await ada.look(client)).is_trusted
 
 
-async def test_trust_counts_for_nothing_when_the_risk_is_high(ada: Visitor, places: FakePlaces) -> None:
+async def test_trust_counts_for_nothing_when_the_risk_is_high(ada: Visitor, geoip: FakeGeoIp) -> None:
     _, token = await ada.come(second_factor=True, trust=True)
-    client = Client(token=token)
+    client = PresentedDevice(token=token)
     await ada.fail(3)
     assert (await ada.look(client)).is_trusted
     assert (await ada.look(client)).device.risk.score == 60
@@ -294,17 +294,17 @@ async def test_trust_counts_for_nothing_when_the_risk_is_high(ada: Visitor, plac
 # How unusual it is
 
 
-async def test_the_first_login_comes_from_a_new_device_and_an_unknown_place(ada: Visitor, places: FakePlaces) -> None:
+async def test_the_first_login_comes_from_a_new_device_and_an_unknown_place(ada: Visitor, geoip: FakeGeoIp) -> None:
     assert (await ada.look()).device.risk.factors == ("new_device",)
-    places.known["203.0.113.9"] = LISBON
+    geoip.known["203.0.113.9"] = LISBON
     arrival, _ = await ada.come()
     assert (arrival.device.risk.score, arrival.device.risk.factors) == (50, ("new_device", "unknown_location"))
     again, _ = await ada.come()
     assert (again.device.risk.score, again.device.risk.factors) == (0, ())
 
 
-async def test_another_city_is_unknown_until_somebody_was_there(ada: Visitor, places: FakePlaces) -> None:
-    places.known.update({"203.0.113.9": LISBON, "198.51.100.1": OSLO, "198.51.100.2": Place("Oslo", "NO")})
+async def test_another_city_is_unknown_until_somebody_was_there(ada: Visitor, geoip: FakeGeoIp) -> None:
+    geoip.known.update({"203.0.113.9": LISBON, "198.51.100.1": OSLO, "198.51.100.2": Location("Oslo", "NO")})
     await ada.come()
     for address in ("198.51.100.1", "198.51.100.2"):
         assert (await ada.come(address=address))[0].device.risk.factors == ("unknown_location",)
@@ -335,8 +335,8 @@ async def test_failed_attempts_add_up_to_the_most_there_is(ada: Visitor) -> None
     assert scores == [20, 40, 60, 80, 100, 100, 100]
 
 
-async def test_the_record_of_a_login_has_its_risk_and_its_place(ada: Visitor, places: FakePlaces, pool: Pool) -> None:
-    places.known["203.0.113.9"] = LISBON
+async def test_the_record_of_a_login_has_its_risk_and_its_place(ada: Visitor, geoip: FakeGeoIp, pool: Pool) -> None:
+    geoip.known["203.0.113.9"] = LISBON
     await ada.come()
     assert await run_sql(pool, "select risk_score, risk_factors, city, country from login_events") == [
         (50, ["new_device", "unknown_location"], "Lisbon", "PT")

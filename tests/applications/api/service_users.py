@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account, Origin
+from core.accounts.accounts_rules import Account, AccountOrigin
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -46,7 +46,7 @@ class Shop:
     async def delete(self, user: object) -> Answer:
         return await self.tenant.api.delete(f"{USERS}/{user}", headers=self.headers)
 
-    async def born(self, email: str, password: str | None = None, origin: Origin = Origin.API_KEY, **changes: Any) -> Account:
+    async def born(self, email: str, password: str | None = None, origin: AccountOrigin = AccountOrigin.API_KEY, **changes: Any) -> Account:
         """Somebody who was born at the organization and uses the service; without a password and, unless it is said, verified."""
         account = await add_account(self.tenant.ports, email, password, origin=origin, origin_org_id=self.tenant.org, **changes)
         await add_service_user(self.tenant.ports, self.id, account.id)

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from core.accounts import events
-from core.accounts.accounts_rules import Account, Origin
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.accounts_rules import Account, AccountOrigin
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM, Person, Role
 from core.kernel.values import digest, new_secret
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
@@ -74,7 +74,7 @@ async def live_on_the_platform(tenant: Tenant, account: Account, clock: FakeCloc
     token: str = answer.json["refresh_token"]
     await tenant.api.login(account.email, "wrong password")
     async with tenant.ports.storage.transaction(by=SYSTEM) as tx:
-        for purpose in Purpose:
+        for purpose in TokenPurpose:
             until = clock.now() + timedelta(hours=1)
             await tx.one_time_tokens.add(digest(new_secret()), purpose, account.id, account.email, created_at=clock.now(), expires_at=until)
     await link_identity(tenant, account, None)
@@ -169,9 +169,9 @@ async def test_what_the_person_did_in_the_organization_stays_in_its_log(shop: Sh
     assert (await tenants.api.post("/api/invitations/accept", {"token": made["token"]})).status == 400
 
 
-@pytest.mark.parametrize("origin", [Origin.API_KEY, Origin.SCIM, Origin.SIGN_UP])
+@pytest.mark.parametrize("origin", [AccountOrigin.API_KEY, AccountOrigin.SCIM, AccountOrigin.SIGN_UP])
 @pytest.mark.parametrize("how", ["untouched", "with a password", "with an identity", "a member here"])
-async def test_however_it_was_born_here_and_whatever_it_has(shop: Shop, tenants: Tenants, origin: Origin, how: str) -> None:
+async def test_however_it_was_born_here_and_whatever_it_has(shop: Shop, tenants: Tenants, origin: AccountOrigin, how: str) -> None:
     account = await shop.born(EMAIL, PASSWORD if how == "with a password" else None, origin)
     if how == "with an identity":
         await link_identity(shop.tenant, account, None)
@@ -195,13 +195,13 @@ async def _plain(shop: Shop, other: Shop, tenants: Tenants) -> Account:
 
 
 async def _born_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await add_account(tenants.ports, EMAIL, origin=Origin.API_KEY, origin_org_id=other.tenant.org)
+    account = await add_account(tenants.ports, EMAIL, origin=AccountOrigin.API_KEY, origin_org_id=other.tenant.org)
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
 
 
 async def _born_where_is_nothing(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await add_account(tenants.ports, EMAIL, origin=Origin.API_KEY, origin_org_id=uuid4())
+    account = await add_account(tenants.ports, EMAIL, origin=AccountOrigin.API_KEY, origin_org_id=uuid4())
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
 

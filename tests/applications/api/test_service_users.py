@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.accounts.accounts_rules import Account, Origin
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.accounts_rules import Account, AccountOrigin
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import digest, rfc3339
 from tests.applications.api.service_users import USERS, Shop, check_counts, open_shop
@@ -90,7 +90,7 @@ async def test_whoever_does_not_use_the_service_is_nobody(shop: Shop, twin_shop:
         "of another organization's": (await twin_shop.born("n2@example.com")).id,
         "a member": shop.tenant.people["member"].id,
         "born here, and of no service": (
-            await add_account(tenants.ports, "n3@example.com", origin=Origin.API_KEY, origin_org_id=shop.tenant.org)
+            await add_account(tenants.ports, "n3@example.com", origin=AccountOrigin.API_KEY, origin_org_id=shop.tenant.org)
         ).id,
         "somebody": (await add_account(tenants.ports, "n4@example.com")).id,
         "nobody": uuid4(),
@@ -130,7 +130,7 @@ async def test_a_new_user_is_born_at_the_organization_and_uses_the_service_at_on
     assert (await shop.listed()).json == {"users": [answer.json], "total": 1}
     account = await account_of(shop, "new@example.com")
     assert account is not None
-    assert (account.origin, account.origin_org_id, account.password_hash) == (Origin.API_KEY, shop.tenant.org, None)
+    assert (account.origin, account.origin_org_id, account.password_hash) == (AccountOrigin.API_KEY, shop.tenant.org, None)
     assert account.email_verified_at is account.first_verified_at is None
     assert await run_sql(shop.tenant.pool, "select org_id, service_id, first_login_at, last_login_at from service_users") == [
         (shop.tenant.org, shop.id, None, None)
@@ -232,16 +232,16 @@ async def test_what_is_no_address_is_refused(shop: Shop) -> None:
 
 async def give_links(shop: Shop, account: Account, now: Any) -> None:
     async with shop.tenant.ports.storage.transaction(by=SYSTEM) as tx:
-        for purpose in Purpose:
+        for purpose in TokenPurpose:
             await tx.one_time_tokens.add(
                 digest(purpose), purpose, account.id, account.email, created_at=now, expires_at=now + timedelta(hours=1)
             )
 
 
-@pytest.mark.parametrize("origin", [Origin.API_KEY, Origin.SCIM])
+@pytest.mark.parametrize("origin", [AccountOrigin.API_KEY, AccountOrigin.SCIM])
 @pytest.mark.parametrize("verified", [True, False])
 async def test_a_managed_account_gets_another_address(
-    shop: Shop, clock: FakeClock, sent: FakeMailTransport, origin: Origin, verified: bool
+    shop: Shop, clock: FakeClock, sent: FakeMailTransport, origin: AccountOrigin, verified: bool
 ) -> None:
     account = await shop.born("old@example.com", origin=origin, verified=verified)
     sessions = [await sign_in(shop.tenant.ports, account), await sign_in_to(shop.tenant.ports, shop.tenant.pool, shop.id, account)]
@@ -337,11 +337,11 @@ async def _platforms(shop: Shop, other: Shop, tenants: Tenants) -> Account:
 
 
 async def _of_sign_up(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    return await shop.born("mine@acme.example", origin=Origin.SIGN_UP)
+    return await shop.born("mine@acme.example", origin=AccountOrigin.SIGN_UP)
 
 
 async def _born_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await add_account(tenants.ports, "mine@acme.example", None, origin=Origin.API_KEY, origin_org_id=other.tenant.org)
+    account = await add_account(tenants.ports, "mine@acme.example", None, origin=AccountOrigin.API_KEY, origin_org_id=other.tenant.org)
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
 

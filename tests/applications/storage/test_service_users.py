@@ -92,7 +92,7 @@ async def test_an_account_can_go_while_the_housekeeper_removes_what_a_deleted_or
     await run_sql(pool, "delete from organizations where id = %s", acme)
 
     async def erase() -> None:
-        await within(storage, lambda tx: accounts.erase(tx, ada.id))
+        await within(storage, lambda tx: accounts.delete_account(tx, ada.id))
 
     if purged is None:
         await erase()

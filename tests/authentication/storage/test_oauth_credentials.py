@@ -7,7 +7,7 @@ import pytest
 from adapters.postgres.authentication.oauth_credentials import name_of, place
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.kernel.providers import Provider
 from ports.crypto import SealBroken
 from tests.support.builders import add_organization, make_vault, run_sql
@@ -17,11 +17,11 @@ from tests.support.services import add_service
 FIRST, SECOND, _ = Provider
 
 
-async def put(storage: Postgres, org: UUID, service: UUID, credentials: Credentials, secret: str = "secret") -> None:
+async def put(storage: Postgres, org: UUID, service: UUID, credentials: ServiceOAuthCredentials, secret: str = "secret") -> None:
     await within(storage, lambda tx: tx.oauth_credentials.put(org, service, credentials, secret))
 
 
-async def of(storage: Postgres, org: UUID, service: UUID, provider: Provider = FIRST) -> Credentials | None:
+async def of(storage: Postgres, org: UUID, service: UUID, provider: Provider = FIRST) -> ServiceOAuthCredentials | None:
     async with storage.reading() as read:
         return await read.oauth_credentials.find(org, service, provider)
 
@@ -29,10 +29,10 @@ async def of(storage: Postgres, org: UUID, service: UUID, provider: Provider = F
 async def test_credentials_are_found_by_organization_service_and_provider_together(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, desk, theirs = await add_service(pool, acme), await add_service(pool, acme, "desk"), await add_service(pool, twin)
-    mine = Credentials(FIRST, "shop's", NOW)
+    mine = ServiceOAuthCredentials(FIRST, "shop's", NOW)
     await put(storage, acme, shop, mine)
-    await put(storage, acme, shop, second := Credentials(SECOND, "shop's second", NOW - HOUR))
-    await put(storage, twin, theirs, other := Credentials(FIRST, "twin's", NOW))
+    await put(storage, acme, shop, second := ServiceOAuthCredentials(SECOND, "shop's second", NOW - HOUR))
+    await put(storage, twin, theirs, other := ServiceOAuthCredentials(FIRST, "twin's", NOW))
     assert [await of(storage, acme, shop, provider) for provider in Provider] == [mine, second, None]
     assert await of(storage, twin, theirs) == other
     for org, service in ((twin, shop), (acme, theirs), (acme, desk), (uuid4(), shop), (acme, uuid4())):
@@ -46,8 +46,8 @@ async def test_credentials_are_found_by_organization_service_and_provider_togeth
 async def test_new_ones_take_the_place_of_the_old_ones(storage: Postgres, pool: Pool) -> None:
     acme = await add_organization(pool, "acme")
     shop = await add_service(pool, acme)
-    await put(storage, acme, shop, Credentials(FIRST, "old", NOW - HOUR), "old secret")
-    await put(storage, acme, shop, new := Credentials(FIRST, "new", NOW), "new secret")
+    await put(storage, acme, shop, ServiceOAuthCredentials(FIRST, "old", NOW - HOUR), "old secret")
+    await put(storage, acme, shop, new := ServiceOAuthCredentials(FIRST, "new", NOW), "new secret")
     assert await of(storage, acme, shop) == new
     [(sealed,)] = await run_sql(pool, "select client_secret from oauth_credentials")
     assert make_vault().open(sealed, place(name_of(shop, FIRST))) == b"new secret"
@@ -56,7 +56,7 @@ async def test_new_ones_take_the_place_of_the_old_ones(storage: Postgres, pool: 
 async def test_a_secret_is_sealed_for_its_service_and_its_provider(storage: Postgres, pool: Pool) -> None:
     acme = await add_organization(pool, "acme")
     shop, desk = await add_service(pool, acme), await add_service(pool, acme, "desk")
-    await put(storage, acme, shop, Credentials(FIRST, "id", NOW), "a secret of a service")
+    await put(storage, acme, shop, ServiceOAuthCredentials(FIRST, "id", NOW), "a secret of a service")
     [(sealed,)] = await run_sql(pool, "select client_secret from oauth_credentials")
     assert b"secret" not in sealed
     for row in (name_of(shop, SECOND), name_of(desk, FIRST)):

@@ -9,8 +9,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.attempt_limits_rules import Allowance
-from core.accounts.mfa_rules import subject
+from core.accounts.attempt_limits_rules import AttemptLimit
+from core.accounts.mfa_rules import attempt_subject
 from core.authentication.identities_rules import PendingIdentity
 from core.authentication.login_rules import PendingSignIn
 from core.kernel.principals import SYSTEM
@@ -37,12 +37,12 @@ async def begin(storage: Postgres, email: Email = EVE) -> PendingSignIn:
 
 async def take(storage: Postgres, begun: PendingSignIn, *, after: timedelta = timedelta()) -> PendingSignIn | None:
     async with storage.autocommit() as count:
-        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, MAX_CODE_ATTEMPTS, subject(begun.user_id), Allowance(12, TTL), NOW + after)
+        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, MAX_CODE_ATTEMPTS, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + after)
     if tried is None:
         return None
     async with storage.reading() as read:
         assert tried.account == await read.accounts.by_id(tried.pending.user_id)
-        assert tried.enrolment == await read.mfa.enrolment(tried.pending.user_id)
+        assert tried.enrollment == await read.mfa.enrollment(tried.pending.user_id)
     return tried.pending if tried.blocked_until is None else None
 
 
@@ -106,7 +106,7 @@ async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wa
     assert await failures(pool, begun.user_id) == 12
     assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
     async with storage.autocommit() as count:
-        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, 100, subject(begun.user_id), Allowance(12, TTL), NOW + SECOND)
+        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, 100, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + SECOND)
     assert tried is not None
     assert tried.blocked_until == NOW + timedelta(seconds=30)
 
@@ -122,8 +122,8 @@ async def test_it_lasts_until_its_end(storage: Postgres) -> None:
 async def end(storage: Postgres, begun: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
     """End it with the code of a step: whether that was there, or None if the sign-in was not."""
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mfa.begin(begun.user_id, "SECRET", NOW)
-        accepted = tx.mfa.accept_step(begun.id, begun.user_id, NOW, step, at)
+        await tx.mfa.save_pending_secret(begun.user_id, "SECRET", NOW)
+        accepted = tx.mfa.redeem_step(begun.id, begun.user_id, NOW, step, at)
     return None if accepted.value is None else accepted.value.code_taken
 
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from core.eventing.audit_rules import ANONYMOUS, GONE, SYSTEM, AuditActor, AuditFilter, TargetTypeRequired, build_filter, resolve_actor
+from core.eventing.audit_rules import ANONYMOUS, DELETED_ACCOUNT, SYSTEM, AuditActor, AuditFilter, TargetTypeRequired, build_filter, resolve_actor
 from core.kernel.errors import Invalid
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 
@@ -83,7 +83,7 @@ def test_an_actor_is_the_account_as_it_is_today() -> None:
     ada = AuditActor(str(USER), "ada@example.com", is_platform_owner=True)
     for address in (None, "203.0.113.9"):
         assert resolve_actor(USER, None, ada, address) == ada
-        assert resolve_actor(USER, None, None, address) == GONE
+        assert resolve_actor(USER, None, None, address) == DELETED_ACCOUNT
 
 
 def test_a_credential_that_acts_by_itself_is_shown_by_its_id() -> None:
@@ -97,5 +97,5 @@ def test_without_account_it_was_the_service_or_somebody_not_signed_in() -> None:
 
 def test_the_names_are_those_of_the_contract() -> None:
     assert (SYSTEM.id, SYSTEM.email, SYSTEM.is_platform_owner) == ("system", "system@internal", False)
-    assert (GONE.id, GONE.email, GONE.is_platform_owner) == ("unknown", "deleted-user@unknown", False)
+    assert (DELETED_ACCOUNT.id, DELETED_ACCOUNT.email, DELETED_ACCOUNT.is_platform_owner) == ("unknown", "deleted-user@unknown", False)
     assert (ANONYMOUS.id, ANONYMOUS.email, ANONYMOUS.is_platform_owner) == ("anonymous", "anonymous@internal", False)

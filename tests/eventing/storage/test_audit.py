@@ -15,7 +15,7 @@ from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.audit import Audit
-from core.eventing.audit_rules import ANONYMOUS, GONE, AuditActor, AuditEntry, AuditFilter
+from core.eventing.audit_rules import ANONYMOUS, DELETED_ACCOUNT, AuditActor, AuditEntry, AuditFilter
 from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Anonymous, Person
@@ -73,8 +73,8 @@ async def test_whoever_has_no_account_is_told_apart(storage: Postgres, pool: Poo
             tx.record(Event(EVENT_KINDS["user.invited"], type(caller).__name__, org_id=org))
     found = {(entry.target_id, entry.actor, entry.impersonator) for entry in (await read(storage, org, AuditFilter())).items}
     assert found == {
-        ("Person", GONE, None),
-        ("Person", GONE, GONE),
+        ("Person", DELETED_ACCOUNT, None),
+        ("Person", DELETED_ACCOUNT, DELETED_ACCOUNT),
         ("Anonymous", ANONYMOUS, None),
         ("System", SYSTEM_ACTOR, None),
     }

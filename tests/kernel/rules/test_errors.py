@@ -7,7 +7,7 @@ import re
 import pytest
 
 import core
-from core.accounts.attempt_limits_rules import Secret, TooManyGuesses
+from core.accounts.attempt_limits_rules import SecretKind, TooManyAttempts
 from core.kernel.errors import Limited, Outage, Refusal, Unauthenticated, refuse
 
 # organizations.md section 7, and the defaults of decisions, point 2.
@@ -83,15 +83,15 @@ def test_a_message_may_be_given() -> None:
 def test_a_wait_is_rounded_up_to_whole_seconds(wait: float, told: int) -> None:
     assert Limited(wait).retry_after == told
     assert f"{told} s" in Limited(wait).message
-    assert TooManyGuesses(wait).retry_after == told
-    for secret in Secret:
-        assert f"{told} s" in TooManyGuesses(wait, secret).message
+    assert TooManyAttempts(wait).retry_after == told
+    for secret in SecretKind:
+        assert f"{told} s" in TooManyAttempts(wait, secret).message
 
 
 def test_who_guesses_too_often_is_told_what_helps() -> None:
-    assert "reset the password" in TooManyGuesses(30).message
-    assert "code" in TooManyGuesses(30, Secret.MFA).message
-    assert "password" not in TooManyGuesses(30, Secret.MFA).message, "which would not help: a reset leaves the second factor as it is"
+    assert "reset the password" in TooManyAttempts(30).message
+    assert "code" in TooManyAttempts(30, SecretKind.MFA).message
+    assert "password" not in TooManyAttempts(30, SecretKind.MFA).message, "which would not help: a reset leaves the second factor as it is"
 
 
 def test_only_where_a_token_came_in_is_it_called_invalid() -> None:
@@ -105,5 +105,5 @@ def test_only_where_a_token_came_in_is_it_called_invalid() -> None:
 def test_refuse_raises_what_it_is_given() -> None:
     with pytest.raises(Limited):
         refuse(Limited(3))
-    with pytest.raises(TooManyGuesses):
-        refuse(TooManyGuesses(3))
+    with pytest.raises(TooManyAttempts):
+        refuse(TooManyAttempts(3))

@@ -11,11 +11,11 @@ from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from adapters.postgres.maintenance.housekeeping import LOCK_NEVER_VERIFIED, SWEEPS
+from adapters.postgres.maintenance.housekeeping import LOCK_UNVERIFIED, SWEEPS
 from core.accounts import events
-from core.accounts.accounts_rules import Origin
-from core.accounts.email_queue_rules import Outcome
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.accounts_rules import AccountOrigin
+from core.accounts.email_queue_rules import EmailOutcome
+from core.accounts.one_time_tokens import TokenPurpose
 from core.authentication.signing_keys_rules import SigningKey
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
@@ -71,22 +71,22 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
     await add(storage, ada := account())
     async with storage.transaction(by=SYSTEM) as tx:
         for when in (old, fresh):
-            await tx.one_time_tokens.add(digest(str(when)), Purpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=when)
+            await tx.one_time_tokens.add(digest(str(when)), TokenPurpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=when)
             await tx.sessions.begin(session(ada.id, expires_at=when, ends_at=fresh), digest(f"expires {when}"))
             await tx.sessions.begin(ended := session(ada.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {when}"))
             await tx.sessions.end(ended.id, when)
             await tx.signing_keys.add(SigningKey(str(when), b"pem", NOW, None))
             await tx.signing_keys.retire_all(when)
             done = mail()
-            await tx.mails.queue(done)
-            await tx.mails.finish(done, Outcome.SENT, when)
+            await tx.email_queue.add(done)
+            await tx.email_queue.finish(done, EmailOutcome.SENT, when)
             await tx.accounts.add(account(f"unverified-{when.microsecond}@example.com", email_verified_at=None, created_at=when))
             await tx.accounts.add(pending := account(f"pending-{when.microsecond}@example.com"))
-            await tx.mfa.begin(pending.id, "SECRET", when)
+            await tx.mfa.save_pending_secret(pending.id, "SECRET", when)
             await tx.accounts.add(confirmed := account(f"confirmed-{when.microsecond}@example.com"))
-            await tx.mfa.begin(confirmed.id, "SECRET", when)
-            await tx.mfa.take_step(confirmed.id, when, 1)
-        await tx.mails.queue(mail())
+            await tx.mfa.save_pending_secret(confirmed.id, "SECRET", when)
+            await tx.mfa.use_step(confirmed.id, when, 1)
+        await tx.email_queue.add(mail())
         await tx.signing_keys.add(SigningKey("active", b"pem", NOW, None))
     await add_plan(pool, await add_service(pool, org := await add_organization(pool, "acme")))
     customer = "insert into billing_customers (org_id, idempotency_key, customer_id, created_at) values (%s, %s, 'cus_acme', %s)"
@@ -158,7 +158,7 @@ SWEPT_TABLES = {
     Sweep.SIGNING_KEYS: ("signing_keys", 1),
     Sweep.SESSIONS: ("sessions", 2),
     Sweep.RATES: ("rates", 1),
-    Sweep.GUESSES: ("guesses", 1),
+    Sweep.ATTEMPT_LIMITS: ("guesses", 1),
     Sweep.MAILS: ("mails", 1),
     Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.EVENTS: ("events", 1),
@@ -177,8 +177,8 @@ SWEPT_TABLES = {
 
 def test_every_sweep_is_tested() -> None:
     # With the logins, privacy, webhooks, and SIEMs.
-    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.BLANKINGS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
-    assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.BLANKINGS} == set(Sweep)
+    elsewhere = {Sweep.LOGIN_TOTALS, Sweep.LOG_REDACTIONS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
+    assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.LOG_REDACTIONS} == set(Sweep)
 
 
 @pytest.mark.parametrize("what", SWEPT_TABLES)
@@ -218,9 +218,9 @@ async def test_only_accounts_that_never_proved_anything_are_purged(storage: Post
         "young": account("young@example.com", email_verified_at=None, created_at=NOW - 6 * DAY),
         "member": account("member@example.com", **old),
         "owner": account("owner@example.com", **old, is_platform_owner=True),
-        "scim": account("scim@example.com", **old, origin=Origin.SCIM, origin_org_id=org),
-        "api": account("api@example.com", **old, origin=Origin.API_KEY, origin_org_id=org),
-        "sign-up": account("sign-up@example.com", **old, origin=Origin.SIGN_UP, origin_org_id=org),
+        "scim": account("scim@example.com", **old, origin=AccountOrigin.SCIM, origin_org_id=org),
+        "api": account("api@example.com", **old, origin=AccountOrigin.API_KEY, origin_org_id=org),
+        "sign-up": account("sign-up@example.com", **old, origin=AccountOrigin.SIGN_UP, origin_org_id=org),
         "passwordless": account("passwordless@example.com", **old, password_hash=None),
         "user": account("user@example.com", **old),
         "end user": account("end-user@example.com", **old),
@@ -270,9 +270,9 @@ async def test_whoever_is_made_a_member_while_the_sweep_looks_is_not_purged(
     """The sweep has begun to look before the membership is there, and comes to lock the account after it."""
     ada = await add(storage, account(email_verified_at=None, created_at=NOW - 8 * DAY))
     org = await add_organization(pool, "acme")
-    halted = LOCK_NEVER_VERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
-    assert halted != LOCK_NEVER_VERIFIED
-    monkeypatch.setattr("adapters.postgres.maintenance.housekeeping.LOCK_NEVER_VERIFIED", halted)
+    halted = LOCK_UNVERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
+    assert halted != LOCK_UNVERIFIED
+    monkeypatch.setattr("adapters.postgres.maintenance.housekeeping.LOCK_UNVERIFIED", halted)
     added = """
         with added as (
             insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %s, %s, 'member', now()))

@@ -12,13 +12,13 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
 from adapters.postgres.maintenance.sealed import COLUMNS
-from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.authentication.signing_keys_rules import SigningKey
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
-from core.maintenance.housekeeping_rules import Sealed
+from core.maintenance.housekeeping_rules import SealedColumn
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, mail_server, run_sql
@@ -49,14 +49,14 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.signing_keys.add(SigningKey(f"key {number}", b"pem %d" % number, NOW + number * SECOND, None))
             await tx.signing_keys.retire_all(NOW + DAY)
         for number, one in enumerate(mails):
-            await tx.mails.queue(one)
+            await tx.email_queue.add(one)
             if number != 5:
-                await tx.mails.keep_token(one, f"token {number}", NOW)
+                await tx.email_queue.save_token(one, f"token {number}", NOW)
         for number, org in enumerate(orgs):
             await tx.smtp.put(mail_server(org, password=f"password {number}" if number else None), NOW)
             await tx.siem.put(new_id(), make_sink(org, token=f"token-{number}"), NOW)
         for number, provider in enumerate(providers):
-            await tx.oauth_credentials.put(orgs[0], services[number // 3], Credentials(provider, "id", NOW), f"secret {number}")
+            await tx.oauth_credentials.put(orgs[0], services[number // 3], ServiceOAuthCredentials(provider, "id", NOW), f"secret {number}")
         certificates = [await new_certificate(NOW) for _ in services]
         for service, certificate in zip(services, certificates, strict=True):
             await tx.saml.add_certificate(orgs[0], service, certificate)
@@ -65,7 +65,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
         people = [account(f"person-{number}@example.com") for number in range(4)]
         for number, person in enumerate(people):
             await tx.accounts.add(person)
-            await tx.mfa.begin(person.id, f"SECRET {number}", NOW)
+            await tx.mfa.save_pending_secret(person.id, f"SECRET {number}", NOW)
         for number in range(4):
             facts = await tx.billing.lock_facts(f"sub_{number}", NOW)
             await tx.billing.save_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
@@ -83,7 +83,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
             values (%s, %s, %s, %s, 'infinity', '', '1', false, %s, %s)"""
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.keep_token(mails[0], "already new", NOW)
+        await tx.email_queue.save_token(mails[0], "already new", NOW)
     assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
@@ -94,7 +94,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
         sinks = [await read.siem.sink(org) for org in orgs]
         assert [sink and sink.token for sink in sinks] == [f"token-{number}" for number in range(5)]
         assert [await read.saml.certificate(orgs[0], service) for service in services] == certificates
-        factors = [await read.mfa.enrolment(person.id) for person in people]
+        factors = [await read.mfa.enrollment(person.id) for person in people]
         assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]
     vault = AesVault([new])
     rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
@@ -115,7 +115,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
         f"sub_{number}": b"page %d" % number for number in (1, 2, 3)
     }
     async with after.storage.transaction(by=SYSTEM) as tx:
-        tokens = {found.id: found.token for found in await tx.mails.claim(NOW, NOW + HOUR, 100)}
+        tokens = {found.id: found.token for found in await tx.email_queue.claim(NOW, NOW + HOUR, 100)}
     expected = {one.id: f"token {number}" for number, one in enumerate(mails)}
     assert tokens == {**expected, mails[0].id: "already new", mails[5].id: None}
 
@@ -136,5 +136,5 @@ async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
         *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
     }
-    assert COLUMNS.keys() == set(Sealed)
-    assert set(columns) - open_to_all == {tuple(kind.split(".")) for kind in Sealed}
+    assert COLUMNS.keys() == set(SealedColumn)
+    assert set(columns) - open_to_all == {tuple(kind.split(".")) for kind in SealedColumn}

@@ -13,8 +13,8 @@ from adapters.postgres.privacy import Privacy
 from core import privacy, privacy_rules
 from core.accounts import accounts
 from core.accounts.accounts_rules import Account
-from core.accounts.email_queue_rules import MailKind, new_mail
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -93,7 +93,7 @@ async def count(pool: Pool, user_id: UUID, *tables: str) -> dict[str, int]:
     return counts
 
 
-GONE: Final = ("sessions", "mfa", "backup_codes", "identities", "passkeys", "devices", "pre_auths", "link_tickets", "one_time_tokens")
+DELETED_ACCOUNT: Final = ("sessions", "mfa", "backup_codes", "identities", "passkeys", "devices", "pre_auths", "link_tickets", "one_time_tokens")
 KEPT: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
 
@@ -141,9 +141,9 @@ async def live(tenant: Tenant, account: Account, service: UUID) -> None:
     for statement, parameters in statements.items():
         await run_sql(pool, statement, account.id, *parameters)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        for purpose in Purpose:
+        for purpose in TokenPurpose:
             await tx.one_time_tokens.add(digest(new_secret()), purpose, account.id, account.email, created_at=now, expires_at=until)
-        await tx.mails.queue(new_mail(MailKind.RESET_PASSWORD, account.email, now))
+        await tx.email_queue.add(new_email(EmailKind.RESET_PASSWORD, account.email, now))
 
 
 # What it does
@@ -167,7 +167,7 @@ async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
     await run_sql(pool, "update audit_log set address = %s", ADDRESS)  # the client of tests has none
     before = await row(pool, ada.id)
     counts = await count(pool, ada.id, *KEPT)
-    assert 0 not in {**counts, **await count(pool, ada.id, *GONE)}.values()
+    assert 0 not in {**counts, **await count(pool, ada.id, *DELETED_ACCOUNT)}.values()
     entries = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
     assert await mentions(pool, EMAIL) >= {"users.email", "service_users.email", "end_users.email", "mails.address", "invitations.email"}
     now = clock.now()
@@ -181,7 +181,7 @@ async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
     assert (after["email_verified_at"], after["password_hash"], after["mfa_enabled_at"]) == (None, None, None)
     assert (after["anonymized_at"], after["created_at"]) == (now, before["created_at"])
     assert await mentions(pool, EMAIL) == set()
-    assert await count(pool, ada.id, *GONE) == dict.fromkeys(GONE, 0)
+    assert await count(pool, ada.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
     assert await count(pool, ada.id, *KEPT) == counts
     assert await run_sql(pool, "select distinct address, agent, city, country from login_events where user_id = %s", ada.id) == [
         ("0.0.0.0", "anonymized", None, None)  # noqa: S104
@@ -299,7 +299,7 @@ async def test_whoever_the_person_invited_stays_invited(api: Api, acme: Tenant, 
 async def test_mails_to_others_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for address in (EMAIL, "eve@example.com"):
-            await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email(address), ports.clock.now()))
+            await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email(address), ports.clock.now()))
     await forgotten(api, ada.id, acme.token("owner"))
     assert await run_sql(pool, "select address from mails") == [("eve@example.com",)]
 
@@ -308,10 +308,10 @@ async def test_what_others_did_stays_as_it_is(api: Api, pool: Pool, acme: Tenant
     await live(acme, acme.people["admin"], await add_service(pool, acme.org))
     admin = acme.people["admin"].id
     await acme.invite("guest@example.com", by="admin")
-    counts = await count(pool, admin, *GONE, *KEPT)
+    counts = await count(pool, admin, *DELETED_ACCOUNT, *KEPT)
     sessions = await run_sql(pool, "select * from sessions where user_id = %s order by id", admin)
     await forgotten(api, ada.id, acme.token("owner"))
-    assert await count(pool, admin, *GONE, *KEPT) == counts
+    assert await count(pool, admin, *DELETED_ACCOUNT, *KEPT) == counts
     assert await run_sql(pool, "select * from sessions where user_id = %s order by id", admin) == sessions
     assert await run_sql(pool, "select address from login_events where user_id = %s", admin) == [(ADDRESS,)]
     assert await run_sql(pool, "select 1 from audit_log where agent = 'anonymized'") == []
@@ -415,7 +415,7 @@ async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
     await add_account(ports, FORMER)
     made = [await twin.invite(address) for address in (FORMER, EMAIL)]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email(FORMER), ports.clock.now()))
+        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email(FORMER), ports.clock.now()))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert await tx.privacy.concerned(ada.id) == sorted([acme.org, twin.org])
     await forgotten(api, ada.id, acme.token("owner"))
@@ -535,7 +535,7 @@ async def check_blank(pool: Pool) -> None:
 
 @pytest.mark.slow
 async def test_long_logs_are_blank_before_the_answer(api: Api, pool: Pool, acme: Tenant, ada: Account, long_logs: None) -> None:
-    assert await shown(pool) == ENTRIES * len(log_redaction_rules.Log)
+    assert await shown(pool) == ENTRIES * len(log_redaction_rules.PersonalLog)
     await forgotten(api, ada.id, acme.token("owner"))
     await check_blank(pool)
     sizes = await run_sql(pool, "select count(*) from login_events group by xmin")
@@ -557,8 +557,8 @@ async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeyp
 @pytest.mark.slow
 async def test_the_account_is_unknown_whatever_is_left_of_its_logs(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
     assert await mentions(pool, EMAIL) == set()
-    assert await count(pool, ada.id, *GONE) == dict.fromkeys(GONE, 0)
-    assert await shown(pool) == (ENTRIES - log_redaction_rules.FIRST) * len(log_redaction_rules.Log)
+    assert await count(pool, ada.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
+    assert await shown(pool) == (ENTRIES - log_redaction_rules.FIRST) * len(log_redaction_rules.PersonalLog)
 
 
 @pytest.mark.slow
@@ -582,7 +582,7 @@ async def test_a_second_call_goes_on_with_what_is_left(api: Api, pool: Pool, acm
 async def test_what_is_left_is_blanked_though_the_account_be_deleted(ports: Ports, pool: Pool, ada: Account, cut_off: None) -> None:
     await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await accounts.erase(tx, ada.id)
+        await accounts.delete_account(tx, ada.id)
     assert await shown(pool) > 0
     assert await housekeeping.sweep(ports, new_id()) is not None
     await check_blank(pool)
@@ -604,7 +604,7 @@ async def test_many_who_go_on_at_once_blank_each_entry_once(
     rest, done = await shown(pool), 0
     blank = Privacy.blank
 
-    async def counted(self: Privacy, user_id: UUID, log: log_redaction_rules.Log, limit: int) -> int:
+    async def counted(self: Privacy, user_id: UUID, log: log_redaction_rules.PersonalLog, limit: int) -> int:
         nonlocal done
         found = await blank(self, user_id, log, limit)
         done += found

@@ -8,11 +8,11 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.privacy import BLANK_ARRIVALS, BLANKINGS, CONCERNED, END_INVITATIONS, INVITING, REMOVE_MAILS
+from adapters.postgres.privacy import BLANK_ARRIVALS, LOG_REDACTIONS, CONCERNED, END_INVITATIONS, INVITING, REMOVE_MAILS
 from core.accounts.accounts_rules import Account, EmailTaken
 from core.kernel.principals import Person, System
 from core.kernel.values import Email
-from core.maintenance.log_redaction_rules import Log
+from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import Belonging
 from core.tenancy.invitations_rules import InvitationStatus
 from tests.support.builders import add_member, add_organization, run_sql
@@ -200,7 +200,7 @@ async def test_of_large_logs_only_what_the_person_did_is_read(
     await run_sql(pool, "analyze audit_log, mfa_events, mails, invitations, memberships")
     asked = {"user_id": ada.id, "email": ADA}
     nodes = [
-        *[node for log in Log for node in await plan_nodes(pool, BLANKINGS[log], {**asked, "log": log, "limit": 1000}, mode)],
+        *[node for log in PersonalLog for node in await plan_nodes(pool, LOG_REDACTIONS[log], {**asked, "log": log, "limit": 1000}, mode)],
         *await plan_nodes(pool, BLANK_ARRIVALS, asked, mode),
     ]
     assert max(map(rows_of, nodes)) < MANY // 10

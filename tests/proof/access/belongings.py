@@ -7,11 +7,11 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
-from core.accounts.devices_rules import Device, DeviceType, Place
+from core.accounts.devices_rules import Device, DeviceType, Location
 from core.accounts.mfa_rules import MfaEvent
-from core.accounts.risk import Risk
+from core.accounts.risk import LoginRisk
 from core.authentication.browser import form_token
-from core.authentication.login_rules import Pending
+from core.authentication.login_rules import PendingSignIn
 from core.authentication.sessions import new_session
 from core.authentication.sessions_rules import SessionStart
 from core.federation.oauth.authorization_rules import CODE_TTL
@@ -62,8 +62,8 @@ class Belongings:
             os_version=f"{slug} 2.0",
             last_used_at=now,
             last_ip=f"{slug}:2",
-            place=Place(f"{slug.title()} City", COUNTRY),
-            risk=Risk(30, (f"{slug} factor",)),
+            place=Location(f"{slug.title()} City", COUNTRY),
+            risk=LoginRisk(30, (f"{slug} factor",)),
             mfa_at=now,
             trust_hash=digest(trust),
             trust_expires_at=now + timedelta(days=90),
@@ -77,9 +77,9 @@ class Belongings:
         session = await sign_in(ports, account, agent=f"tablet of {name}")
         by = Anonymous(address=f"{slug}:3", agent=f"television of {name}")
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.devices.keep(device)
+            await tx.devices.save(device)
             if not guarded:
-                await tx.mfa.begin(account.id, authenticator.secret, now)
+                await tx.mfa.save_pending_secret(account.id, authenticator.secret, now)
             await tx.mfa.log(account.id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], by, now, reason=f"why {name} was asked")
         await run_sql(pool, "update sessions set device_id = %s where id = %s", device.id, session.session_id)
         await add_identity(
@@ -151,7 +151,7 @@ async def add_code(
 async def wait_for_code(ports: Ports, account: Account) -> str:
     """The pre-auth token of a sign-in that waits for the second factor."""
     now = ports.clock.now()
-    pending = Pending(new_id(), account.id, None, "password", now, now + ports.policy.pre_auth_ttl)
+    pending = PendingSignIn(new_id(), account.id, None, "password", now, now + ports.policy.pre_auth_ttl)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
     return ports.tokens.sign_pre_auth(

@@ -12,15 +12,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account, Origin
-from core.accounts.email_queue_rules import MailKind, new_mail
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.accounts_rules import Account, AccountOrigin
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.one_time_tokens import TokenPurpose
 from core.applications.api_keys_rules import ApiKey
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceType
 from core.authentication import impersonation
 from core.authentication.browser import form_token
-from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
 from core.federation.oauth.authorization_rules import s256_challenge as challenge_of_verifier
 from core.federation.oauth.device_flow_rules import USER_CODE_LENGTH, USER_CODE_ALPHABET
@@ -306,7 +306,7 @@ async def _add_tenant(
     """
     now = ports.clock.now()
     people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guarded", "guest")}
-    people["former"] = await _add_person(ports, f"former@{slug}.example", origin=Origin.SCIM)
+    people["former"] = await _add_person(ports, f"former@{slug}.example", origin=AccountOrigin.SCIM)
     members = (people["further"], people["guarded"], people["former"], *([both] if both else []))
     roles = {people[role]: role for role in Role} | dict.fromkeys(members, Role.MEMBER)
     sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
@@ -344,7 +344,7 @@ async def _add_tenant(
             await tx.invitations.add(invitation)
             if ended is not InvitationStatus.PENDING:  # one is past its time, and not marked yet
                 await tx.invitations.end(org, invitation.id, ended, now)
-        for token, purpose in (("reset_token", Purpose.RESET_PASSWORD), ("verification_token", Purpose.VERIFY_EMAIL)):
+        for token, purpose in (("reset_token", TokenPurpose.RESET_PASSWORD), ("verification_token", TokenPurpose.VERIFY_EMAIL)):
             await tx.one_time_tokens.add(
                 digest(secrets[token]),
                 purpose,
@@ -354,8 +354,8 @@ async def _add_tenant(
                 expires_at=now + timedelta(hours=1),
                 org_id=org,
             )
-        for kind in (MailKind.VERIFY_EMAIL, MailKind.PASSWORD_CHANGED):
-            await tx.mails.queue(new_mail(kind, further.email, now, org_id=org))
+        for kind in (EmailKind.VERIFY_EMAIL, EmailKind.PASSWORD_CHANGED):
+            await tx.email_queue.add(new_email(kind, further.email, now, org_id=org))
     actor = Person(
         user_id=owner.id, email=owner.email, session_id=sessions["owner"].session_id, address=f"{slug}:1", agent=f"{slug} laptop"
     )
@@ -373,7 +373,7 @@ async def _add_tenant(
     guarded_has = await governing.belongings.of(people["guarded"], slug, guarded=True)
     further_has = _own(await governing.belongings.of(further, slug), sessions["further"])
     # Managed, so that its own organization may do with it whatever an organization may: born there, with an address there.
-    people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=Origin.API_KEY, origin_org_id=org)
+    people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=AccountOrigin.API_KEY, origin_org_id=org)
     directory = await _add_directory(ports, organization, owner, further, people["former"])
     webhook, delivery = await _add_settings(ports, organization, owner)
     services, of_services = await _add_services(ports, organization, owner)
@@ -556,7 +556,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         for service in (shop, desk):
             await tx.services.add(service)
             await tx.oauth_credentials.put(
-                org, service.id, Credentials(Provider.CODEHOST, f"{service.slug} client", now), f"provider secret of {service.slug}"
+                org, service.id, ServiceOAuthCredentials(Provider.CODEHOST, f"{service.slug} client", now), f"provider secret of {service.slug}"
             )
             await tx.saml.configure(org, service.id, saml_of(slug, service.slug), now)
             await tx.saml.add_certificate(org, service.id, await new_certificate(now, slug))

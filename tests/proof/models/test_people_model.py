@@ -19,8 +19,8 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts, devices, mfa, mfa_rules
 from core.accounts.accounts_rules import CurrentPasswordWrong, LinkInvalid
-from core.accounts.attempt_limits_rules import TooManyGuesses
-from core.accounts.devices_rules import Client, DeviceIsCurrent, DeviceNotFound, DeviceOfAnother, Place, Seen
+from core.accounts.attempt_limits_rules import TooManyAttempts
+from core.accounts.devices_rules import PresentedDevice, DeviceIsCurrent, DeviceNotFound, DeviceOfAnotherUser, Location, ListedDevice
 from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
 from core.authentication import login, session_start, sessions, signing_keys
 from core.authentication.login_rules import CredentialsInvalid, PreAuthToken, PreAuthInvalid, SignedIn
@@ -30,7 +30,7 @@ from core.kernel.policy import Policy
 from core.kernel.principals import Anonymous, Person, PreAuthClaims, ServiceContext
 from core.kernel.values import digest, new_id
 from ports import Ports
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakePlaces
+from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeGeoIp
 from tests.support.background import Background
 from tests.support.builders import FIREFOX, PASSWORD, add_account, add_organization, deliver, link, make_ports, make_vault, run_sql
 from tests.support.mfa import add_mfa
@@ -46,7 +46,7 @@ IPHONE = (
 )
 # Browser, system and kind of device.
 SAID = {FIREFOX: ("Firefox", "Linux", "browser"), IPHONE: ("Mobile Safari", "iOS", "mobile")}
-PLACES = {"203.0.113.9": Place("Lisbon", "PT"), "198.51.100.7": Place(None, "NO")}
+PLACES = {"203.0.113.9": Location("Lisbon", "PT"), "198.51.100.7": Location(None, "NO")}
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.devices: list[KnownDevice] = []
         self.links: list[KnownLink] = []
         self.logins: list[tuple[datetime, bool, int]] = []
-        self.places: set[Place] = set()
+        self.places: set[Location] = set()
         self.mfa_log: list[str] = []
         self.mails: list[str] = []
         self.jar: dict[tuple[str | None, str], str] = {}  # the trust token that each client was given last
@@ -332,7 +332,7 @@ class PeopleMachine(RuleBasedStateMachine):
         """Somebody with a session on a trusted device, and a sign-in that waits."""
         self.other = await add_account(self.ports, f"witness-{self.number}@example.com")
         app = await add_mfa(self.ports, self.other)
-        email, client, caller = self.other.email, Client(HOME.client), HOME.caller
+        email, client, caller = self.other.email, PresentedDevice(HOME.client), HOME.caller
         waiting = await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client)
         assert isinstance(waiting, PreAuthToken)
         claims = await signing_keys.read_pre_auth(self.ports, waiting.token)
@@ -447,7 +447,7 @@ class PeopleMachine(RuleBasedStateMachine):
         admitted, right = counter.admits(self.now), password == self.password
         try:
             found = self.run(self._with_password, visit, password, token, self.service if of_service else None)
-        except TooManyGuesses as refusal:
+        except TooManyAttempts as refusal:
             self.refused(admitted, refusal, counter)
             return None
         except CredentialsInvalid:
@@ -473,10 +473,10 @@ class PeopleMachine(RuleBasedStateMachine):
         return waiting
 
     async def _with_password(self, visit: Visit, password: str, token: str | None, service: ServiceContext | None) -> SignedIn | PreAuthToken:
-        client = Client(visit.client, token)
+        client = PresentedDevice(visit.client, token)
         return await login.sign_in_with_password(self.ports, visit.caller, self.account.email, password, client, service)
 
-    def refused(self, admitted: bool, refusal: TooManyGuesses, counter: Counter) -> None:
+    def refused(self, admitted: bool, refusal: TooManyAttempts, counter: Counter) -> None:
         assert not admitted
         assert counter.blocked_until is not None
         assert refusal.retry_after == math.ceil((counter.blocked_until - self.now).total_seconds())
@@ -494,7 +494,7 @@ class PeopleMachine(RuleBasedStateMachine):
         except PreAuthInvalid:
             assert not alive
             return
-        except TooManyGuesses as refusal:
+        except TooManyAttempts as refusal:
             assert alive
             self.refused(admitted, refusal, self.code_guesses)
             return
@@ -525,7 +525,7 @@ class PeopleMachine(RuleBasedStateMachine):
             self.trust_tokens.append(found.device_token)
 
     async def _with_code(self, claims: PreAuthClaims, code: str, visit: Visit, trust: bool, name: str | None) -> SignedIn:
-        return await login.sign_in_with_code(self.ports, visit.caller, claims, code, Client(visit.client, name=name), trust_device=trust)
+        return await login.sign_in_with_code(self.ports, visit.caller, claims, code, PresentedDevice(visit.client, name=name), trust_device=trust)
 
     def code(self, kind: str) -> str:
         """A code of this kind, as far as there is one."""
@@ -754,7 +754,7 @@ class PeopleMachine(RuleBasedStateMachine):
         current = self.password if which == "right" else "wrong password"
         try:
             self.run(accounts.change_password, self.ports, person, current, changed)
-        except TooManyGuesses as refusal:
+        except TooManyAttempts as refusal:
             self.refused(admitted, refusal, self.password_guesses)
             return
         except CurrentPasswordWrong:
@@ -826,11 +826,11 @@ class PeopleMachine(RuleBasedStateMachine):
         self.tick()
         if self.asked_for is not None:
             with pytest.raises(AlreadyEnabled):
-                self.run(mfa.setup, self.ports, person)
+                self.run(mfa.start_setup, self.ports, person)
         else:
-            self.factor = SecondFactor(self.run(mfa.setup, self.ports, person).secret, self.now)
+            self.factor = SecondFactor(self.run(mfa.start_setup, self.ports, person).secret, self.now)
             self.mfa_log.append("mfa_setup_initiated")
-            found = self.run(mfa.pending, self.ports, person)
+            found = self.run(mfa.find_pending_setup, self.ports, person)
             assert found is not None
             assert found.secret == self.factor.secret
 
@@ -844,16 +844,16 @@ class PeopleMachine(RuleBasedStateMachine):
         pending = self.pending
         if "-" in code:
             with pytest.raises(SetupCodeMalformed):
-                self.run(mfa.verify, self.ports, person, code)
+                self.run(mfa.confirm_setup, self.ports, person, code)
             return
         if pending is None:
             with pytest.raises(NotSetUp if self.asked_for is None else AlreadyEnabled):
-                self.run(mfa.verify, self.ports, person, code)
+                self.run(mfa.confirm_setup, self.ports, person, code)
             return
         admitted, step = self.code_guesses.admits(self.now), pending.step_of(code, self.now)
         try:
-            codes = self.run(mfa.verify, self.ports, person, code)
-        except TooManyGuesses as refusal:
+            codes = self.run(mfa.confirm_setup, self.ports, person, code)
+        except TooManyAttempts as refusal:
             self.refused(admitted, refusal, self.code_guesses)
             return
         except SetupCodeWrong:
@@ -905,9 +905,9 @@ class PeopleMachine(RuleBasedStateMachine):
         self.tick()
         if self.asked_for is None:
             with pytest.raises(NotEnabled):
-                self.run(mfa.regenerate, self.ports, person)
+                self.run(mfa.regenerate_backup_codes, self.ports, person)
         else:
-            self.new_backup_codes(self.asked_for, self.run(mfa.regenerate, self.ports, person))
+            self.new_backup_codes(self.asked_for, self.run(mfa.regenerate_backup_codes, self.ports, person))
             self.mfa_log.append("backup_codes_generated")
             self.mails.append("backup_codes_regenerated")
 
@@ -946,9 +946,9 @@ class PeopleMachine(RuleBasedStateMachine):
     def meddle_with_a_device_of_another(self) -> None:
         _, person = self.somebody()
         for act in (devices.find, devices.revoke):
-            with pytest.raises(DeviceOfAnother):
+            with pytest.raises(DeviceOfAnotherUser):
                 self.run(act, self.ports, person, self.others_device)
-        with pytest.raises(DeviceOfAnother):
+        with pytest.raises(DeviceOfAnotherUser):
             self.run(devices.rename, self.ports, person, self.others_device, "Taken")
 
     @rule(org=st.sampled_from([0, 1]), days=DAYS, part=PART)
@@ -1007,11 +1007,11 @@ class PeopleMachine(RuleBasedStateMachine):
         [row] = await run_sql(self.pool, STATE, self.account.id, self.account.email, self.now, self.other.id)
         return row
 
-    async def _look_around(self) -> tuple[tuple[Any, ...], mfa_rules.Status, list[Seen]]:
+    async def _look_around(self) -> tuple[tuple[Any, ...], mfa_rules.MfaStatus, list[ListedDevice]]:
         current = self.sessions[-1].id if self.sessions else new_id()
         person = Person(address=None, agent=None, user_id=self.account.id, email=self.account.email, session_id=current)
-        listed = [seen async for batch in devices.listed(self.ports, person) for seen in batch]
-        return await self._look(), await mfa.status(self.ports, person), listed
+        listed = [seen async for batch in devices.list_own(self.ports, person) for seen in batch]
+        return await self._look(), await mfa.get_status(self.ports, person), listed
 
     @invariant()
     def all_is_as_it_should_be(self) -> None:
@@ -1035,7 +1035,7 @@ class PeopleMachine(RuleBasedStateMachine):
         if self.sessions:
             self.person(self.sessions[self.clock.now().microsecond // 1000 % len(self.sessions)])
 
-    def devices_are(self, listed: list[Seen]) -> None:
+    def devices_are(self, listed: list[ListedDevice]) -> None:
         here = [device for device in self.devices if not device.revoked]
         here.sort(key=lambda device: device.last_used_at or self.now, reverse=True)
         assert [seen.device.id for seen in listed] == [device.id for device in here]
@@ -1069,7 +1069,7 @@ def test_people_get_what_the_model_says(conninfo: str, limit: int) -> None:
     with Background() as background:
         PeopleMachine.background, PeopleMachine.limit = background, limit
         PeopleMachine.sent, PeopleMachine.pool = FakeMailTransport(), Pool(conninfo, size=2)
-        places = FakePlaces()
+        places = FakeGeoIp()
         places.known.update(PLACES)
         policy = Policy(account_guess_limit=limit, mfa_guess_limit=limit, mails_per_recipient=10**6)
         PeopleMachine.shared = background.run(_ports, PeopleMachine.pool, PeopleMachine.sent, policy, places)
@@ -1081,5 +1081,5 @@ def test_people_get_what_the_model_says(conninfo: str, limit: int) -> None:
             background.run(PeopleMachine.pool.aclose)
 
 
-async def _ports(pool: Pool, sent: FakeMailTransport, policy: Policy, places: FakePlaces) -> Ports:
-    return await make_ports(pool, FakeClock(), sent, FakeMetrics(), policy, places=places)
+async def _ports(pool: Pool, sent: FakeMailTransport, policy: Policy, places: FakeGeoIp) -> Ports:
+    return await make_ports(pool, FakeClock(), sent, FakeMetrics(), policy, geoip=places)

@@ -11,8 +11,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.accounts import email_queue
-from core.accounts.email_queue_rules import MailKind
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.email_queue_rules import EmailKind
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.errors import OrganizationNotActive, Refusal
 from core.kernel.principals import SYSTEM, BlockedByDirectory, Role
 from core.kernel.values import Email, digest
@@ -91,7 +91,7 @@ async def test_a_user_is_made_verified_and_a_member_and_is_welcomed(acme: Tenant
     }
     assert await directory.get(f"/Users/{made['id']}") == made
     assert await people(acme) == [(UUID(made["id"]), "scim", acme.org, True, False, "member", True)]
-    assert await run_sql(acme.pool, "select kind, address, org_id from mails") == [(MailKind.WELCOME, GRACE, acme.org)]
+    assert await run_sql(acme.pool, "select kind, address, org_id from mails") == [(EmailKind.WELCOME, GRACE, acme.org)]
     recorded = [(action, target, actor) for action, _, target, actor, _ in await acme.recorded()][1:]
     [token] = await run_sql(acme.pool, "select id from scim_tokens")
     assert recorded == [("user.created", made["id"], token[0]), ("user.joined", made["id"], token[0])]
@@ -494,7 +494,7 @@ async def test_a_managed_account_gets_another_address(acme: Tenant, directory: D
     session = await sign_in(acme.ports, await account_of(acme, made["id"]))
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         now = acme.ports.clock.now()
-        for purpose in Purpose:
+        for purpose in TokenPurpose:
             await tx.one_time_tokens.add(
                 digest(purpose), purpose, UUID(made["id"]), Email(GRACE), created_at=now, expires_at=now + timedelta(hours=1)
             )
@@ -833,7 +833,7 @@ async def test_a_link_that_waits_for_a_mail_server_dies_with_its_address(
     made = await directory.make("wrong@acme.example")
     [mail] = await email_queue.claim_due(acme.ports, 10)
     assert isinstance(await email_queue.prepare(acme.ports, mail), tuple)
-    await email_queue.failed(acme.ports, mail, "it is away", 0)
+    await email_queue.record_failure(acme.ports, mail, "it is away", 0)
     await directory.put(made["id"], userName=GRACE)
     await run_sql(acme.pool, "update mails set due_at = created_at")
     await deliver(acme.ports)

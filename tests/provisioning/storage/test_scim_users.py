@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import Origin
+from core.accounts.accounts_rules import AccountOrigin
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
 from core.provisioning.filters import FieldComparison, ScimField, ScimFilter, FieldType, FieldPresent, Value, holds
@@ -198,7 +198,7 @@ async def test_the_group(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, 
 
 
 async def test_an_account_that_was_born_here_takes_part_as_soon_as_it_is_admitted(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    born = replace(account(is_platform_owner=False), origin=Origin.SCIM, origin_org_id=acme)
+    born = replace(account(is_platform_owner=False), origin=AccountOrigin.SCIM, origin_org_id=acme)
     other = account(Email("other@example.com"), is_platform_owner=False)
     await add(storage, born, other)
     for user in (born, other):

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
-from core.accounts.accounts_rules import Account, Origin
+from core.accounts.accounts_rules import Account, AccountOrigin
 from core.kernel.principals import Anonymous, Role
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations
@@ -130,7 +130,7 @@ async def test_an_acceptance_bears_an_account_that_has_proved_nothing(acme: Tena
         email_verified_at=None,
         password_hash=None,
         is_platform_owner=False,
-        origin=Origin.PLATFORM,
+        origin=AccountOrigin.PLATFORM,
         origin_org_id=None,
         deactivated_at=None,
         anonymized_at=None,

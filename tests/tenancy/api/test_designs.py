@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import SYSTEM
 from ports import Ports
-from ports.outside import Letter
+from ports.outside import EmailMessage
 from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, deliver, link, mail_server, run_sql
 from tests.support.direct import ask
@@ -24,7 +24,7 @@ LOGO = "https://cdn.acme.example/logo.svg"
 CHOSEN = {"logo_url": LOGO, "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
 BODIES: dict[str, dict[str, str]] = {"register": {"email": EMAIL, "password": PASSWORD}, "forgot-password": {"email": EMAIL}}
 UNKNOWN = ["", " ", "nothing-there", "ACME", "acme ", "acme%", "%", "x" * 2048, "' or 1=1 --", "00000000-0000-0000-0000-000000000000"]
-Act = Callable[[Any], Awaitable[Letter]]
+Act = Callable[[Any], Awaitable[EmailMessage]]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def acme(tenants: Tenants) -> Tenant:
 def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: FakeMailTransport) -> Act:
     """Gives the mail that registering, or asking for a new password, leads to; in the name of an organization, if one is named."""
 
-    async def act(slug: Any = None) -> Letter:
+    async def act(slug: Any = None) -> EmailMessage:
         if request.param == "forgot-password":
             await add_account(ports)
         body = BODIES[request.param] | ({} if slug is None else {"org_slug": slug})
@@ -51,7 +51,7 @@ def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: F
     return act
 
 
-def comparable(letter: Letter) -> Letter:
+def comparable(letter: EmailMessage) -> EmailMessage:
     """What of it does not depend on which mail it is."""
     token = link(letter)
     return replace(letter, message_id="", text=letter.text.replace(token, ""), html=letter.html.replace(token, ""))

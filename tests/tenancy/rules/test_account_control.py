@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Origin
+from core.accounts.accounts_rules import AccountOrigin
 from core.kernel.principals import Role
 from core.tenancy.account_control import AccountControl
 
@@ -14,7 +14,7 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
 # Made by an API key of the organization, and nobody has done anything with it yet.
 FRESH = AccountControl(
     org_id=HERE,
-    origin=Origin.API_KEY,
+    origin=AccountOrigin.API_KEY,
     origin_org_id=HERE,
     is_platform_owner=False,
     has_password=False,
@@ -26,20 +26,20 @@ FRESH = AccountControl(
     end_user_elsewhere=False,
 )
 BORN = [
-    (Origin.API_KEY, HERE, True),
-    (Origin.SCIM, HERE, True),
-    (Origin.SIGN_UP, HERE, True),
-    (Origin.API_KEY, ELSEWHERE, False),
-    (Origin.SCIM, ELSEWHERE, False),
-    (Origin.SIGN_UP, ELSEWHERE, False),
-    (Origin.PLATFORM, None, False),
-    (Origin.PLATFORM, HERE, False),
+    (AccountOrigin.API_KEY, HERE, True),
+    (AccountOrigin.SCIM, HERE, True),
+    (AccountOrigin.SIGN_UP, HERE, True),
+    (AccountOrigin.API_KEY, ELSEWHERE, False),
+    (AccountOrigin.SCIM, ELSEWHERE, False),
+    (AccountOrigin.SIGN_UP, ELSEWHERE, False),
+    (AccountOrigin.PLATFORM, None, False),
+    (AccountOrigin.PLATFORM, HERE, False),
 ]
 USED_ELSEWHERE = [replace(FRESH, member_elsewhere=True), replace(FRESH, end_user_elsewhere=True), replace(FRESH, is_platform_owner=True)]
 
 
 @pytest.mark.parametrize(("origin", "org", "here"), BORN)
-def test_an_account_is_born_at_one_place(origin: Origin, org: UUID | None, here: bool) -> None:
+def test_an_account_is_born_at_one_place(origin: AccountOrigin, org: UUID | None, here: bool) -> None:
     ties = replace(FRESH, origin=origin, origin_org_id=org)
     assert ties.created_by_org == here
     assert ties.api_key_deletes_account == here
@@ -54,9 +54,9 @@ def test_who_else_knows_the_account_keeps_it_from_the_organization(ties: Account
 
 
 @pytest.mark.parametrize(("origin", "org", "here"), BORN)
-def test_an_organization_manages_what_it_made_itself(origin: Origin, org: UUID | None, here: bool) -> None:
+def test_an_organization_manages_what_it_made_itself(origin: AccountOrigin, org: UUID | None, here: bool) -> None:
     ties = replace(FRESH, origin=origin, origin_org_id=org, at_verified_domain=True)
-    assert ties.may_change_email == (here and origin is not Origin.SIGN_UP)
+    assert ties.may_change_email == (here and origin is not AccountOrigin.SIGN_UP)
 
 
 @pytest.mark.parametrize("password", [False, True])

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import Origin
+from core.accounts.accounts_rules import AccountOrigin
 from core.kernel.principals import SYSTEM, Role
 from core.tenancy.account_control import AccountControl
 from tests.support.builders import add_member, run_sql
@@ -26,10 +26,10 @@ async def ties(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
 
 
 async def test_an_account_that_nothing_ties(storage: Postgres, acme: UUID, twin: UUID) -> None:
-    await add(storage, ada := account(), eve := account(EVE, origin=Origin.SCIM, origin_org_id=acme, password_hash=None))
+    await add(storage, ada := account(), eve := account(EVE, origin=AccountOrigin.SCIM, origin_org_id=acme, password_hash=None))
     plain = AccountControl(
         org_id=acme,
-        origin=Origin.PLATFORM,
+        origin=AccountOrigin.PLATFORM,
         origin_org_id=None,
         is_platform_owner=False,
         has_password=True,
@@ -42,7 +42,7 @@ async def test_an_account_that_nothing_ties(storage: Postgres, acme: UUID, twin:
     )
     assert await ties(storage, ada.id, acme) == plain
     assert await ties(storage, ada.id, twin) == replace(plain, org_id=twin)
-    born = replace(plain, origin=Origin.SCIM, origin_org_id=acme, has_password=False)
+    born = replace(plain, origin=AccountOrigin.SCIM, origin_org_id=acme, has_password=False)
     assert await ties(storage, eve.id, acme) == born
     assert await ties(storage, eve.id, twin) == replace(born, org_id=twin)
 

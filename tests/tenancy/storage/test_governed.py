@@ -7,7 +7,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.tenancy.organizations import GOVERNED
-from core.accounts.accounts_rules import GONE, AccountSummary
+from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import OrganizationStatus
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, EVE, NOW, account, add, plan_nodes
@@ -25,7 +25,7 @@ async def test_an_organization_comes_with_its_owner_only(storage: Postgres, pool
         listed = await read.organizations.page_with_owners(None, None, 50, 0)
         organizations = [await read.organizations.by_id(one) for one in (lost, org)]
     assert [governed.organization for governed in listed.items] == organizations
-    assert [governed.owner for governed in listed.items] == [GONE, AccountSummary(str(ada.id), ADA, True, ada.created_at)]
+    assert [governed.owner for governed in listed.items] == [DELETED_ACCOUNT, AccountSummary(str(ada.id), ADA, True, ada.created_at)]
     assert listed.total == 2
 
 

@@ -12,7 +12,7 @@ from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.tenancy.invitations import Invitations
-from core.accounts.accounts_rules import GONE, AccountSummary
+from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, Page, digest
 from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
@@ -82,7 +82,7 @@ async def test_an_inviter_who_is_gone_is_nobody(storage: Postgres, pool: Pool) -
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org))
     async with storage.reading() as read:
-        assert (await read.invitations.page(org, None, ALL, NOW)).items == [ListedInvitation(one, GONE)]
+        assert (await read.invitations.page(org, None, ALL, NOW)).items == [ListedInvitation(one, DELETED_ACCOUNT)]
         assert await read.invitations.received_by(ADA, NOW) == [ReceivedInvitation(one, "acme", "Acme", None)]
 
 
@@ -141,7 +141,7 @@ async def test_a_final_status_is_shown_by_every_question(storage: Postgres, pool
         assert await tx.invitations.pending(org, ADA) is None
         assert await tx.invitations.received_by(ADA, NOW) == []
         assert await tx.invitations.received_by_token(one.token_hash, NOW) == ReceivedInvitation(ended, "acme", "Acme", None)
-        assert (await tx.invitations.page(org, status, ALL, NOW)).items == [ListedInvitation(ended, GONE)]
+        assert (await tx.invitations.page(org, status, ALL, NOW)).items == [ListedInvitation(ended, DELETED_ACCOUNT)]
         assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == []
     assert await run_sql(pool, "select ended_at from invitations") == [(NOW,)]
 
@@ -169,8 +169,8 @@ async def test_what_is_past_its_time_is_shown_as_expired_and_stored_as_pending(s
     in_time = await invite(storage, invitation(org, EVE, expires_at=NOW + MICROSECOND))
     shown = replace(late, status=EXPIRED)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [ListedInvitation(shown, GONE)]
-        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [ListedInvitation(in_time, GONE)]
+        assert (await tx.invitations.page(org, EXPIRED, ALL, NOW)).items == [ListedInvitation(shown, DELETED_ACCOUNT)]
+        assert (await tx.invitations.page(org, PENDING, ALL, NOW)).items == [ListedInvitation(in_time, DELETED_ACCOUNT)]
         offer = await tx.invitations.received_by_token(late.token_hash, NOW)
         assert offer is not None
         assert offer.invitation == shown

@@ -5,7 +5,7 @@ from quart_schema import validate_request, validate_response
 
 from core.accounts import accounts
 from core.accounts.accounts_rules import LinkInvalid
-from core.accounts.one_time_tokens import Purpose
+from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.errors import Invalid
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email
@@ -54,7 +54,7 @@ async def verify_email() -> Response:
     """Verify an email address by the link of the mail."""
     token = request.args.get("token", "")
     # First, since the link works once, and whoever follows it shall see that it did.
-    design = await branding.get_design_of_link(ports(), Purpose.VERIFY_EMAIL, token) if wants_page() else None
+    design = await branding.get_design_of_link(ports(), TokenPurpose.VERIFY_EMAIL, token) if wants_page() else None
     email = await accounts.verify_email(ports(), caller(), token)
     if not wants_page():
         return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
@@ -106,7 +106,7 @@ async def reset_password_form() -> Response:
     token = request.args.get("token", "")
     if not await accounts.reset_link_is_live(ports(), token):
         raise LinkInvalid
-    return page_response(_reset_form(token, await branding.get_design_of_link(ports(), Purpose.RESET_PASSWORD, token)))
+    return page_response(_reset_form(token, await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)))
 
 
 def _reset_form(token: str, design: Design | None, problem: str | None = None) -> Page:
@@ -124,7 +124,7 @@ async def reset_password_by_form() -> Response:
     """What the form of the reset page sends."""
     form = await read_form()
     token = form.get("token", "")
-    design = await branding.get_design_of_link(ports(), Purpose.RESET_PASSWORD, token)  # first, since the link works once
+    design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)  # first, since the link works once
     try:
         await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""))
     except LinkInvalid:

@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_request, validate_response
 
 from core.accounts import devices
-from core.accounts.devices_rules import DeviceType, Seen
+from core.accounts.devices_rules import DeviceType, ListedDevice
 from entrypoints.http.edge.access import View, person
 from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
@@ -57,7 +57,7 @@ class Devices(ResponseModel):
     total: int
 
 
-def _show(seen: Seen) -> DeviceShown:
+def _show(seen: ListedDevice) -> DeviceShown:
     device = seen.device
     return DeviceShown(
         id=device.id,
@@ -79,7 +79,7 @@ def _show(seen: Seen) -> DeviceShown:
 @document_response(Devices)
 async def listed() -> Response:
     """List the devices that you have signed in from and not revoked."""
-    return await streamed(devices.listed(ports(), signed_in()), _show, named="devices", counted="total")
+    return await streamed(devices.list_own(ports(), signed_in()), _show, named="devices", counted="total")
 
 
 @routes.get("/api/user/devices/<device_id>")

@@ -35,7 +35,7 @@ class MfaStatus(ResponseModel):
 @validate_response(MfaStatus)
 async def status() -> MfaStatus:
     """Whether you have two-factor authentication."""
-    found = await mfa.status(ports(), signed_in())
+    found = await mfa.get_status(ports(), signed_in())
     return MfaStatus(enabled=found.enabled_at is not None, has_backup_codes=found.backup_codes > 0)
 
 
@@ -53,7 +53,7 @@ class MfaSetup(ResponseModel):
 @validate_response(MfaSetup)
 async def setup() -> MfaSetup:
     """Begin to set up two-factor authentication. Confirm it within 15 minutes by a code of the app that was given the secret."""
-    begun = await mfa.setup(ports(), signed_in())
+    begun = await mfa.start_setup(ports(), signed_in())
     return MfaSetup(secret=begun.secret, qr_code_svg=qr_svg(begun.uri, QR_TITLE), qr_code_uri=begun.uri)
 
 
@@ -77,7 +77,7 @@ class MfaEnabled(ResponseModel):
 @validate_response(MfaEnabled)
 async def verify(data: MfaCode) -> MfaEnabled:
     """Confirm the authenticator app, which switches two-factor authentication on."""
-    return MfaEnabled(enabled=True, backup_codes=list(await mfa.verify(ports(), signed_in(), data.code)))
+    return MfaEnabled(enabled=True, backup_codes=list(await mfa.confirm_setup(ports(), signed_in(), data.code)))
 
 
 class MfaDisabled(ResponseModel):
@@ -110,4 +110,4 @@ class BackupCodes(ResponseModel):
 @validate_response(BackupCodes)
 async def regenerate() -> BackupCodes:
     """Make new backup codes. All earlier ones are void, used or not."""
-    return BackupCodes(backup_codes=list(await mfa.regenerate(ports(), signed_in())))
+    return BackupCodes(backup_codes=list(await mfa.regenerate_backup_codes(ports(), signed_in())))

@@ -10,7 +10,7 @@ from quart import Blueprint
 from quart_schema import validate_querystring, validate_request, validate_response
 
 from core.accounts import platform, platform_users
-from core.accounts.platform_users_rules import Alert, AlertType, FoundPerson
+from core.accounts.platform_users_rules import MfaAlert, MfaAlertType, FoundUser
 from core.kernel.errors import Invalid
 from core.kernel.principals import Role
 from entrypoints.http.edge.access import View, platform_owner
@@ -84,7 +84,7 @@ async def search(query_args: UsersQuery) -> UsersFound:
     return UsersFound(users=[_found(one) for one in found])
 
 
-def _found(person: FoundPerson) -> UserFound:
+def _found(person: FoundUser) -> UserFound:
     return UserFound(
         id=person.id,
         email=person.email,
@@ -112,7 +112,7 @@ class UserMfaStatus(ResponseModel):
 @validate_response(UserMfaStatus)
 async def user_mfa_status(user_id: str) -> UserMfaStatus:
     """How the second factor of an account stands."""
-    status = await platform_users.mfa_status(ports(), path_id(user_id))
+    status = await platform_users.get_mfa_status(ports(), path_id(user_id))
     return UserMfaStatus(
         user_id=status.user_id,
         email=status.email,
@@ -177,7 +177,7 @@ class MfaFiguresShown(ResponseModel):
 @validate_response(MfaFiguresShown)
 async def mfa_metrics() -> MfaFiguresShown:
     """How many people have a second factor, and what happened to it in the last seven days."""
-    figures = await platform_users.mfa_figures(ports())
+    figures = await platform_users.get_mfa_figures(ports())
     return MfaFiguresShown(
         total_users=figures.total_users,
         mfa_enabled_users=figures.mfa_enabled_users,
@@ -193,7 +193,7 @@ class AlertShown(ResponseModel):
 
     user_id: UUID
     email: str
-    alert_type: AlertType
+    alert_type: MfaAlertType
     details: dict[str, Any]
     detected_at: Timestamp
 
@@ -213,10 +213,10 @@ async def mfa_suspicious() -> Alerts:
 
     Many wrong codes, many backup codes used, or the second factor switched off right after a login.
     """
-    return Alerts(alerts=[_alert(one) for one in await platform_users.alerts(ports())])
+    return Alerts(alerts=[_alert(one) for one in await platform_users.list_alerts(ports())])
 
 
-def _alert(alert: Alert) -> AlertShown:
+def _alert(alert: MfaAlert) -> AlertShown:
     return AlertShown(
         user_id=alert.user_id,
         email=alert.email,

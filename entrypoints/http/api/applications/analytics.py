@@ -1,16 +1,16 @@
-"""How many logins there are: for members (organizations.md section 4.10) and for programs (identity.md section 4.5)."""
+"""Login analytics: for members of an organization, and for API keys of a service."""
 
 import re
 from datetime import date
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from quart import Blueprint, Response
 from quart_schema import document_response, validate_querystring, validate_response
 
-from core.applications import analytics, analytics_rules
-from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin
+from core.applications import analytics
+from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
 from core.billing.subscriptions_rules import SubscriptionStatus
 from core.kernel.principals import Capability, Permission
 from core.kernel.providers import Provider
@@ -26,7 +26,7 @@ routes = Blueprint("analytics", __name__)
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-def _day(value: Any) -> date:
+def _parse_day(value: Any) -> date:
     try:
         if not isinstance(value, str) or not _DAY.fullmatch(value):
             raise ValueError
@@ -35,151 +35,175 @@ def _day(value: Any) -> date:
         raise ValueError("it must be a day, written YYYY-MM-DD") from None
 
 
-GivenDay = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
-# In an answer; the framework's own form of a day is that of HTTP headers.
-Day = Annotated[date, PlainSerializer(date.isoformat, return_type=str), WithJsonSchema({"type": "string", "format": "date"})]
+_DAY_SCHEMA = WithJsonSchema({"type": "string", "format": "date"})
+QueryDay = Annotated[date, BeforeValidator(_parse_day), _DAY_SCHEMA]
+# Serialized explicitly, because the framework formats days as in HTTP headers.
+ResponseDay = Annotated[date, PlainSerializer(date.isoformat, return_type=str), _DAY_SCHEMA]
 
 
-class RangeQuery(Query):
-    """Which days, in UTC, both included. The range ends today and begins 30 days before its end unless something else is given."""
+class DateRangeQuery(Query):
+    """A range of days in UTC, both ends included."""
 
-    start_date: GivenDay | None = None
-    end_date: GivenDay | None = None
+    start_date: QueryDay | None = Field(default=None, description="The first day, in UTC. By default 30 days before `end_date`.")
+    end_date: QueryDay | None = Field(default=None, description="The last day, in UTC. By default today.")
 
-    def wanted(self) -> DateRange:
-        return analytics_rules.days(self.start_date, self.end_date, ports().clock.now())
-
-
-class DayShown(ResponseModel):
-    """How many logins there were on a day, in UTC."""
-
-    date: Day
-    count: int
+    def date_range(self) -> DateRange:
+        return resolve_range(self.start_date, self.end_date, ports().clock.now())
 
 
-class ServiceCount(ResponseModel):
-    """How many logins to a service there were."""
+class DailyLoginsResponse(ResponseModel):
+    """The number of logins on one day."""
 
-    service_id: UUID
-    service_name: str
-    count: int
+    date: ResponseDay = Field(description="The day, in UTC.")
+    count: int = Field(description="The number of logins on this day.")
 
 
-class ProviderCount(ResponseModel):
-    """How many logins through an identity provider there were."""
+class ServiceLoginsResponse(ResponseModel):
+    """The number of logins to one service."""
 
-    provider: Provider
-    count: int
+    service_id: UUID = Field(description="The id of the service.")
+    service_name: str = Field(description="The name of the service.")
+    count: int = Field(description="The number of logins to this service.")
+
+
+class ProviderLoginsResponse(ResponseModel):
+    """The number of logins through one identity provider."""
+
+    provider: Provider = Field(description="The identity provider.")
+    count: int = Field(description="The number of logins through this identity provider.")
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/login-trends")
 @member(Capability.ANALYTICS_VIEW)
 @refuses(400)
-@validate_querystring(RangeQuery)
-@validate_response(list[DayShown])
-async def login_trends(org_slug: str, query_args: RangeQuery) -> list[DayShown]:
-    """Count the logins to the organization's services on each day. DateRange without logins are left out."""
-    return [_of_day(one) for one in await analytics.by_day(ports(), acting_member(), query_args.wanted())]
+@validate_querystring(DateRangeQuery)
+@validate_response(list[DailyLoginsResponse])
+async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
+    """Count logins by day.
+
+    Counts the successful logins to all services of the organization, by any method. Days without
+    logins are left out. The earliest day comes first.
+    """
+    days = await analytics.count_by_day(ports(), acting_member(), query_args.date_range())
+    return [_to_daily_logins(logins) for logins in days]
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-service")
 @member(Capability.ANALYTICS_VIEW)
 @refuses(400)
-@validate_querystring(RangeQuery)
-@validate_response(list[ServiceCount])
-async def logins_by_service(org_slug: str, query_args: RangeQuery) -> list[ServiceCount]:
-    """Count the logins to each service, most first. Services without logins are left out."""
-    found = await analytics.by_service(ports(), acting_member(), query_args.wanted())
-    return [ServiceCount(service_id=one.service_id, service_name=one.service_name, count=one.count) for one in found]
+@validate_querystring(DateRangeQuery)
+@validate_response(list[ServiceLoginsResponse])
+async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> list[ServiceLoginsResponse]:
+    """Count logins by service.
+
+    Services without logins in the range and deleted services are left out. The highest count comes
+    first.
+    """
+    services = await analytics.count_by_service(ports(), acting_member(), query_args.date_range())
+    return [
+        ServiceLoginsResponse(service_id=logins.service_id, service_name=logins.service_name, count=logins.count) for logins in services
+    ]
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-provider")
 @member(Capability.ANALYTICS_VIEW)
 @refuses(400)
-@validate_querystring(RangeQuery)
-@validate_response(list[ProviderCount])
-async def logins_by_provider(org_slug: str, query_args: RangeQuery) -> list[ProviderCount]:
-    """Count the logins through each identity provider, most first. Logins by password or SAML are not among them."""
-    return [_of_provider(one) for one in await analytics.by_provider(ports(), acting_member(), query_args.wanted())]
+@validate_querystring(DateRangeQuery)
+@validate_response(list[ProviderLoginsResponse])
+async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
+    """Count logins by identity provider.
+
+    Logins by password or SAML are not included. Providers without logins in the range are left out.
+    The highest count comes first.
+    """
+    providers = await analytics.count_by_provider(ports(), acting_member(), query_args.date_range())
+    return [_to_provider_logins(logins) for logins in providers]
 
 
-class RecentQuery(Query):
-    """How many logins."""
+class RecentLoginsQuery(Query):
+    """The number of logins to return."""
 
-    limit: RecentLimit = 10
+    limit: RecentLimit = Field(default=10, description="The number of logins to return. There is no maximum.")
 
 
-class LoginShown(ResponseModel):
-    """A login. `provider` is an identity provider, `password` or `saml`."""
+class RecentLoginResponse(ResponseModel):
+    """One login to a service."""
 
-    id: UUID
-    user_id: UUID
-    service_id: UUID
-    provider: str
-    created_at: Timestamp
+    id: UUID = Field(description="The id of the login.")
+    user_id: UUID = Field(description="The id of the user who signed in.")
+    service_id: UUID = Field(description="The id of the service.")
+    provider: str = Field(description="The identity provider, `password` or `saml`.")
+    created_at: Timestamp = Field(description="The time of the login, in UTC.")
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/recent-logins")
 @member(Capability.ANALYTICS_VIEW)
 @refuses(400)
-@validate_querystring(RecentQuery)
-@document_response(list[LoginShown])
-async def recent_logins(org_slug: str, query_args: RecentQuery) -> Response:
-    """List the latest logins to the organization's services, the newest first."""
-    return await streamed(analytics.recent(ports(), acting_member(), query_args.limit), _login)
+@validate_querystring(RecentLoginsQuery)
+@document_response(list[RecentLoginResponse])
+async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Response:
+    """List recent logins.
 
-
-class SubscriptionCounts(ResponseModel):
-    """How many subscriptions have which status now."""
-
-    active: int
-    cancelled: int
-    expired: int
-    past_due: int
-
-
-class ServiceAnalytics(ResponseModel):
-    """The use of a service.
-
-    `total_users` use it now; `new_users_30d` of them began to in the last 30 days, and `active_users_30d` of them have signed in to it in
-    the last 30 days. `total_logins` is of all time, whatever the range; `login_trends` and `logins_by_provider` are of the range.
+    Returns the latest successful logins to the organization's services, newest first. A large limit
+    is allowed: the list is sent while it is read.
     """
+    return await streamed(analytics.list_recent_logins(ports(), acting_member(), query_args.limit), _to_recent_login)
 
-    total_users: int
-    new_users_30d: int
-    active_users_30d: int
-    total_logins: int
-    login_trends: list[DayShown]
-    logins_by_provider: list[ProviderCount]
-    subscriptions_by_status: SubscriptionCounts
+
+class SubscriptionCountsResponse(ResponseModel):
+    """The number of subscriptions by their current status."""
+
+    active: int = Field(description="The number of active subscriptions.")
+    cancelled: int = Field(description="The number of canceled subscriptions.")
+    expired: int = Field(description="The number of expired subscriptions.")
+    past_due: int = Field(description="The number of past due subscriptions.")
+
+
+class ServiceAnalyticsResponse(ResponseModel):
+    """The usage of a service."""
+
+    total_users: int = Field(description="The number of users of the service.")
+    new_users_30d: int = Field(description="The number of users who first used the service in the last 30 days.")
+    active_users_30d: int = Field(description="The number of users who signed in to the service in the last 30 days.")
+    total_logins: int = Field(description="The number of logins of all time, regardless of the range.")
+    login_trends: list[DailyLoginsResponse] = Field(description="The logins by day in the range. Days without logins are left out.")
+    logins_by_provider: list[ProviderLoginsResponse] = Field(description="The logins by identity provider in the range.")
+    subscriptions_by_status: SubscriptionCountsResponse = Field(description="The number of subscriptions by their current status.")
 
 
 @routes.get("/api/service/analytics")
 @service_key(Permission.READ_ANALYTICS)
 @refuses(400)
-@validate_querystring(RangeQuery)
-@validate_response(ServiceAnalytics)
-async def of_service(query_args: RangeQuery) -> ServiceAnalytics:
-    """Show how the service is used. The range is that of the trends and providers; all other figures are as of now."""
-    found = await analytics.of_service(ports(), acting_key(), query_args.wanted())
-    return ServiceAnalytics(
-        total_users=found.use.users,
-        new_users_30d=found.use.new_users,
-        active_users_30d=found.use.active_users,
-        total_logins=found.use.logins,
-        login_trends=[_of_day(one) for one in found.by_day],
-        logins_by_provider=[_of_provider(one) for one in found.by_provider],
-        subscriptions_by_status=SubscriptionCounts(**{status.value: found.subscriptions[status] for status in SubscriptionStatus}),
+@validate_querystring(DateRangeQuery)
+@validate_response(ServiceAnalyticsResponse)
+async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:
+    """Get the usage of the service.
+
+    The range applies to `login_trends` and `logins_by_provider`. All other figures are current.
+    """
+    figures = await analytics.analyze_service(ports(), acting_key(), query_args.date_range())
+    return ServiceAnalyticsResponse(
+        total_users=figures.usage.users,
+        new_users_30d=figures.usage.new_users,
+        active_users_30d=figures.usage.active_users,
+        total_logins=figures.usage.logins,
+        login_trends=[_to_daily_logins(logins) for logins in figures.by_day],
+        logins_by_provider=[_to_provider_logins(logins) for logins in figures.by_provider],
+        subscriptions_by_status=SubscriptionCountsResponse(
+            **{status.value: figures.subscriptions[status] for status in SubscriptionStatus}
+        ),
     )
 
 
-def _of_day(one: DailyLogins) -> DayShown:
-    return DayShown(date=one.day, count=one.count)
+def _to_daily_logins(logins: DailyLogins) -> DailyLoginsResponse:
+    return DailyLoginsResponse(date=logins.day, count=logins.count)
 
 
-def _of_provider(one: ProviderLogins) -> ProviderCount:
-    return ProviderCount(provider=one.provider, count=one.count)
+def _to_provider_logins(logins: ProviderLogins) -> ProviderLoginsResponse:
+    return ProviderLoginsResponse(provider=logins.provider, count=logins.count)
 
 
-def _login(one: RecentLogin) -> LoginShown:
-    return LoginShown(id=one.id, user_id=one.user_id, service_id=one.service_id, provider=one.provider, created_at=one.created_at)
+def _to_recent_login(login: RecentLogin) -> RecentLoginResponse:
+    return RecentLoginResponse(
+        id=login.id, user_id=login.user_id, service_id=login.service_id, provider=login.provider, created_at=login.created_at
+    )

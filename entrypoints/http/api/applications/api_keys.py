@@ -1,4 +1,4 @@
-"""API keys of a service (identity.md section 4.4)."""
+"""API keys of a service, managed by members."""
 
 from typing import Annotated
 from uuid import UUID
@@ -10,7 +10,7 @@ from quart_schema import validate_querystring, validate_request, validate_respon
 from core.applications import api_keys
 from core.applications.api_keys_rules import ApiKey
 from core.kernel.principals import Capability, Permission
-from entrypoints.http.api.applications.services import of_a_service
+from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
@@ -19,54 +19,62 @@ from entrypoints.http.edge.queries import PartQuery, path_id
 
 routes = Blueprint("api_keys", __name__)
 
-
-class NewApiKey(RequestModel):
-    """What the key is called, what it may do to the service, and for how many days; for ever unless that is given."""
-
-    name: Name
-    # Strings, because the use case says which permissions there are.
-    permissions: Annotated[
-        list[Text],
-        Field(max_length=100),
-        WithJsonSchema(
-            {
-                "type": "array",
-                "items": {"type": "string", "enum": [permission.value for permission in Permission]},
-                "minItems": 1,
-                "uniqueItems": True,
-            }
-        ),
-    ]
-    expires_in_days: Annotated[int, Field(ge=1, le=3650)] | None = None
+# Plain strings, because the use case refuses unknown permissions with a list of all permissions.
+Permissions = Annotated[
+    list[Text],
+    Field(max_length=100),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "string", "enum": [permission.value for permission in Permission]},
+            "minItems": 1,
+            "uniqueItems": True,
+        }
+    ),
+]
 
 
-class ApiKeyDescribed(ResponseModel):
-    """What everybody may know of a key who sees it at all."""
+class ApiKeyRequest(RequestModel):
+    """A new API key."""
 
-    id: UUID
-    service_id: UUID
-    name: str
-    prefix: str
-    permissions: list[Permission]
-    expires_at: Timestamp | None
-    created_at: Timestamp
-    created_by: UUID
-
-
-class ApiKeyCreated(ApiKeyDescribed):
-    """A new key; `key` is the secret itself, which is told only here."""
-
-    key: str
+    name: Name = Field(description="A name for the key, which lists show.", examples=["Billing backend"])
+    permissions: Permissions = Field(
+        description="The permissions of the key, at least one, each listed once. They cannot be changed later."
+    )
+    expires_in_days: Annotated[int, Field(ge=1, le=3650)] | None = Field(
+        default=None, description="The lifetime of the key in days. Without it the key does not expire."
+    )
 
 
-class ApiKeyShown(ApiKeyDescribed):
-    """A key, without its secret."""
+class ApiKeyDetails(ResponseModel):
+    """The fields that all responses about an API key share."""
 
-    last_used_at: Timestamp | None
+    id: UUID = Field(description="The id of the key.")
+    service_id: UUID = Field(description="The id of the service that the key belongs to.")
+    name: str = Field(description="The name of the key.")
+    prefix: str = Field(description="The first characters of the key, to recognize it.", examples=["sk_k3v7q2"])
+    permissions: list[Permission] = Field(description="The permissions of the key.")
+    expires_at: Timestamp | None = Field(description="The time at which the key expires, in UTC, or null if it does not expire.")
+    created_at: Timestamp = Field(description="The time at which the key was created, in UTC.")
+    created_by: UUID = Field(description="The id of the member who created the key.")
 
 
-def _described(key: ApiKey) -> ApiKeyDescribed:
-    return ApiKeyDescribed(
+class CreatedApiKeyResponse(ApiKeyDetails):
+    """A new API key with its secret, which no other response contains."""
+
+    key: str = Field(description="The secret to send in the `X-Api-Key` header. It is returned only once.")
+
+
+class ApiKeyResponse(ApiKeyDetails):
+    """An API key without its secret."""
+
+    last_used_at: Timestamp | None = Field(
+        description="The time of the last use, in UTC, to within a minute, or null if the key was never used."
+    )
+
+
+def _details(key: ApiKey) -> ApiKeyDetails:
+    return ApiKeyDetails(
         id=key.id,
         service_id=key.service_id,
         name=key.name,
@@ -78,52 +86,65 @@ def _described(key: ApiKey) -> ApiKeyDescribed:
     )
 
 
-def _show(key: ApiKey) -> ApiKeyShown:
-    return ApiKeyShown(**dict(_described(key)), last_used_at=key.last_used_at)
+def _to_response(key: ApiKey) -> ApiKeyResponse:
+    return ApiKeyResponse(**dict(_details(key)), last_used_at=key.last_used_at)
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
 @member(Capability.API_KEYS_MANAGE, impersonated=False)
-@of_a_service
-@validate_request(NewApiKey)
-@validate_response(ApiKeyCreated, 201)
-async def create(org_slug: str, service_slug: str, data: NewApiKey) -> tuple[ApiKeyCreated, int]:
-    """Make a key for a program that uses the service interface. Its text is in this answer, and nowhere else."""
+@existing_service
+@validate_request(ApiKeyRequest)
+@validate_response(CreatedApiKeyResponse, 201)
+async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> tuple[CreatedApiKeyResponse, int]:
+    """Create an API key.
+
+    Programs send the key in the `X-Api-Key` header to the service API (`/api/service/...`). The
+    secret is returned only once: store it safely.
+    """
     key, text = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
-    return ApiKeyCreated(**dict(_described(key)), key=text), 201
+    return CreatedApiKeyResponse(**dict(_details(key)), key=text), 201
 
 
-class ApiKeysPage(ResponseModel):
-    """Keys, the oldest first, expired ones too, and how many there are."""
+class ApiKeyListResponse(ResponseModel):
+    """A part of a service's API keys."""
 
-    api_keys: list[ApiKeyShown]
-    total: int
+    api_keys: list[ApiKeyResponse] = Field(description="The keys, oldest first, including expired keys.")
+    total: int = Field(description="The number of keys of the service.")
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
 @member(Capability.API_KEYS_VIEW)
 @refuses(400)
-@of_a_service
+@existing_service
 @validate_querystring(PartQuery)
-@validate_response(ApiKeysPage)
-async def page(org_slug: str, service_slug: str, query_args: PartQuery) -> ApiKeysPage:
-    """List the keys of the service."""
-    found = await api_keys.listed(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
-    return ApiKeysPage(api_keys=[_show(key) for key in found.items], total=found.total)
+@validate_response(ApiKeyListResponse)
+async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> ApiKeyListResponse:
+    """List API keys.
+
+    Returns the keys of the service without their secrets, oldest first, including expired keys.
+    """
+    page = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
+    return ApiKeyListResponse(api_keys=[_to_response(key) for key in page.items], total=page.total)
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
 @member(Capability.API_KEYS_VIEW)
-@validate_response(ApiKeyShown)
-async def api_key(org_slug: str, service_slug: str, api_key_id: str) -> ApiKeyShown:
-    """One key of the service."""
-    return _show(await api_keys.find(ports(), acting_member(), service_slug, path_id(api_key_id)))
+@validate_response(ApiKeyResponse)
+async def get(org_slug: str, service_slug: str, api_key_id: str) -> ApiKeyResponse:
+    """Get an API key.
+
+    The secret is not returned.
+    """
+    return _to_response(await api_keys.find(ports(), acting_member(), service_slug, path_id(api_key_id)))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
 @member(Capability.API_KEYS_MANAGE)
-@describes({204: "The key opens nothing any more."})
+@describes({204: "The key is deleted."})
 async def delete(org_slug: str, service_slug: str, api_key_id: str) -> Response:
-    """Delete a key for good. Whoever holds it is refused from the next request on."""
+    """Delete an API key.
+
+    Requests with this key are refused immediately. This cannot be undone.
+    """
     await api_keys.delete(ports(), acting_member(), service_slug, path_id(api_key_id))
     return no_content()

@@ -1,7 +1,8 @@
-"""People who use the services of an organization (organizations.md section 4.5)."""
+"""End users of an organization, managed by members."""
 
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint
 from quart_schema import validate_querystring, validate_response
 
@@ -19,148 +20,165 @@ routes = Blueprint("end_users", __name__)
 
 
 class EndUsersQuery(PageQuery):
-    """Which page of the end users; of those who use one service, and whose address has `search` in it, where these are given."""
+    """A page of end users, and optional filters."""
 
-    search: Text | None = None
-    service_id: Text | None = None
-
-
-class EndUserListed(ResponseModel):
-    """A person who uses services of the organization: those of the slugs in `services`, to one of which was the last login."""
-
-    id: UUID
-    email: str
-    created_at: Timestamp
-    last_login_at: Timestamp | None
-    mfa_enabled: bool
-    services: list[str]
+    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
+    service_id: Text | None = Field(default=None, description="Return only users of the service with this id.")
 
 
-class EndUsersPage(ResponseModel):
-    """End users. Who began to use the organization's services last comes first; with `service_id`, that service."""
+class EndUserResponse(ResponseModel):
+    """An end user in a list."""
 
-    users: list[EndUserListed]
-    pagination: Pagination
+    id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.")
+    created_at: Timestamp = Field(description="The time at which the account was created, in UTC.")
+    last_login_at: Timestamp | None = Field(
+        description="The time of the last login to any service of the organization, in UTC, or null if there was none."
+    )
+    mfa_enabled: bool = Field(description="Whether the account has a second factor.")
+    services: list[str] = Field(description="The slugs of the organization's services that the user uses.")
+
+
+class EndUserListResponse(ResponseModel):
+    """A page of end users."""
+
+    users: list[EndUserResponse] = Field(
+        description="The users. The user who most recently started to use the organization's services, or the given service, comes first."
+    )
+    pagination: Pagination = Field(description="The position of this page in the list.")
 
 
 @routes.get("/api/organizations/<org_slug>/users")
 @member(Capability.END_USERS_VIEW)
 @refuses(400)
 @validate_querystring(EndUsersQuery)
-@validate_response(EndUsersPage)
-async def users(org_slug: str, query_args: EndUsersQuery) -> EndUsersPage:
-    """List the people who use the organization's services."""
-    wanted = query_args.wanted()
-    # What is not an id is one that no service has, as in paths: it matches nothing (decisions, point 13).
+@validate_response(EndUserListResponse)
+async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserListResponse:
+    """List end users.
+
+    End users have signed in to a service of the organization, or were created by an API key.
+    Deactivated users are left out.
+    """
+    page = query_args.wanted()
+    # A text that is not an id matches no service, as in paths (decision 13).
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
-    found = await end_users.listed(ports(), acting_member(), wanted, search=query_args.search, service_id=service_id)
-    return EndUsersPage(users=[_listed(one) for one in found.items], pagination=pagination(wanted, found.total))
+    result = await end_users.list_end_users(ports(), acting_member(), page, search=query_args.search, service_id=service_id)
+    return EndUserListResponse(users=[_to_response(user) for user in result.items], pagination=pagination(page, result.total))
 
 
-def _listed(listed: EndUserSummary) -> EndUserListed:
-    return EndUserListed(
-        id=listed.id,
-        email=listed.email,
-        created_at=listed.created_at,
-        last_login_at=listed.last_login_at,
-        mfa_enabled=listed.mfa_enabled,
-        services=list(listed.services),
+def _to_response(user: EndUserSummary) -> EndUserResponse:
+    return EndUserResponse(
+        id=user.id,
+        email=user.email,
+        created_at=user.created_at,
+        last_login_at=user.last_login_at,
+        mfa_enabled=user.mfa_enabled,
+        services=list(user.services),
     )
 
 
-class LinkedIdentityShown(ResponseModel):
-    """An account at an external provider, linked for a service of the organization."""
+class EndUserIdentityResponse(ResponseModel):
+    """An account at an identity provider with which the user signs in to a service of the organization."""
 
-    provider: Provider
-    provider_user_id: str
-    email: str | None
-    linked_at: Timestamp
-
-
-class ServiceUsed(ResponseModel):
-    """A service of the organization that the person uses."""
-
-    id: UUID
-    slug: str
-    name: str
-    first_login_at: Timestamp | None
-    last_login_at: Timestamp | None
+    provider: Provider = Field(description="The identity provider.")
+    provider_user_id: str = Field(description="The id of the account at the identity provider.")
+    email: str | None = Field(description="The email address at the identity provider, or null if it is unknown.")
+    linked_at: Timestamp = Field(description="The time at which the account was linked, in UTC.")
 
 
-class SessionsShown(ResponseModel):
-    """The person's live sessions in the organization."""
+class EndUserServiceResponse(ResponseModel):
+    """A service of the organization that the user uses."""
 
-    active_count: int
-    last_created_at: Timestamp | None
+    id: UUID = Field(description="The id of the service.")
+    slug: str = Field(description="The slug of the service.")
+    name: str = Field(description="The name of the service.")
+    first_login_at: Timestamp | None = Field(description="The time of the first login, in UTC, or null if there was none.")
+    last_login_at: Timestamp | None = Field(description="The time of the last login, in UTC, or null if there was none.")
 
 
-class EndUserDetails(ResponseModel):
-    """What the organization may know of one of its end users: the account, and what happened in its own services."""
+class EndUserSessionsResponse(ResponseModel):
+    """The user's active sessions in the organization."""
 
-    id: UUID
-    email: str
-    created_at: Timestamp
-    last_login_at: Timestamp | None
-    mfa_enabled: bool
-    email_verified: bool
-    updated_at: Timestamp
-    linked_identities: list[LinkedIdentityShown]
-    services: list[ServiceUsed]
-    sessions: SessionsShown
+    active_count: int = Field(description="The number of active sessions in the organization.")
+    last_created_at: Timestamp | None = Field(description="The start of the newest active session, in UTC, or null if there is none.")
+
+
+class EndUserDetailsResponse(ResponseModel):
+    """An end user: the account, and the activity in the organization's services."""
+
+    id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.")
+    created_at: Timestamp = Field(description="The time at which the account was created, in UTC.")
+    last_login_at: Timestamp | None = Field(
+        description="The time of the last login to any service of the organization, in UTC, or null if there was none."
+    )
+    mfa_enabled: bool = Field(description="Whether the account has a second factor.")
+    email_verified: bool = Field(description="Whether the user has proved that the email address is theirs.")
+    updated_at: Timestamp = Field(description="The time of the last change of the account, in UTC.")
+    linked_identities: list[EndUserIdentityResponse] = Field(description="The accounts linked for the organization's services.")
+    services: list[EndUserServiceResponse] = Field(description="The organization's services that the user uses.")
+    sessions: EndUserSessionsResponse = Field(description="The user's active sessions in the organization.")
 
 
 @routes.get("/api/organizations/<org_slug>/users/<user_id>")
 @member(Capability.END_USERS_VIEW)
-@validate_response(EndUserDetails)
-async def user(org_slug: str, user_id: str) -> EndUserDetails:
-    """One of the people who use the organization's services."""
-    return _details(await end_users.find(ports(), acting_member(), path_id(user_id)))
+@validate_response(EndUserDetailsResponse)
+async def get(org_slug: str, user_id: str) -> EndUserDetailsResponse:
+    """Get an end user.
+
+    Identities, services, logins and sessions of other organizations are not included.
+    """
+    return _to_details_response(await end_users.find(ports(), acting_member(), path_id(user_id)))
 
 
-def _details(found: EndUserDetails) -> EndUserDetails:
-    person = found.person
-    return EndUserDetails(
-        id=person.id,
-        email=person.email,
-        created_at=person.created_at,
-        last_login_at=found.last_login_at,
-        mfa_enabled=person.mfa_enabled,
-        email_verified=person.email_verified,
-        updated_at=person.updated_at,
+def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
+    user = details.user
+    return EndUserDetailsResponse(
+        id=user.id,
+        email=user.email,
+        created_at=user.created_at,
+        last_login_at=details.last_login_at,
+        mfa_enabled=user.mfa_enabled,
+        email_verified=user.email_verified,
+        updated_at=user.updated_at,
         linked_identities=[
-            LinkedIdentityShown(
+            EndUserIdentityResponse(
                 provider=identity.provider,
                 provider_user_id=identity.provider_user_id,
                 email=identity.email,
                 linked_at=identity.linked_at,
             )
-            for identity in found.identities
+            for identity in details.identities
         ],
         services=[
-            ServiceUsed(
+            EndUserServiceResponse(
                 id=service.id,
                 slug=service.slug,
                 name=service.name,
                 first_login_at=service.first_login_at,
                 last_login_at=service.last_login_at,
             )
-            for service in found.services
+            for service in details.services
         ],
-        sessions=SessionsShown(active_count=found.sessions.count, last_created_at=found.sessions.last_created_at),
+        sessions=EndUserSessionsResponse(active_count=details.sessions.count, last_created_at=details.sessions.last_created_at),
     )
 
 
-class SessionsRevoked(ResponseModel):
-    """How many sessions were ended."""
+class RevokedSessionsResponse(ResponseModel):
+    """The number of sessions that were ended."""
 
-    message: str
-    sessions_revoked: int
+    message: str = Field(description="A sentence about the result.")
+    sessions_revoked: int = Field(description="The number of sessions that were ended.")
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/sessions")
 @member(Capability.END_USERS_MANAGE)
-@validate_response(SessionsRevoked)
-async def revoke_sessions(org_slug: str, user_id: str) -> SessionsRevoked:
-    """End a person's sessions in the organization and its services. Sessions elsewhere go on."""
+@validate_response(RevokedSessionsResponse)
+async def revoke_sessions(org_slug: str, user_id: str) -> RevokedSessionsResponse:
+    """End a user's sessions.
+
+    Ends all sessions of the user in the organization and its services, and everything that would
+    start a new one, such as authorization codes. Sessions in other organizations continue.
+    """
     revoked = await end_users.revoke_sessions(ports(), acting_member(), path_id(user_id))
-    return SessionsRevoked(message="The person's sessions in the organization were ended.", sessions_revoked=revoked)
+    return RevokedSessionsResponse(message="The user's sessions in the organization were ended.", sessions_revoked=revoked)

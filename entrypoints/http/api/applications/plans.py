@@ -1,4 +1,4 @@
-"""Plans of a service (organizations.md section 4.1; decisions, points 160 and 161)."""
+"""Plans of a service, managed by members."""
 
 import re
 from functools import wraps
@@ -10,8 +10,9 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_request, validate_response
 
 from core.applications import plans
+from core.applications.plans_rules import PlanChanges
 from core.kernel.principals import Capability
-from entrypoints.http.api.applications.services import PlanShown, of_a_service, show_plan
+from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, maybe
 from entrypoints.http.edge.context import acting_member, no_content, ports
@@ -25,109 +26,127 @@ Price = Annotated[int, Field(ge=0, lt=2**31)]
 _PRICE_ID = re.compile(r"[!-~]{1,255}")
 
 
-def _visible(text: str) -> str:
+def _check_price_id(text: str) -> str:
     if not _PRICE_ID.fullmatch(text):
         raise ValueError("it must have 1 to 255 printable ASCII characters, without spaces")
     return text
 
 
-# As the payment provider names it, to which it is sent. One that cannot be seen would make a plan look purchasable that is not.
-PriceId = Annotated[str, AfterValidator(_visible), WithJsonSchema({"type": "string", "pattern": f"^{_PRICE_ID.pattern}$"})]
+# The id is sent to the payment provider. Invisible characters would make a plan look as if it could be bought.
+PriceId = Annotated[str, AfterValidator(_check_price_id), WithJsonSchema({"type": "string", "pattern": f"^{_PRICE_ID.pattern}$"})]
 
 
-def of_a_plan(view: View) -> View:
-    """For routes of `<plan_id>`: that the service has no such plan is told before the body is looked at (decisions, point 16)."""
+def existing_plan(view: View) -> View:
+    """Answer 404 before the body is read if the service has no plan `<plan_id>` (decision 16)."""
 
     @wraps(view)
-    async def found(org_slug: str, service_slug: str, plan_id: str) -> Any:
+    async def check_plan(org_slug: str, service_slug: str, plan_id: str) -> Any:
         id_ = path_id(plan_id)
-        await plans.find(ports(), acting_member(), service_slug, id_)
+        await plans.require(ports(), acting_member(), service_slug, id_)
         return await view(org_slug=org_slug, service_slug=service_slug, plan_id=id_)
 
-    return found
+    return check_plan
 
 
-class NewPlan(RequestModel):
-    """The currency is a code of three letters. A plan can be bought once it has a price at the payment provider, `billing_price_id`."""
+class PlanRequest(RequestModel):
+    """A new plan of a service."""
 
-    name: Name
-    price_cents: Price
-    currency: Text
-    features: Texts | None = None
-    billing_price_id: PriceId | None = None
+    name: Name = Field(description="The name of the plan.", examples=["Professional"])
+    price_cents: Price = Field(description="The price of one period, in the smallest unit of the currency.", examples=[1900])
+    currency: Text = Field(description="The currency, a code of three letters.", examples=["usd"])
+    features: Texts | None = Field(
+        default=None,
+        description="The features of the plan. Tokens of its subscribers contain them, so they are limited to 3,000 bytes as JSON.",
+        examples=[["exports", "support"]],
+    )
+    billing_price_id: PriceId | None = Field(
+        default=None, description="The id of the price at the payment provider. A plan without it cannot be bought."
+    )
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/plans")
 @member(Capability.BILLING_MANAGE)
-@of_a_service
-@validate_request(NewPlan)
-@validate_response(PlanShown)
-async def create(org_slug: str, service_slug: str, data: NewPlan) -> PlanShown:
-    """Create a plan of a service."""
+@existing_service
+@validate_request(PlanRequest)
+@validate_response(PlanResponse)
+async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanResponse:
+    """Create a plan.
+
+    Users can buy the plan as soon as it has a `billing_price_id`. API keys of the service can
+    subscribe users to it immediately.
+    """
     plan = await plans.create(
         ports(),
         acting_member(),
         service_slug,
         name=data.name,
         price_cents=data.price_cents,
-        currency_code=data.currency,
-        offers=data.features or (),
+        currency=data.currency,
+        features=data.features or (),
         billing_price_id=data.billing_price_id,
     )
-    return show_plan(plan)
+    return to_plan_response(plan)
 
 
-class Plans(ResponseModel):
-    """All plans of a service, the oldest first, and how many that are."""
+class PlanListResponse(ResponseModel):
+    """All plans of a service."""
 
-    plans: list[PlanShown]
-    total: int
+    plans: list[PlanResponse] = Field(description="The plans, oldest first.")
+    total: int = Field(description="The number of plans.")
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/plans")
 @member(Capability.SERVICES_VIEW)
-@document_response(Plans)
-async def listed(org_slug: str, service_slug: str) -> Response:
-    """List the plans of a service."""
-    return await streamed(await plans.listed(ports(), acting_member(), service_slug), show_plan, named="plans", counted="total")
+@document_response(PlanListResponse)
+async def list_plans(org_slug: str, service_slug: str) -> Response:
+    """List plans.
+
+    Returns all plans of the service, oldest first, without deleted plans.
+    """
+    return await streamed(await plans.list_plans(ports(), acting_member(), service_slug), to_plan_response, named="plans", counted="total")
 
 
-class PlanChange(RequestModel):
-    """What to change, at least one of the fields. Features replace those that were there; null clears them, and the price identifier."""
+class PlanUpdateRequest(RequestModel):
+    """The fields of a plan to change, at least one."""
 
-    name: Name = maybe()
-    price_cents: Price = maybe()
-    currency: Text = maybe()
-    features: Texts | None = maybe()
-    billing_price_id: PriceId | None = maybe()
+    name: Name = maybe(description="The name of the plan.")
+    price_cents: Price = maybe(description="The price of one period, in the smallest unit of the currency.")
+    currency: Text = maybe(description="The currency, a code of three letters.")
+    features: Texts | None = maybe(description="The features of the plan. They replace all previous ones; null removes them.")
+    billing_price_id: PriceId | None = maybe(
+        description="The id of the price at the payment provider. With null the plan can no longer be bought."
+    )
 
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
 @member(Capability.BILLING_MANAGE)
-@of_a_plan
-@validate_request(PlanChange)
-@validate_response(PlanShown)
-async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanChange) -> PlanShown:
-    """Change a plan."""
-    plan = await plans.update(
-        ports(),
-        acting_member(),
-        service_slug,
-        plan_id,
+@existing_plan
+@validate_request(PlanUpdateRequest)
+@validate_response(PlanResponse)
+async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpdateRequest) -> PlanResponse:
+    """Change a plan.
+
+    Only the fields in the request change. Tokens of subscribers contain new features from their
+    next refresh on.
+    """
+    changes = PlanChanges(
         name=data.name,
         price_cents=data.price_cents,
-        currency_code=data.currency,
-        offers=() if data.features is None else data.features,
+        currency=data.currency,
+        features=() if data.features is None else data.features,
         billing_price_id=data.billing_price_id,
     )
-    return show_plan(plan)
+    return to_plan_response(await plans.update(ports(), acting_member(), service_slug, plan_id, changes))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
 @member(Capability.BILLING_MANAGE)
 @refuses(400)
-@describes({204: "The plan is gone; subscriptions that have ended keep it."})
+@describes({204: "The plan is deleted."})
 async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:
-    """Delete a plan that nobody is subscribed to."""
+    """Delete a plan.
+
+    Plans with active or past due subscriptions cannot be deleted. Ended subscriptions keep the plan.
+    """
     await plans.delete(ports(), acting_member(), service_slug, path_id(plan_id))
     return no_content()

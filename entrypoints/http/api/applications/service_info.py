@@ -1,4 +1,4 @@
-"""The service interface: the service itself (identity.md section 4.5; decisions, point 118)."""
+"""Service API: the service of an API key."""
 
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
@@ -6,7 +6,7 @@ from quart_schema import validate_request, validate_response
 from core.applications import service_info
 from core.applications.services_rules import ServiceSettings
 from core.kernel.principals import Permission
-from entrypoints.http.api.applications.services import ServiceShown, show_service
+from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.bodies import Name, RequestModel, Text, Texts, maybe
 from entrypoints.http.edge.context import acting_key, ports
@@ -16,27 +16,35 @@ routes = Blueprint("service_info", __name__)
 
 @routes.get("/api/service/info")
 @service_key(Permission.READ_SERVICE)
-@validate_response(ServiceShown)
-async def info() -> ServiceShown:
-    """The service of the API key."""
-    return show_service(await service_info.current(ports(), acting_key()))
+@validate_response(ServiceResponse)
+async def get() -> ServiceResponse:
+    """Get the service of the API key.
+
+    Client secrets are never returned.
+    """
+    return to_service_response(await service_info.find(ports(), acting_key()))
 
 
-class InfoChange(RequestModel):
-    """What to change, at least one of the fields. Arrays replace those that were there; null clears them, and the activation page."""
+class ServiceInfoUpdateRequest(RequestModel):
+    """The fields of the service to change, at least one. Arrays replace the previous values."""
 
-    name: Name = maybe()
-    codehost_scopes: Texts | None = maybe()
-    websuite_scopes: Texts | None = maybe()
-    officesuite_scopes: Texts | None = maybe()
-    redirect_uris: Texts | None = maybe()
-    device_activation_uri: Text | None = maybe()
+    name: Name = maybe(description="The name of the service.")
+    codehost_scopes: Texts | None = maybe(description="The scopes requested at `codehost`; null for the platform's defaults.")
+    websuite_scopes: Texts | None = maybe(description="The scopes requested at `websuite`; null for the platform's defaults.")
+    officesuite_scopes: Texts | None = maybe(description="The scopes requested at `officesuite`; null for the platform's defaults.")
+    redirect_uris: Texts | None = maybe(description="The allowed redirect URIs; null removes all.")
+    device_activation_uri: Text | None = maybe(
+        description="The page where users enter the code of a device; null for the platform's own page."
+    )
 
 
 @routes.patch("/api/service/info")
 @service_key(Permission.WRITE_SERVICE)
-@validate_request(InfoChange)
-@validate_response(ServiceShown)
-async def update(data: InfoChange) -> ServiceShown:
-    """Change the service of the API key; slug, type and client id stay."""
-    return show_service(await service_info.update(ports(), acting_key(), ServiceSettings(**dict(data))))
+@validate_request(ServiceInfoUpdateRequest)
+@validate_response(ServiceResponse)
+async def update(data: ServiceInfoUpdateRequest) -> ServiceResponse:
+    """Change the service of the API key.
+
+    The slug, the type and the client id cannot be changed.
+    """
+    return to_service_response(await service_info.update(ports(), acting_key(), ServiceSettings(**dict(data))))

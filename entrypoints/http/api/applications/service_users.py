@@ -1,9 +1,10 @@
-"""The service interface: its users (identity.md section 4.5)."""
+"""Service API: users of the service of an API key."""
 
 from functools import wraps
 from typing import Any
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import validate_querystring, validate_request, validate_response
 
@@ -20,94 +21,111 @@ from entrypoints.http.edge.queries import PartQuery, path_id
 routes = Blueprint("service_users", __name__)
 
 
-class ServiceUserShown(ResponseModel):
-    """A person as your service knows them."""
+class ServiceUserResponse(ResponseModel):
+    """A user of the service."""
 
-    id: UUID
-    email: str
-    created_at: Timestamp
-
-
-def _show(user: ServiceUser) -> ServiceUserShown:
-    return ServiceUserShown(id=user.id, email=user.email, created_at=user.created_at)
+    id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.")
+    created_at: Timestamp = Field(description="The time at which the account was created, in UTC.")
 
 
-class ServiceUsersPage(ResponseModel):
-    """People who use your service, for the longest time first, and how many they are."""
+def _to_response(user: ServiceUser) -> ServiceUserResponse:
+    return ServiceUserResponse(id=user.id, email=user.email, created_at=user.created_at)
 
-    users: list[ServiceUserShown]
-    total: int
+
+class ServiceUserListResponse(ResponseModel):
+    """A part of the service's users."""
+
+    users: list[ServiceUserResponse] = Field(description="The users. The earliest users of the service come first.")
+    total: int = Field(description="The number of users of the service.")
 
 
 @routes.get("/api/service/users")
 @service_key(Permission.READ_USERS)
 @refuses(400)
 @validate_querystring(PartQuery)
-@validate_response(ServiceUsersPage)
-async def page(query_args: PartQuery) -> ServiceUsersPage:
-    """List those who use your service: they have signed in to it, or its API key made them."""
-    found = await service_users.listed(ports(), acting_key(), query_args.limit, query_args.offset)
-    return ServiceUsersPage(users=[_show(user) for user in found.items], total=found.total)
+@validate_response(ServiceUserListResponse)
+async def list_users(query_args: PartQuery) -> ServiceUserListResponse:
+    """List users of the service.
+
+    Users of the service have signed in to it, or were created by its API key.
+    """
+    page = await service_users.list_users(ports(), acting_key(), query_args.limit, query_args.offset)
+    return ServiceUserListResponse(users=[_to_response(user) for user in page.items], total=page.total)
 
 
-class NewServiceUser(RequestModel):
-    """The address of the person."""
+class ServiceUserRequest(RequestModel):
+    """The user to create."""
 
-    email: EmailAddress
+    email: EmailAddress = Field(description="The email address of the user.", examples=["user@example.com"])
 
 
 @routes.post("/api/service/users")
 @service_key(Permission.WRITE_USERS)
-@validate_request(NewServiceUser)
-@validate_response(ServiceUserShown)
-async def create(data: NewServiceUser) -> ServiceUserShown:
-    """Make an account for this address, which uses your service from now on; where there is one, it is returned, and nothing changes.
+@validate_request(ServiceUserRequest)
+@validate_response(ServiceUserResponse)
+async def create(data: ServiceUserRequest) -> ServiceUserResponse:
+    """Create a user.
 
-    No mail is sent, and the account has no password: the person chooses one with POST /api/auth/forgot-password."""
-    return _show(await service_users.create(ports(), acting_key(), Email(data.email)))
+    If an account with this email address exists, it is returned unchanged. It does not become a user
+    of the service until the user signs in to it. A new account has no password, and no email is sent:
+    the user sets a password with `POST /api/auth/forgot-password`.
+    """
+    return _to_response(await service_users.find_or_create(ports(), acting_key(), Email(data.email)))
 
 
-def of_a_service_user(view: View) -> View:
-    """For routes of `<user_id>`: that somebody does not use the service is told before the body is looked at (decisions, point 16)."""
+def existing_service_user(view: View) -> View:
+    """Answer 404 before the body is read if `<user_id>` is not a user of the service (decision 16)."""
 
     @wraps(view)
-    async def found(user_id: str, **arguments: Any) -> Any:
+    async def check_user(user_id: str, **arguments: Any) -> Any:
         user = await service_users.find(ports(), acting_key(), path_id(user_id))
         return await view(user_id=user.id, **arguments)
 
-    return found
+    return check_user
 
 
 @routes.get("/api/service/users/<user_id>")
 @service_key(Permission.READ_USERS)
-@validate_response(ServiceUserShown)
-async def service_user(user_id: str) -> ServiceUserShown:
-    """One of those who use your service."""
-    return _show(await service_users.find(ports(), acting_key(), path_id(user_id)))
+@validate_response(ServiceUserResponse)
+async def get(user_id: str) -> ServiceUserResponse:
+    """Get a user of the service.
+
+    Accounts that do not use the service are not found.
+    """
+    return _to_response(await service_users.find(ports(), acting_key(), path_id(user_id)))
 
 
-class ServiceUserChange(RequestModel):
-    """The new address, if it is to be another one."""
+class ServiceUserUpdateRequest(RequestModel):
+    """The fields of the user to change."""
 
-    email: EmailAddress = maybe()
+    email: EmailAddress = maybe(description="The new email address. Without it nothing changes.")
 
 
 @routes.patch("/api/service/users/<user_id>")
 @service_key(Permission.WRITE_USERS)
-@of_a_service_user
-@validate_request(ServiceUserChange)
-@validate_response(ServiceUserShown)
-async def change(user_id: UUID, data: ServiceUserChange) -> ServiceUserShown:
-    """Change the address of an account that is your organization's alone. It is unverified then, and all its sessions end."""
-    given: object = data.email
-    email = Email(given) if isinstance(given, str) else KEEP
-    return _show(await service_users.change_email(ports(), acting_key(), user_id, email))
+@existing_service_user
+@validate_request(ServiceUserUpdateRequest)
+@validate_response(ServiceUserResponse)
+async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserResponse:
+    """Change a user's email address.
+
+    This is allowed only for accounts that your organization created and manages alone. The new
+    address is unverified, and all sessions of the user end.
+    """
+    value: object = data.email
+    email = Email(value) if isinstance(value, str) else KEEP
+    return _to_response(await service_users.change_email(ports(), acting_key(), user_id, email))
 
 
 @routes.delete("/api/service/users/<user_id>")
 @service_key(Permission.DELETE_USERS)
-@describes({204: "The account is gone, or, where others share it, uses your service no more."})
+@describes({204: "The account is deleted, or the user is removed from the service."})
 async def delete(user_id: str) -> Response:
-    """Delete somebody: the account, for good, if your organization made it and nobody else knows it; else what your service has of it."""
+    """Delete a user.
+
+    The account is deleted permanently if your organization created it and no other organization uses
+    it. Otherwise only the user's data at this service is deleted, and the account stays.
+    """
     await service_users.delete(ports(), acting_key(), path_id(user_id))
     return no_content()

@@ -1,4 +1,4 @@
-"""Services of an organization (organizations.md section 4.1)."""
+"""Services of an organization, managed by members."""
 
 from functools import wraps
 from typing import Annotated, Any
@@ -9,7 +9,8 @@ from quart import Blueprint, Response
 from quart_schema import document_response, validate_querystring, validate_request, validate_response
 
 from core.applications import services
-from core.applications.services_rules import Plan, Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
+from core.applications.plans_rules import Plan
+from core.applications.services_rules import Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, maybe
@@ -21,119 +22,150 @@ from entrypoints.http.edge.streaming import streamed
 routes = Blueprint("services", __name__)
 
 
-def of_a_service(view: View) -> View:
-    """For routes of `<service_slug>`: that there is no such service is told before the body is looked at (decisions, point 16)."""
+def existing_service(view: View) -> View:
+    """Answer 404 before the body is read if there is no service `<service_slug>` (decision 16)."""
 
     @wraps(view)
-    async def found(service_slug: str, **arguments: Any) -> Any:
+    async def check_service(service_slug: str, **arguments: Any) -> Any:
         await services.find(ports(), acting_member(), service_slug)
         return await view(service_slug=service_slug, **arguments)
 
-    return found
+    return check_service
 
 
-class ServiceShown(ResponseModel):
-    """A service (organizations.md section 2.1). Scopes are null where the platform's default ones hold; pkce_without_secret is there if it
-    is true."""
+class ServiceResponse(ResponseModel):
+    """A service, which is an application of the organization."""
 
-    id: UUID
-    org_id: UUID
-    slug: str
-    name: str
-    service_type: ServiceType
-    client_id: UUID
-    codehost_scopes: list[str] | None
-    websuite_scopes: list[str] | None
-    officesuite_scopes: list[str] | None
-    redirect_uris: list[str]
-    device_activation_uri: str | None
-    created_at: Timestamp
-    pkce_without_secret: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
-
-
-class ListedServiceShown(ServiceShown):
-    """A service, and how many plans and subscriptions it has."""
-
-    plan_count: int
-    subscription_count: int
+    id: UUID = Field(description="The id of the service.")
+    org_id: UUID = Field(description="The id of the organization.")
+    slug: str = Field(description="The name of the service in URLs.", examples=["shop"])
+    name: str = Field(description="The name of the service.")
+    service_type: ServiceType = Field(description="The type of the application. `mobile` and `desktop` are public clients.")
+    client_id: UUID = Field(description="The client id for OAuth and OpenID Connect.")
+    codehost_scopes: list[str] | None = Field(description="The scopes requested at `codehost`; null for the platform's defaults.")
+    websuite_scopes: list[str] | None = Field(description="The scopes requested at `websuite`; null for the platform's defaults.")
+    officesuite_scopes: list[str] | None = Field(description="The scopes requested at `officesuite`; null for the platform's defaults.")
+    redirect_uris: list[str] = Field(description="The allowed redirect URIs.")
+    device_activation_uri: str | None = Field(
+        description="The page where users enter the code of a device; null for the platform's own page."
+    )
+    created_at: Timestamp = Field(description="The time at which the service was created, in UTC.")
+    pkce_without_secret: bool = Field(
+        default=False,
+        exclude_if=lambda allowed: not allowed,
+        description="Whether the client may use PKCE instead of its client secret. Left out if false.",
+    )
 
 
-class PlanShown(ResponseModel):
-    """A plan (organizations.md section 2.2)."""
+class ServiceSummaryResponse(ServiceResponse):
+    """A service in a list."""
 
-    id: UUID
-    service_id: UUID
-    name: str
-    price_cents: int
-    currency: str
-    features: list[str]
-    billing_price_id: str | None
-    created_at: Timestamp
+    plan_count: int = Field(description="The number of plans.")
+    subscription_count: int = Field(description="The number of subscriptions, whatever their status.")
 
 
-class UsageShown(ResponseModel):
-    """How many services the organization has and may have. `tier` is the tier's name for people, null where there is none."""
+class PlanResponse(ResponseModel):
+    """A plan of a service."""
 
-    current_services: int
-    max_services: int
-    tier: str | None
+    id: UUID = Field(description="The id of the plan.")
+    service_id: UUID = Field(description="The id of the service.")
+    name: str = Field(description="The name of the plan.")
+    price_cents: int = Field(description="The price of one period, in the smallest unit of the currency.")
+    currency: str = Field(description="The currency, a code of three lower-case letters.", examples=["usd"])
+    features: list[str] = Field(description="The features of the plan.")
+    billing_price_id: str | None = Field(description="The id of the price at the payment provider; null if the plan cannot be bought.")
+    created_at: Timestamp = Field(description="The time at which the plan was created, in UTC.")
+
+
+class ServiceQuotaResponse(ResponseModel):
+    """The number of services of the organization and its limit."""
+
+    current_services: int = Field(description="The number of services.")
+    max_services: int = Field(description="The maximum number of services.")
+    tier: str | None = Field(description="The display name of the organization's tier; null if it has no tier.")
 
 
 def _fields(service: Service) -> dict[str, Any]:
-    return {name: getattr(service, name) for name in ServiceShown.model_fields}
+    return {name: getattr(service, name) for name in ServiceResponse.model_fields}
 
 
-def show_service(service: Service) -> ServiceShown:
-    return ServiceShown(**_fields(service))
+def to_service_response(service: Service) -> ServiceResponse:
+    return ServiceResponse(**_fields(service))
 
 
-def show_plan(plan: Plan) -> PlanShown:
-    return PlanShown(**{name: getattr(plan, name) for name in PlanShown.model_fields})
+def to_plan_response(plan: Plan) -> PlanResponse:
+    return PlanResponse(**{name: getattr(plan, name) for name in PlanResponse.model_fields})
 
 
-def _listed(listed: ServiceSummary) -> ListedServiceShown:
-    service = listed.service
-    return ListedServiceShown(**_fields(service), plan_count=listed.plan_count, subscription_count=service.subscription_count)
+def _to_summary_response(summary: ServiceSummary) -> ServiceSummaryResponse:
+    service = summary.service
+    return ServiceSummaryResponse(**_fields(service), plan_count=summary.plan_count, subscription_count=service.subscription_count)
 
 
-def _usage(usage: ServiceQuota) -> UsageShown:
-    return UsageShown(current_services=usage.current_services, max_services=usage.max_services, tier=usage.tier)
+def _to_quota_response(quota: ServiceQuota) -> ServiceQuotaResponse:
+    return ServiceQuotaResponse(current_services=quota.current_services, max_services=quota.max_services, tier=quota.tier)
 
 
-# By its name; JSON has no other way to say it.
+# Not strict, because JSON can express an enumeration only by its values.
 Type = Annotated[ServiceType, Field(strict=False)]
 
 
-class NewService(RequestModel):
-    """The slug is the service's name in addresses and never changes: 1 to 63 lower-case letters and digits with single hyphens between
-    them. With pkce_without_secret a web or api service may meet a code_challenge instead of showing its client secret."""
+class ServiceRequest(RequestModel):
+    """A new service."""
 
-    slug: Text
-    name: Name
-    service_type: Type
-    codehost_scopes: Texts | None = None
-    websuite_scopes: Texts | None = None
-    officesuite_scopes: Texts | None = None
-    redirect_uris: Texts | None = None
-    device_activation_uri: Text | None = None
-    pkce_without_secret: bool = False
+    slug: Text = Field(
+        description="The name of the service in URLs: 1 to 63 lower-case letters and digits with single hyphens between them. "
+        "It cannot be changed later.",
+        examples=["shop"],
+    )
+    name: Name = Field(description="The name of the service.", examples=["Shop"])
+    service_type: Type = Field(
+        description="The type of the application. `mobile` and `desktop` are public clients without a client secret."
+    )
+    codehost_scopes: Texts | None = Field(
+        default=None, description="The scopes to request at `codehost`; null for the platform's defaults, an empty array for none."
+    )
+    websuite_scopes: Texts | None = Field(
+        default=None, description="The scopes to request at `websuite`; null for the platform's defaults, an empty array for none."
+    )
+    officesuite_scopes: Texts | None = Field(
+        default=None, description="The scopes to request at `officesuite`; null for the platform's defaults, an empty array for none."
+    )
+    redirect_uris: Texts | None = Field(
+        default=None,
+        description="The allowed redirect URIs. They start with https:// or http://localhost, or with a private scheme in mobile and "
+        "desktop applications.",
+        examples=[["https://shop.example.com/callback"]],
+    )
+    device_activation_uri: Text | None = Field(
+        default=None, description="The page where users enter the code of a device; null for the platform's own page."
+    )
+    pkce_without_secret: bool = Field(
+        default=False, description="Whether a `web` or `api` client may use PKCE instead of its client secret."
+    )
 
 
-class CreatedService(ResponseModel):
-    """A new service with its first plan. `client_secret` is shown this once; it is null for mobile and desktop services."""
+class CreatedServiceResponse(ResponseModel):
+    """A new service with its free plan and its client secret."""
 
-    service: ServiceShown
-    default_plan: PlanShown
-    usage: UsageShown
-    client_secret: str | None
+    service: ServiceResponse = Field(description="The new service.")
+    default_plan: PlanResponse = Field(description="The free plan of the service.")
+    usage: ServiceQuotaResponse = Field(description="The number of services and its limit.")
+    client_secret: str | None = Field(
+        description="The client secret, which is returned only once; null for `mobile` and `desktop` services."
+    )
 
 
 @routes.post("/api/organizations/<org_slug>/services")
 @member(Capability.SERVICES_CREATE)
-@validate_request(NewService)
-@validate_response(CreatedService)
-async def create(org_slug: str, data: NewService) -> CreatedService:
-    """Create a service, which gets a free plan."""
+@validate_request(ServiceRequest)
+@validate_response(CreatedServiceResponse)
+async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
+    """Create a service.
+
+    The service gets a free plan. The client secret of a `web` or `api` service is returned only once:
+    store it safely. The number of services is limited by the organization's tier.
+    """
     settings = ServiceSettings(
         codehost_scopes=data.codehost_scopes,
         websuite_scopes=data.websuite_scopes,
@@ -143,97 +175,121 @@ async def create(org_slug: str, data: NewService) -> CreatedService:
         pkce_without_secret=data.pkce_without_secret,
     )
     created = await services.create(ports(), acting_member(), data.slug, data.name, data.service_type, settings)
-    return CreatedService(
-        service=show_service(created.service),
-        default_plan=show_plan(created.default_plan),
-        usage=_usage(created.usage),
+    return CreatedServiceResponse(
+        service=to_service_response(created.service),
+        default_plan=to_plan_response(created.default_plan),
+        usage=_to_quota_response(created.quota),
         client_secret=created.client_secret,
     )
 
 
 class ServicesQuery(Query):
-    """Which services; all of them unless something is given."""
+    """Filters for the list of services."""
 
-    service_type: ServiceType | None = None
-    limit: AnyLimit = None
-    offset: Offset = 0
+    service_type: ServiceType | None = Field(default=None, description="Return only services of this type.")
+    limit: AnyLimit = Field(default=None, description="The number of services to return. By default all are returned.")
+    offset: Offset = Field(default=0, description="The number of services to skip.")
 
 
-class Services(ResponseModel):
-    """Services, the oldest first, and how many there are and may be."""
+class ServiceListResponse(ResponseModel):
+    """Services of the organization."""
 
-    services: list[ListedServiceShown]
-    usage: UsageShown
+    services: list[ServiceSummaryResponse] = Field(description="The services, oldest first.")
+    usage: ServiceQuotaResponse = Field(description="The number of services of all types, and its limit.")
 
 
 @routes.get("/api/organizations/<org_slug>/services")
 @member(Capability.SERVICES_VIEW)
 @refuses(400)
 @validate_querystring(ServicesQuery)
-@document_response(Services)
-async def listed(org_slug: str, query_args: ServicesQuery) -> Response:
-    """List the services of the organization."""
-    found, usage = await services.listed(ports(), acting_member(), query_args.service_type, query_args.limit, query_args.offset)
-    return await streamed(found, _listed, named="services", beside={"usage": _usage(usage)})
+@document_response(ServiceListResponse)
+async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
+    """List services.
+
+    Returns all services of the organization, oldest first, unless a type, limit or offset is given.
+    """
+    batches, quota = await services.list_services(ports(), acting_member(), query_args.service_type, query_args.limit, query_args.offset)
+    return await streamed(batches, _to_summary_response, named="services", beside={"usage": _to_quota_response(quota)})
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.SERVICES_VIEW)
-@validate_response(ServiceShown)
-async def service(org_slug: str, service_slug: str) -> ServiceShown:
-    """One of the services."""
-    return show_service(await services.find(ports(), acting_member(), service_slug))
+@validate_response(ServiceResponse)
+async def get(org_slug: str, service_slug: str) -> ServiceResponse:
+    """Get a service.
+
+    The client secret is not returned.
+    """
+    return to_service_response(await services.find(ports(), acting_member(), service_slug))
 
 
-class ServiceChange(RequestModel):
-    """What to change, at least one of the fields. Arrays replace those that were there; null clears them, and the activation page."""
+class ServiceUpdateRequest(RequestModel):
+    """The fields of a service to change, at least one. Arrays replace the previous values."""
 
-    name: Name = maybe()
-    service_type: Type = maybe()
-    codehost_scopes: Texts | None = maybe()
-    websuite_scopes: Texts | None = maybe()
-    officesuite_scopes: Texts | None = maybe()
-    redirect_uris: Texts | None = maybe()
-    device_activation_uri: Text | None = maybe()
-    pkce_without_secret: bool = maybe()
+    name: Name = maybe(description="The name of the service.")
+    service_type: Type = maybe(description="The type of the application.")
+    codehost_scopes: Texts | None = maybe(description="The scopes to request at `codehost`; null for the platform's defaults.")
+    websuite_scopes: Texts | None = maybe(description="The scopes to request at `websuite`; null for the platform's defaults.")
+    officesuite_scopes: Texts | None = maybe(description="The scopes to request at `officesuite`; null for the platform's defaults.")
+    redirect_uris: Texts | None = maybe(description="The allowed redirect URIs; null removes all.")
+    device_activation_uri: Text | None = maybe(
+        description="The page where users enter the code of a device; null for the platform's own page."
+    )
+    pkce_without_secret: bool = maybe(description="Whether a `web` or `api` client may use PKCE instead of its client secret.")
 
 
-class ChangedService(ServiceShown):
-    """The service as it is now; and its new client secret, this once, if it came to need one by its new type."""
+class UpdatedServiceResponse(ServiceResponse):
+    """A changed service, with its new client secret if it got one."""
 
-    client_secret: str | None = Field(default=None, exclude_if=lambda secret: secret is None)
+    client_secret: str | None = Field(
+        default=None,
+        exclude_if=lambda secret: secret is None,
+        description="The new client secret if the type changed to `web` or `api`. It is returned only once, and left out otherwise.",
+    )
 
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.SERVICES_MANAGE)
-@of_a_service
-@validate_request(ServiceChange)
-@validate_response(ChangedService)
-async def update(org_slug: str, service_slug: str, data: ServiceChange) -> ChangedService:
-    """Change a service. A mobile or desktop service that becomes web or api gets a client secret, and loses it the other way."""
-    changed, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**dict(data)))
-    return ChangedService(**_fields(changed), client_secret=client_secret)
+@existing_service
+@validate_request(ServiceUpdateRequest)
+@validate_response(UpdatedServiceResponse)
+async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
+    """Change a service.
+
+    Only the fields in the request change. A `mobile` or `desktop` service that becomes `web` or `api`
+    gets a client secret, which is returned only once. In the other direction the secret is deleted.
+    """
+    service, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**dict(data)))
+    return UpdatedServiceResponse(**_fields(service), client_secret=client_secret)
 
 
-class NewSecret(ResponseModel):
-    """The new client secret, which is shown this once."""
+class ClientSecretResponse(ResponseModel):
+    """A new client secret, which no other response contains."""
 
-    client_secret: str
+    client_secret: str = Field(description="The new client secret. It is returned only once.")
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/rotate-secret")
 @member(Capability.SERVICES_MANAGE, impersonated=False)
 @refuses(400)
-@validate_response(NewSecret)
-async def rotate_secret(org_slug: str, service_slug: str) -> NewSecret:
-    """Replace the client secret of a web or api service. The old one does not work any more."""
-    return NewSecret(client_secret=await services.rotate_secret(ports(), acting_member(), service_slug))
+@validate_response(ClientSecretResponse)
+async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretResponse:
+    """Replace the client secret.
+
+    The old secret stops working immediately. The new one is returned only once. `mobile` and `desktop`
+    services have no client secret.
+    """
+    return ClientSecretResponse(client_secret=await services.rotate_secret(ports(), acting_member(), service_slug))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.ORGANIZATION_OWN)
-@describes({204: "The service and all that belonged to it is gone; the accounts of its users stay."})
+@describes({204: "The service is deleted."})
 async def delete(org_slug: str, service_slug: str) -> Response:
-    """Delete a service for good."""
+    """Delete a service.
+
+    Deletes the service with its plans, subscriptions, API keys, sessions and logins. Paid subscriptions
+    are canceled at the payment provider. The accounts of its users stay. This cannot be undone.
+    """
     await services.delete(ports(), acting_member(), service_slug)
     return no_content()

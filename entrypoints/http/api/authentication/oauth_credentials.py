@@ -9,10 +9,10 @@ from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
 from core.authentication import oauth_credentials, oauth_credentials_rules
-from core.authentication.oauth_credentials_rules import Credentials
+from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
-from entrypoints.http.api.applications.services import of_a_service
+from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting_member, no_content, ports
@@ -56,7 +56,7 @@ class CredentialsShown(ResponseModel):
     updated_at: Timestamp
 
 
-def _show(credentials: Credentials) -> CredentialsShown:
+def _show(credentials: ServiceOAuthCredentials) -> CredentialsShown:
     return CredentialsShown(
         provider=credentials.provider, client_id=credentials.client_id, has_secret=True, updated_at=credentials.updated_at
     )
@@ -74,7 +74,7 @@ def of_a_provider(view: View) -> View:
 
 @routes.put(PATH)
 @member(Capability.SERVICES_MANAGE)
-@of_a_service
+@existing_service
 @of_a_provider
 @validate_request(NewCredentials)
 @validate_response(CredentialsShown)
@@ -85,7 +85,7 @@ async def put(org_slug: str, service_slug: str, provider: Provider, data: NewCre
 
 @routes.get(PATH)
 @member(Capability.SERVICES_MANAGE)
-@of_a_service
+@existing_service
 @of_a_provider
 @validate_response(CredentialsShown)
 async def current(org_slug: str, service_slug: str, provider: Provider) -> CredentialsShown:
@@ -95,7 +95,7 @@ async def current(org_slug: str, service_slug: str, provider: Provider) -> Crede
 
 @routes.delete(PATH)
 @member(Capability.SERVICES_MANAGE)
-@of_a_service
+@existing_service
 @of_a_provider
 @describes({204: "The service is known to this identity provider by the credentials of the platform again."})
 async def remove(org_slug: str, service_slug: str, provider: Provider) -> Response:

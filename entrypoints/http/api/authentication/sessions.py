@@ -1,4 +1,4 @@
-"""Signing in, staying signed in, signing out (identity.md sections 4.1 and 4.9)."""
+"""Sign in, refresh tokens, and sign out over the API."""
 
 from typing import Any
 
@@ -6,144 +6,159 @@ from pydantic import Field
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
-from core.authentication import login as signing_in
 from core.authentication import sessions
-from core.authentication.login_rules import PreAuthToken, SignedIn
+from core.authentication.login_rules import PreAuthToken
 from core.authentication.sessions_rules import TokenPair
-from core.federation.oauth.authorization_rules import OrgOrServiceMissing
-from core.federation.saml import pending as saml_pending
-from core.kernel.errors import Invalid
+from core.federation import sign_in as sign_in_flow
+from core.federation.sign_in import ApiSignIn, ApiTarget, CodeCredentials, PasswordCredentials
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, client, ports, signed_in
-from entrypoints.http.edge.context import pre_auth as waiting
+from entrypoints.http.edge.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("sessions", __name__)
 
 
-class Credentials(RequestModel):
-    """An email address and a password; `saml_state` continues a SAML sign-on.
-
-    `org_slug` and `service_slug`, both or neither, sign in to a service: the tokens are then for that application. `device_token` is what a
-    trusted device was given, and lets it do without the second factor.
-    """
-
-    email: EmailAddress
-    password: PasswordText
-    saml_state: Text | None = None
-    org_slug: Text | None = None
-    service_slug: Text | None = None
-    device_token: Text | None = None
+def _is_none(value: object) -> bool:
+    return value is None
 
 
-class Tokens(ResponseModel):
-    """An access token, the refresh token that renews it, and how many seconds the access token lives."""
+class LoginRequest(RequestModel):
+    """An email address and a password, and the target of the sign-in."""
 
-    access_token: str
-    refresh_token: str
-    expires_in: int
-
-
-class LoginAnswer(Tokens):
-    """The tokens. With `mfa_required` the access token is a pre-auth token, good for POST /api/auth/mfa/verify alone, and there is no
-    refresh token yet. With `saml_state`, `redirect_url` is where the browser that brought it goes on to the application."""
-
-    mfa_required: bool | None = Field(default=None, exclude_if=lambda required: required is None)
-    redirect_url: str | None = Field(default=None, exclude_if=lambda url: url is None)
+    email: EmailAddress = Field(description="The email address of the account.")
+    password: PasswordText = Field(description="The password of the account.")
+    saml_state: Text | None = Field(default=None, description="The state of a pending SAML sign-on that this sign-in completes.")
+    org_slug: Text | None = Field(default=None, description="The organization of the service to sign in to. Send it with `service_slug`.")
+    service_slug: Text | None = Field(
+        default=None,
+        description="The service to sign in to. The tokens are then for this application. Without it, they are for the platform.",
+    )
+    device_token: Text | None = Field(default=None, description="The token of a trusted device. It skips the second factor.")
 
 
-class VerifiedAnswer(Tokens):
-    """The tokens; for a device that is to be trusted, what it presents at the next login; and where the browser goes on to the application,
-    if the login was for a SAML sign-on."""
+class TokenPairResponse(ResponseModel):
+    """An access token, and the refresh token that renews it."""
 
-    device_token: str | None = Field(default=None, exclude_if=lambda token: token is None)
-    redirect_url: str | None = Field(default=None, exclude_if=lambda url: url is None)
+    access_token: str = Field(description="The access token, a JWT. Send it as `Authorization: Bearer`.")
+    refresh_token: str = Field(description="The refresh token. It works once, at POST /api/auth/refresh.")
+    expires_in: int = Field(description="The life of the access token in seconds.")
 
 
-class SamlStateAndService(Invalid):
-    """A SAML sign-on says itself which service it is for: send saml_state without org_slug and service_slug."""
+class LoginResponse(TokenPairResponse):
+    """The tokens of the new session, or a pre-auth token if `mfa_required` is true."""
+
+    access_token: str = Field(
+        description="The access token. With `mfa_required`, this is a pre-auth token for POST /api/auth/mfa/verify only."
+    )
+    refresh_token: str = Field(description="The refresh token. It works once. With `mfa_required`, it is empty.")
+    mfa_required: bool | None = Field(
+        default=None, exclude_if=_is_none, description="True if the second factor is still required. Otherwise the field is absent."
+    )
+    redirect_url: str | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="The URL where the browser of the SAML sign-on continues. Only present for a request with `saml_state`.",
+    )
+
+
+class MfaVerificationResponse(TokenPairResponse):
+    """The tokens of the new session."""
+
+    device_token: str | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="The token of the trusted device, for the next login. Only present for a request with `trust_device`.",
+    )
+    redirect_url: str | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="The URL where the browser of the SAML sign-on continues. Only present if the login had a `saml_state`.",
+    )
 
 
 @routes.post("/api/auth/login")
 @anyone(limit=LOGIN)
 @refuses(401, 403, 404)
-@validate_request(Credentials)
-@validate_response(LoginAnswer)
-async def login(data: Credentials) -> LoginAnswer:
-    """Sign in with email address and password."""
-    if data.saml_state is not None:
-        if data.org_slug is not None or data.service_slug is not None:
-            raise SamlStateAndService
-        await saml_pending.check_pending(ports(), data.saml_state)
-    service = None
-    if data.org_slug is not None or data.service_slug is not None:
-        if data.org_slug is None or data.service_slug is None:
-            raise OrgOrServiceMissing("To sign in to a service, send both org_slug and service_slug; to sign in to your account, neither.")
-        service = await signing_in.service_to_sign_in_to(ports(), data.org_slug, data.service_slug)
-    email, device = Email(data.email), client(data.device_token)
-    found = await signing_in.with_password(ports(), caller(), email, data.password, device, service, saml_state=data.saml_state)
-    if isinstance(found, PreAuthToken):
-        return LoginAnswer(access_token=found.token, refresh_token="", expires_in=found.expires_in, mfa_required=True)
-    redirect_url = await _onward(data.saml_state, found)
-    return LoginAnswer(**_tokens(signing_in.tokens(ports(), found)), redirect_url=redirect_url)
+@validate_request(LoginRequest)
+@validate_response(LoginResponse)
+async def login(data: LoginRequest) -> LoginResponse:
+    """Sign in with an email address and a password.
+
+    If the account has a second factor, the response contains a pre-auth token instead of tokens, unless the device is trusted. Send it as
+    the bearer token of POST /api/auth/mfa/verify. Clients should keep a device id of their own and send it as `X-Device-Id`.
+    """
+    target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
+    credentials = PasswordCredentials(Email(data.email), data.password)
+    outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, target, client(data.device_token))
+    if isinstance(outcome, PreAuthToken):
+        return LoginResponse(access_token=outcome.token, refresh_token="", expires_in=outcome.expires_in, mfa_required=True)
+    return LoginResponse(**_to_fields(outcome.tokens), redirect_url=_redirect_url(outcome))
 
 
-class SecondFactor(RequestModel):
-    """The six digits of an authenticator app, or a backup code. With `trust_device` the device need not be asked for one for a while; it is
-    called `device_name` then."""
+class MfaVerificationRequest(RequestModel):
+    """A code of the second factor."""
 
-    code: Text
-    trust_device: bool | None = None
-    device_name: Name | None = None
+    code: Text = Field(description="The 6-digit code of the authenticator app, or a backup code.", examples=["123456", "ABCD-2345"])
+    trust_device: bool | None = Field(default=None, description="Whether this device can skip the second factor at the next logins.")
+    device_name: Name | None = Field(default=None, description="The name of the device in the user's list of devices.")
 
 
 @routes.post("/api/auth/mfa/verify")
 @pre_auth(limit=MFA_VERIFICATION)
 @refuses(400, 403, 404)
-@validate_request(SecondFactor)
-@validate_response(VerifiedAnswer)
-async def verify_second_factor(data: SecondFactor) -> VerifiedAnswer:
-    """Show the second factor: exchange a pre-auth token, and a code, for tokens."""
-    if (saml_state := waiting().saml_state) is not None:
-        await saml_pending.check_pending(ports(), saml_state)
-    shown = client(name=data.device_name)
-    found = await signing_in.with_code(ports(), caller(), waiting(), data.code, shown, trust=data.trust_device is True)
-    redirect_url = await _onward(saml_state, found)
-    return VerifiedAnswer(**_tokens(signing_in.tokens(ports(), found)), device_token=found.device_token, redirect_url=redirect_url)
+@validate_request(MfaVerificationRequest)
+@validate_response(MfaVerificationResponse)
+async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationResponse:
+    """Complete a sign-in with a code of the second factor.
+
+    Send the pre-auth token as the bearer token. It works once, for 10 minutes, and ends after 5 wrong codes.
+    """
+    claims = pre_auth_claims()
+    credentials = CodeCredentials(claims, data.code, trust_device=data.trust_device is True)
+    target = ApiTarget(saml_state=claims.saml_state)
+    outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, target, client(name=data.device_name))
+    assert isinstance(outcome, ApiSignIn), "a code is the last factor"
+    return MfaVerificationResponse(**_to_fields(outcome.tokens), device_token=outcome.device_token, redirect_url=_redirect_url(outcome))
 
 
-class RefreshToken(RequestModel):
-    """The refresh token; it is used up by this."""
+class RefreshRequest(RequestModel):
+    """A refresh token."""
 
-    refresh_token: Text
+    refresh_token: Text = Field(description="The refresh token of the session. This request uses it up.")
 
 
 @routes.post("/api/auth/refresh")
 @anyone
 @refuses(401, 403)
-@validate_request(RefreshToken)
-@validate_response(Tokens)
-async def refresh(data: RefreshToken) -> Tokens:
-    """Exchange a refresh token for a new pair of tokens."""
-    return Tokens(**_tokens(await sessions.refresh(ports(), caller(), data.refresh_token)))
+@validate_request(RefreshRequest)
+@validate_response(TokenPairResponse)
+async def refresh(data: RefreshRequest) -> TokenPairResponse:
+    """Exchange a refresh token for a new pair of tokens.
+
+    Store the new refresh token: each one works once. A refresh token that is used a second time ends the session.
+    """
+    return TokenPairResponse(**_to_fields(await sessions.refresh(ports(), caller(), data.refresh_token)))
 
 
 @routes.post("/api/auth/logout")
 @person_anywhere(applications=True)
 @validate_response(Message)
 async def logout() -> Message:
-    """End the session of this token."""
+    """End the session of this access token.
+
+    Its access and refresh tokens stop working with the next request. Other sessions of the user continue.
+    """
     await sessions.logout(ports(), signed_in())
     return Message(message="You are signed out.")
 
 
-async def _onward(saml_state: str | None, found: SignedIn) -> str | None:
-    """Where the browser goes on for which somebody has signed in. Raises StateUnknown."""
-    return None if saml_state is None else app_context().base_url + await saml_pending.complete_login(ports(), caller(), saml_state, found)
+def _redirect_url(outcome: ApiSignIn) -> str | None:
+    return None if outcome.next_path is None else app_context().base_url + outcome.next_path
 
 
-def _tokens(pair: TokenPair) -> dict[str, Any]:
+def _to_fields(pair: TokenPair) -> dict[str, Any]:
     return {"access_token": pair.access_token, "refresh_token": pair.refresh_token, "expires_in": pair.expires_in}

@@ -1,11 +1,12 @@
-"""Hosted checkout (organizations.md sections 2.11 and 4.1)."""
+"""Hosted checkout for members."""
 
+from pydantic import Field
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
 from core.billing import checkout
 from core.kernel.principals import Capability
-from entrypoints.http.api.applications.services import of_a_service
+from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import acting_member, ports
@@ -13,27 +14,35 @@ from entrypoints.http.edge.context import acting_member, ports
 routes = Blueprint("checkout", __name__)
 
 
-class NewCheckout(RequestModel):
-    """Which plan, and where the browser comes back to. success_url may hold {CHECKOUT_SESSION_ID}, for which the provider puts the id."""
+class CheckoutRequest(RequestModel):
+    """The plan to buy, and where the browser returns to."""
 
-    plan_id: Id
-    success_url: Text
-    cancel_url: Text
+    plan_id: Id = Field(description="The id of a plan of the service that has a `billing_price_id`.")
+    success_url: Text = Field(
+        description="The page to open after the purchase. The provider replaces `{CHECKOUT_SESSION_ID}` in it with the session's id.",
+        examples=["https://shop.example.com/thanks?session={CHECKOUT_SESSION_ID}"],
+    )
+    cancel_url: Text = Field(description="The page to open if the user cancels.", examples=["https://shop.example.com/plans"])
 
 
-class CheckoutBegun(ResponseModel):
-    """Where the browser goes on, and what the provider calls it."""
+class CheckoutResponse(ResponseModel):
+    """A checkout at the payment provider."""
 
-    checkout_url: str
-    session_id: str
+    checkout_url: str = Field(description="The page of the payment provider. Redirect the user's browser to it.")
+    session_id: str = Field(description="The id of the checkout session at the payment provider.")
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/checkout")
 @member(Capability.SERVICES_VIEW)
-@of_a_service
-@validate_request(NewCheckout)
-@validate_response(CheckoutBegun)
-async def begin(org_slug: str, service_slug: str, data: NewCheckout) -> CheckoutBegun:
-    """Begin to buy a plan of a service for yourself, on a page of the payment provider."""
-    begun = await checkout.begin(ports(), acting_member(), service_slug, data.plan_id, data.success_url, data.cancel_url)
-    return CheckoutBegun(checkout_url=begun.url, session_id=begun.session_id)
+@existing_service
+@validate_request(CheckoutRequest)
+@validate_response(CheckoutResponse)
+async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> CheckoutResponse:
+    """Start a checkout.
+
+    The subscription is for the caller, who buys the plan on a page of the payment provider. It becomes
+    active when the provider confirms the payment, some seconds after the browser returns. Members with
+    an active or past due subscription to the service cannot buy another one.
+    """
+    session = await checkout.begin(ports(), acting_member(), service_slug, data.plan_id, data.success_url, data.cancel_url)
+    return CheckoutResponse(checkout_url=session.url, session_id=session.session_id)

@@ -1,13 +1,14 @@
-"""The receiver of the payment provider's events (organizations.md section 4.2)."""
+"""Receiver of the payment provider's events."""
 
 from typing import Literal
 
 import structlog
+from pydantic import Field
 from quart import Blueprint, request
 from quart_schema import validate_response
 
 from core.billing import provider_events, provider_events_rules
-from core.billing.provider_events_rules import TROUBLE
+from core.billing.provider_events_rules import NEEDS_ATTENTION
 from entrypoints.http.edge.access import signed_by_billing
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import ports
@@ -16,23 +17,28 @@ from entrypoints.http.edge.openapi import refuses
 routes = Blueprint("billing", __name__)
 log = structlog.get_logger("billing")
 
-LONGEST_TYPE = 100
+MAX_LOGGED_TYPE = 100  # characters
 
 
-class Received(ResponseModel):
-    """The event was received, and need not be sent again."""
+class EventReceivedResponse(ResponseModel):
+    """The confirmation that an event was received."""
 
-    status: Literal["success"]
+    status: Literal["success"] = Field(description="Always `success`. The event need not be sent again.")
 
 
 @routes.post("/webhooks/billing")
 @signed_by_billing
 @refuses(400, 415)
-@validate_response(Received)
-async def receive() -> Received:
-    """Take an event of the payment provider: an object with id, type, created, livemode and data, signed in billing-signature."""
+@validate_response(EventReceivedResponse)
+async def receive() -> EventReceivedResponse:
+    """Receive an event of the payment provider.
+
+    The body is a JSON object with id, type, created, livemode and data, as Stripe sends it. The
+    `billing-signature` header contains its time and HMAC-SHA-256 signature (`t=...,v1=...`). Repeated
+    events have no effect.
+    """
     event = provider_events_rules.read_event(await request.get_json())
     effect = await provider_events.receive(ports(), event)
-    told = log.warning if effect in TROUBLE else log.info
-    told("billing_event", type=event.type[:LONGEST_TYPE], event_id=event.id, effect=effect.value)
-    return Received(status="success")
+    write = log.warning if effect in NEEDS_ATTENTION else log.info
+    write("billing_event", type=event.type[:MAX_LOGGED_TYPE], event_id=event.id, effect=effect.value)
+    return EventReceivedResponse(status="success")

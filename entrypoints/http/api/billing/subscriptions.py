@@ -1,4 +1,4 @@
-"""The caller's own subscription (identity.md section 4.2), and those of a service, for its programs (section 4.5)."""
+"""Subscriptions: the caller's own, and those of a service for its API keys."""
 
 from functools import wraps
 from typing import Annotated, Any
@@ -19,78 +19,91 @@ from entrypoints.http.edge.queries import PartQuery, path_id
 
 routes = Blueprint("subscriptions", __name__)
 
-# Bodies are judged strictly, and then an enumeration takes none but its own members, which JSON does not have.
+# Not strict, because JSON can express an enumeration only by its values.
 Status = Annotated[SubscriptionStatus, Field(strict=False)]
 
 
-class SubscriptionShown(ResponseModel):
-    """A subscription (identity.md section 2.4)."""
+class SubscriptionResponse(ResponseModel):
+    """A user's subscription to a plan of a service."""
 
-    id: UUID
-    user_id: UUID
-    plan_id: UUID
-    plan_name: str
-    status: SubscriptionStatus
-    current_period_end: Timestamp
+    id: UUID = Field(description="The id of the subscription.")
+    user_id: UUID = Field(description="The id of the user.")
+    plan_id: UUID = Field(description="The id of the plan.")
+    plan_name: str = Field(description="The name of the plan.")
+    status: SubscriptionStatus = Field(description="The current status.")
+    current_period_end: Timestamp = Field(description="The end of the current period, in UTC.")
 
 
-class OwnSubscription(SubscriptionShown):
-    """A subscription, and the features of its plan."""
+class OwnSubscriptionResponse(SubscriptionResponse):
+    """The caller's subscription, with the features of its plan."""
 
-    features: list[str]
+    features: list[str] = Field(description="The features of the plan.")
 
 
 @routes.get("/api/subscription")
 @person(applications=True)
 @refuses(400, 404)
-@validate_response(OwnSubscription)
-async def own() -> OwnSubscription:
-    """Show your own subscription to the service that the token was issued for: the one that is active or past due, or else the newest."""
-    found = await subscriptions.own(ports(), signed_in())
-    return OwnSubscription(**dict(_show(found)), features=list(found.plan.features))
+@validate_response(OwnSubscriptionResponse)
+async def get_own() -> OwnSubscriptionResponse:
+    """Get your own subscription.
+
+    Returns the subscription to the service that the access token was issued for: the active or past due
+    one, or else the newest. Tokens without a service are refused.
+    """
+    subscription = await subscriptions.find_own(ports(), signed_in())
+    return OwnSubscriptionResponse(**dict(_to_response(subscription)), features=list(subscription.plan.features))
 
 
 class SubscriptionsQuery(PartQuery):
-    """Which part of the subscriptions, and of which status; all of them unless it is given."""
+    """A part of the subscriptions, optionally with one status only."""
 
-    status: SubscriptionStatus | None = None
+    status: SubscriptionStatus | None = Field(default=None, description="Return only subscriptions with this current status.")
 
 
-class SubscriptionsListed(ResponseModel):
-    """Subscriptions, the oldest first, and how many there are."""
+class SubscriptionListResponse(ResponseModel):
+    """A part of the service's subscriptions."""
 
-    subscriptions: list[SubscriptionShown]
-    total: int
+    subscriptions: list[SubscriptionResponse] = Field(description="The subscriptions, oldest first.")
+    total: int = Field(description="The number of subscriptions, of this status if one is given.")
 
 
 @routes.get("/api/service/subscriptions")
 @service_key(Permission.READ_SUBSCRIPTIONS)
 @refuses(400)
 @validate_querystring(SubscriptionsQuery)
-@validate_response(SubscriptionsListed)
-async def listed(query_args: SubscriptionsQuery) -> SubscriptionsListed:
-    """List the subscriptions to the service. One whose period has ended has expired."""
-    found = await subscriptions.listed(ports(), acting_key(), query_args.status, limit=query_args.limit, offset=query_args.offset)
-    return SubscriptionsListed(subscriptions=[_show(one) for one in found.items], total=found.total)
+@validate_response(SubscriptionListResponse)
+async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionListResponse:
+    """List subscriptions to the service.
+
+    A subscription is expired as soon as its period has ended, unless the payment provider manages it.
+    """
+    page = await subscriptions.list_subscriptions(
+        ports(), acting_key(), query_args.status, limit=query_args.limit, offset=query_args.offset
+    )
+    return SubscriptionListResponse(subscriptions=[_to_response(subscription) for subscription in page.items], total=page.total)
 
 
-class NewSubscription(RequestModel):
-    """Whom to subscribe to which plan. It is active, and its period ends in 30 days, unless something else is given."""
+class SubscriptionRequest(RequestModel):
+    """A new subscription."""
 
-    user_id: Id
-    plan_id: Id
-    status: Status | None = None
-    current_period_end: DateTime | None = None
+    user_id: Id = Field(description="The id of a user of the service.")
+    plan_id: Id = Field(description="The id of a plan of the service.")
+    status: Status | None = Field(default=None, description="The status. By default `active`.")
+    current_period_end: DateTime | None = Field(default=None, description="The end of the current period. By default 30 days from now.")
 
 
 @routes.post("/api/service/subscriptions")
 @service_key(Permission.WRITE_SUBSCRIPTIONS)
 @refuses(404)
-@validate_request(NewSubscription)
-@validate_response(SubscriptionShown)
-async def create(data: NewSubscription) -> SubscriptionShown:
-    """Subscribe a user of the service to one of its plans. A user has one subscription at a time that is active or past due."""
-    made = await subscriptions.create(
+@validate_request(SubscriptionRequest)
+@validate_response(SubscriptionResponse)
+async def create(data: SubscriptionRequest) -> SubscriptionResponse:
+    """Subscribe a user to a plan.
+
+    A user can have only one active or past due subscription to a service. The payment provider is not
+    involved: charge the user yourself.
+    """
+    subscription = await subscriptions.create(
         ports(),
         acting_key(),
         data.user_id,
@@ -98,64 +111,72 @@ async def create(data: NewSubscription) -> SubscriptionShown:
         status=data.status or SubscriptionStatus.ACTIVE,
         current_period_end=data.current_period_end,
     )
-    return _show(made)
+    return _to_response(subscription)
 
 
 @routes.get("/api/service/subscriptions/<user_id>")
 @service_key(Permission.READ_SUBSCRIPTIONS)
-@validate_response(SubscriptionShown)
-async def of_user(user_id: str) -> SubscriptionShown:
-    """Show the subscription of a user: the one that is active or past due, or else the newest."""
-    return _show(await subscriptions.of_user(ports(), acting_key(), path_id(user_id)))
+@validate_response(SubscriptionResponse)
+async def get(user_id: str) -> SubscriptionResponse:
+    """Get a user's subscription.
+
+    Returns the active or past due subscription, or else the newest.
+    """
+    return _to_response(await subscriptions.find_of_user(ports(), acting_key(), path_id(user_id)))
 
 
-def of_a_subscriber(view: View) -> View:
-    """For routes of `<user_id>`: that somebody has no subscription is told before the body is looked at (decisions, point 16)."""
+def existing_subscription(view: View) -> View:
+    """Answer 404 before the body is read if `<user_id>` has no subscription to the service (decision 16)."""
 
     @wraps(view)
-    async def found(user_id: str) -> Any:
+    async def check_subscription(user_id: str) -> Any:
         subscriber_id = path_id(user_id)
-        await subscriptions.of_user(ports(), acting_key(), subscriber_id)
+        await subscriptions.find_of_user(ports(), acting_key(), subscriber_id)
         return await view(user_id=subscriber_id)
 
-    return found
+    return check_subscription
 
 
-class SubscriptionChange(RequestModel):
-    """What to change, at least one of them. What has expired and is to be active again needs a status as well as a new period."""
+class SubscriptionUpdateRequest(RequestModel):
+    """The fields of a subscription to change, at least one."""
 
-    status: Status = maybe()
-    current_period_end: DateTime = maybe()
-    plan_id: Id = maybe()
+    status: Status = maybe(description="The new status. Any status may follow any other.")
+    current_period_end: DateTime = maybe(description="The new end of the current period.")
+    plan_id: Id = maybe(description="The id of another plan of the service.")
 
 
 @routes.patch("/api/service/subscriptions/<user_id>")
 @service_key(Permission.WRITE_SUBSCRIPTIONS)
-@of_a_subscriber
-@validate_request(SubscriptionChange)
-@validate_response(SubscriptionShown)
-async def change(user_id: UUID, data: SubscriptionChange) -> SubscriptionShown:
-    """Change the subscription of a user.
+@existing_subscription
+@validate_request(SubscriptionUpdateRequest)
+@validate_response(SubscriptionResponse)
+async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> SubscriptionResponse:
+    """Change a user's subscription.
 
-    One whose period is over is expired, even if `status` is set to active, unless `current_period_end` is moved along with it.
+    To reactivate an expired subscription, send both `status` and a `current_period_end` in the future.
+    If the payment provider manages the subscription and you end it, it is canceled at the provider.
     """
-    changed = await subscriptions.change(
+    subscription = await subscriptions.update(
         ports(), acting_key(), user_id, status=data.status, current_period_end=data.current_period_end, plan_id=data.plan_id
     )
-    return _show(changed)
+    return _to_response(subscription)
 
 
 @routes.delete("/api/service/subscriptions/<user_id>")
 @service_key(Permission.DELETE_SUBSCRIPTIONS)
-@describes({204: "The subscription is gone, or cancelled if a payment provider looks after it."})
-async def remove(user_id: str) -> Response:
-    """End the subscription of a user."""
-    await subscriptions.remove(ports(), acting_key(), path_id(user_id))
+@describes({204: "The subscription is deleted, or canceled if the payment provider manages it."})
+async def end(user_id: str) -> Response:
+    """End a user's subscription.
+
+    The subscription is deleted. If the payment provider manages it, it is canceled there, and stays
+    with the status `cancelled`.
+    """
+    await subscriptions.end(ports(), acting_key(), path_id(user_id))
     return no_content()
 
 
-def _show(subscription: Subscription) -> SubscriptionShown:
-    return SubscriptionShown(
+def _to_response(subscription: Subscription) -> SubscriptionResponse:
+    return SubscriptionResponse(
         id=subscription.id,
         user_id=subscription.user_id,
         plan_id=subscription.plan.id,

@@ -9,7 +9,7 @@ from quart_schema import validate_request, validate_response
 from core.federation.saml import configuration as saml
 from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration
 from core.kernel.principals import Capability
-from entrypoints.http.api.applications.services import of_a_service
+from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
@@ -86,7 +86,7 @@ def _show(certificate: SamlCertificate) -> CertificateShown:
 
 @routes.post(SAML)
 @member(Capability.INTEGRATIONS_MANAGE)
-@of_a_service
+@existing_service
 @validate_request(NewSaml)
 @validate_response(SamlDone)
 async def configure(org_slug: str, service_slug: str, data: NewSaml) -> SamlDone:

@@ -5,8 +5,8 @@ from typing import Any, Final
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
-from core.accounts.devices_rules import Client
 from core.federation.oauth.authorization_rules import AuthorizationRequest
+from core.federation.sign_in import ProviderCredentials
 from core.federation.upstream import social
 from core.federation.upstream.social_rules import IDENTITIES_PATH, ProviderConsentDenied, ProviderStateUnknown
 from core.kernel.errors import ProviderFailed, refuse
@@ -17,7 +17,7 @@ from entrypoints.http.edge.context import app_context, caller, page_response, po
 from entrypoints.http.edge.forms import check_query
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.sign_in import go_on, redirect, safe_next, visitor
+from entrypoints.http.pages.sign_in import redirect, safe_next, sign_in_browser, visitor
 
 routes = Blueprint("social", __name__)
 
@@ -103,8 +103,7 @@ async def callback(provider: str) -> Response:
         request_record().error_code = failed.code
         return redirect(address, 302)
     if pending.user_id is None:
-        client = Client(device_id=browser, token=cookies.trust_cookie())
-        return await go_on(await social.sign_in(ports(), caller(), pending, whom, client), pending.after)
+        return await sign_in_browser(ProviderCredentials(pending, whom), pending.after)
     me = await visitor()
     await social.link(ports(), caller(), pending, whom, None if me is None else me.user_id)
     if me is None:  # it was begun elsewhere, by a program that has the person's token
