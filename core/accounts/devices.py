@@ -49,7 +49,7 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
         declared_type=client.device_type,
         agent=ports.user_agents.parse(caller.agent),
         address=caller.address,
-        place=ports.geoip.of(caller.address),
+        location=ports.geoip.of(caller.address),
     )
 
 
@@ -62,7 +62,7 @@ async def match_device(tx: Transaction, user_id: UUID, look: DeviceFingerprint, 
     """
     recognised = await tx.devices.find_match(user_id, look, org_id, now)
     known = recognised.device
-    assessed = risk.assess(recognised.history, is_new_device=known is None, place_is_known=look.place is not None)
+    assessed = risk.assess(recognised.history, is_new_device=known is None, location_is_known=look.location is not None)
     device = new_device(user_id, look, assessed, now) if known is None else refresh_device(known, look, assessed, now)
     trusted = device.has_trust_token(look.trust_hash) and device.remembers_second_factor(recognised.trust_days, now) and not assessed.is_high
     return DeviceMatch(device, trusted)
@@ -82,7 +82,7 @@ def new_device(user_id: UUID, look: DeviceFingerprint, risk: LoginRisk, now: dat
         os_version=look.agent.os_version,
         last_used_at=now,
         last_ip=look.address,
-        place=look.place,
+        location=look.location,
         risk=risk,
         mfa_at=None,
         trust_hash=None,
@@ -105,7 +105,7 @@ def refresh_device(device: Device, look: DeviceFingerprint, risk: LoginRisk, now
         os_version=look.agent.os_version,
         last_used_at=now,
         last_ip=look.address,
-        place=look.place,
+        location=look.location,
         risk=risk,
     )
 
@@ -113,7 +113,7 @@ def refresh_device(device: Device, look: DeviceFingerprint, risk: LoginRisk, now
 async def remember_device(tx: Transaction, arrival: DeviceMatch, now: datetime, *, second_factor: bool = False, trust: bool = False) -> str | None:
     """Keep the device as one that was signed in from just now; the account is locked since the arrival.
 
-    `second_factor` says that it was shown just now. With `trust` as well there is a new trust token in the place of an older one, and it is
+    `second_factor` says that it was shown just now. With `trust` as well there is a new trust token in the location of an older one, and it is
     returned, once; without a second factor there is nothing to remember (identity.md section 4.3).
     """
     device, token = arrival.device, None

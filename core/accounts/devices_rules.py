@@ -79,7 +79,7 @@ class PresentedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """From where somebody signs in. Times are UTC; `risk` is that of the last login, `place` and `last_ip` where it came from.
+    """From where somebody signs in. Times are UTC; `risk` is that of the last login, `location` and `last_ip` where it came from.
 
     `client_hash` is the SHA-256 of the id that the client keeps; without one it is recognised by what it says of itself. `mfa_at` is when
     somebody last showed the second factor on it. `trust_hash` is the SHA-256 of its trust token, which is none from `trust_expires_at` on.
@@ -96,7 +96,7 @@ class Device:
     os_version: str | None
     last_used_at: datetime
     last_ip: str | None
-    place: Location | None
+    location: Location | None
     risk: LoginRisk
     mfa_at: datetime | None
     trust_hash: bytes | None
@@ -132,7 +132,7 @@ class DeviceFingerprint:
     declared_type: DeviceType | None
     agent: ParsedUserAgent
     address: str | None
-    place: Location | None
+    location: Location | None
 
     @property
     def device_type(self) -> DeviceType:

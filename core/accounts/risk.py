@@ -38,20 +38,20 @@ class LoginHistory:
 
     `failures` are those since the last success within 24 hours, counted as far as they count. `logins` are the successful ones of the last
     30 days, counted as far as it takes for a habit, and `at_this_hour` whether one of them was in the same hour of a day in UTC.
-    `been_here` is whether any successful login came from the same place.
+    `known_location` is whether any successful login came from the same place.
     """
 
     failures: int
     logins: int
     at_this_hour: bool
-    been_here: bool
+    known_location: bool
 
 
-def assess(history: LoginHistory, *, is_new_device: bool, place_is_known: bool) -> LoginRisk:
+def assess(history: LoginHistory, *, is_new_device: bool, location_is_known: bool) -> LoginRisk:
     """The risk of a login by somebody with this history. A place that is not known adds nothing."""
     contributions = {
         "new_device": NEW_DEVICE if is_new_device else 0,
-        "unknown_location": UNKNOWN_LOCATION if place_is_known and not history.been_here else 0,
+        "unknown_location": UNKNOWN_LOCATION if location_is_known and not history.known_location else 0,
         "unusual_time": UNUSUAL_TIME if history.logins >= LOGINS_OF_A_HABIT and not history.at_this_hour else 0,
         "failed_attempts": FAILED_ATTEMPT * history.failures,
     }

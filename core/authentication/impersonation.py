@@ -213,7 +213,7 @@ async def _save_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     """
     # The device type is that of the current impersonator. Their address and location stay out: these are personal data of the
     # impersonator, and would be stored here for longer than their own.
-    fingerprint = replace(fingerprint, client_hash=DEVICE_HASH, declared_type=fingerprint.device_type, address=None, place=None)
+    fingerprint = replace(fingerprint, client_hash=DEVICE_HASH, declared_type=fingerprint.device_type, address=None, location=None)
     known = await tx.devices.by_client(user_id, DEVICE_HASH)
     device = (
         devices.new_device(user_id, fingerprint, NO_RISK, now)

@@ -26,7 +26,7 @@ class AccountControl:
     has_password: bool
     has_identity: bool  # an identity at any identity provider
     at_verified_domain: bool  # the account's address is at a domain that the organization has verified
-    role: Role | None  # in this organization; a member whom the directory deactivated still has one
+    role: Role | None  # in this organization; a member that the directory deactivated still has one
     confirmed: bool  # whether that membership is confirmed
     member_elsewhere: bool  # a member of another organization, or known to its directory
     end_user_elsewhere: bool  # an end user of another existing organization

@@ -48,7 +48,7 @@ async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page)
 
 
 async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """Check that this user is a member of the caller's organization, or a member whom its directory suspended.
+    """Check that this user is a member of the caller's organization, or was one until its directory suspended them.
 
     Raises: MemberNotFound.
     """
@@ -177,7 +177,7 @@ async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
     """Revoke the pending invitations that these users received.
 
-    A user whom the directory provisioned or restored may have an older invitation. It must not bring them back after
+    The directory may provision or restore a user who has an older invitation. It must not bring them back after
     they were removed.
     """
     for invitation in await tx.invitations.cancel_to(org_id, user_ids, now):

@@ -169,7 +169,7 @@ class Logins(Protocol):
 
 class FailedLogins(Protocol):
     async def failed(
-        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Location | None = None
+        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
         """Recorded without waiting for the disk: a known account must not answer later than an unknown one (security.md B-2)."""
         ...

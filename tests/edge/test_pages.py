@@ -23,7 +23,7 @@ DEVICE: dict[str, object] = {
     "system": "Firefox 121.0 on Linux",
     "used": UNTIL,
     "first": UNTIL,
-    "place": "Geneva, CH",
+    "location": "Geneva, CH",
     "address": "203.0.113.9",
     "is_current": False,
     "trusted": True,

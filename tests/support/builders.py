@@ -420,7 +420,7 @@ def make_device(user_id: UUID, now: datetime, **changes: Any) -> Device:
         os_version=None,
         last_used_at=now,
         last_ip=None,
-        place=None,
+        location=None,
         risk=LoginRisk(0, ()),
         mfa_at=None,
         trust_hash=None,

@@ -69,7 +69,7 @@ def to_device(row: Row) -> Device:
         os_version=row[8],
         last_used_at=row[9],
         last_ip=row[10],
-        place=None if row[12] is None else Location(row[11], row[12]),
+        location=None if row[12] is None else Location(row[11], row[12]),
         risk=LoginRisk(row[13], tuple(row[14])),
         mfa_at=row[15],
         trust_hash=row[16],
@@ -136,8 +136,8 @@ class Devices(Repository):
             since=now - HABITS_OF,
             habit=LOGINS_OF_A_HABIT,
             now=now,
-            city=look.place.city if look.place else None,
-            country=look.place.country if look.place else None,
+            city=look.location.city if look.location else None,
+            country=look.location.country if look.location else None,
         )
         assert found is not None, "there is always a period"
         return found
@@ -178,8 +178,8 @@ class Devices(Repository):
             os_version=device.os_version,
             last_used_at=device.last_used_at,
             last_ip=device.last_ip,
-            city=device.place.city if device.place else None,
-            country=device.place.country if device.place else None,
+            city=device.location.city if device.location else None,
+            country=device.location.country if device.location else None,
             risk_score=device.risk.score,
             risk_factors=list(device.risk.factors),
             mfa_at=device.mfa_at,

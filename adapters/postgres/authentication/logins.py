@@ -39,8 +39,8 @@ class Logins(Repository):
             agent=session.agent,
             risk_score=device.risk.score if device else 0,
             risk_factors=list(device.risk.factors) if device else [],
-            city=device.place.city if device and device.place else None,
-            country=device.place.country if device and device.place else None,
+            city=device.location.city if device and device.location else None,
+            country=device.location.country if device and device.location else None,
             now=session.created_at,
         )
 
@@ -63,7 +63,7 @@ class Logins(Repository):
         )
 
     async def failed(
-        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, place: Location | None = None
+        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
         await self._run(
             """
@@ -77,7 +77,7 @@ class Logins(Repository):
             provider=provider,
             address=address,
             agent=agent,
-            city=place.city if place else None,
-            country=place.country if place else None,
+            city=location.city if location else None,
+            country=location.country if location else None,
             now=now,
         )

@@ -267,7 +267,7 @@ async def confirm_two_factor() -> Response:
 @page_session(limit=MFA_SETUP)
 @describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN}, form=["form_token"])
 async def make_backup_codes() -> Response:
-    """Make new backup codes, in place of all older ones."""
+    """Make new backup codes, in location of all older ones."""
     await _form()
     try:
         codes = await mfa.regenerate_backup_codes(ports(), signed_in())
@@ -304,7 +304,7 @@ def _device(seen: ListedDevice) -> dict[str, Any]:
         "used": format_utc(device.last_used_at),
         "first": format_utc(device.created_at),
         "address": device.last_ip,
-        "place": ", ".join(filter(None, (device.place.city, device.place.country))) if device.place else None,
+        "location": ", ".join(filter(None, (device.location.city, device.location.country))) if device.location else None,
         "is_current": seen.is_current,
         "trusted": seen.trusted,
     }

@@ -100,7 +100,7 @@ def form_targets(redirect_uri: str | None) -> str:
 
     Browsers apply the policy also to the redirects that follow a form, so it must allow the application's redirect URI.
     """
-    return "'self'" if redirect_uri is None else f"'self' {uris.form_target(redirect_uri)}"
+    return "'self'" if redirect_uri is None else f"'self' {uris.csp_source(redirect_uri)}"
 
 
 async def _page_values(next_path: str) -> dict[str, Any]:
@@ -158,8 +158,8 @@ async def sign_in_form(next_path: str) -> Response:
 
 async def _sign_in_again(refusal: Refusal, form: dict[str, str], next_path: str, email: str = "") -> Response:
     """Return the sign-in page after a refused attempt, with the email address that the user typed."""
-    values = {"form_token": form["form_token"], "next": next_path, "email": email, "is_signed_out": False}
-    return refused_page(refusal, "sign_in.html", **values, **await _page_values(next_path))
+    values = {"next": next_path, "email": email, "is_signed_out": False, **await _page_values(next_path)}
+    return refused_page(refusal, "sign_in.html", form_token=form["form_token"], **values)
 
 
 @routes.post(SIGN_IN)

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from core.accounts.risk import FAILURES_THAT_COUNT, LoginHistory, LoginRisk, assess
 
-USUAL = LoginHistory(failures=0, logins=10, at_this_hour=True, been_here=True)
-ELSEWHERE, LATE = replace(USUAL, been_here=False), replace(USUAL, at_this_hour=False)
+USUAL = LoginHistory(failures=0, logins=10, at_this_hour=True, known_location=True)
+ELSEWHERE, LATE = replace(USUAL, known_location=False), replace(USUAL, at_this_hour=False)
 
 HISTORIES = st.builds(
     LoginHistory,
     failures=st.integers(0, FAILURES_THAT_COUNT),
     logins=st.integers(0, 10),
     at_this_hour=st.booleans(),
-    been_here=st.booleans(),
+    known_location=st.booleans(),
 )
 
 
@@ -34,7 +34,7 @@ HISTORIES = st.builds(
         (replace(USUAL, failures=5), False, True, LoginRisk(100, ("failed_attempts",))),
         (replace(ELSEWHERE, at_this_hour=False), True, True, LoginRisk(60, ("new_device", "unknown_location", "unusual_time"))),
         (
-            LoginHistory(failures=5, logins=10, at_this_hour=False, been_here=False),
+            LoginHistory(failures=5, logins=10, at_this_hour=False, known_location=False),
             True,
             True,
             LoginRisk(100, ("new_device", "unknown_location", "unusual_time", "failed_attempts")),
@@ -42,7 +42,7 @@ HISTORIES = st.builds(
     ],
 )
 def test_each_contribution_has_its_points_and_its_name(history: LoginHistory, new: bool, known: bool, risk: LoginRisk) -> None:
-    assert assess(history, is_new_device=new, place_is_known=known) == risk
+    assert assess(history, is_new_device=new, location_is_known=known) == risk
 
 
 @pytest.mark.parametrize(("score", "high"), [(0, False), (70, False), (71, True), (80, True), (100, True)])
@@ -52,7 +52,7 @@ def test_only_what_is_above_0_7_is_high(score: int, high: bool) -> None:
 
 @given(HISTORIES, st.booleans(), st.booleans())
 def test_a_risk_is_between_0_and_100_and_has_a_factor_exactly_if_it_is_not_0(history: LoginHistory, new: bool, known: bool) -> None:
-    risk = assess(history, is_new_device=new, place_is_known=known)
+    risk = assess(history, is_new_device=new, location_is_known=known)
     assert 0 <= risk.score <= 100
     assert bool(risk.factors) == (risk.score > 0)
     assert len(set(risk.factors)) == len(risk.factors)
@@ -60,12 +60,12 @@ def test_a_risk_is_between_0_and_100_and_has_a_factor_exactly_if_it_is_not_0(his
 
 @given(HISTORIES, st.booleans(), st.booleans())
 def test_whatever_is_unusual_besides_never_makes_it_less(history: LoginHistory, new: bool, known: bool) -> None:
-    least = assess(history, is_new_device=new, place_is_known=known)
+    least = assess(history, is_new_device=new, location_is_known=known)
     for worse in (
-        assess(history, is_new_device=True, place_is_known=known),
-        assess(replace(history, been_here=False), is_new_device=new, place_is_known=known),
-        assess(replace(history, at_this_hour=False), is_new_device=new, place_is_known=known),
-        assess(replace(history, failures=min(history.failures + 1, FAILURES_THAT_COUNT)), is_new_device=new, place_is_known=known),
+        assess(history, is_new_device=True, location_is_known=known),
+        assess(replace(history, known_location=False), is_new_device=new, location_is_known=known),
+        assess(replace(history, at_this_hour=False), is_new_device=new, location_is_known=known),
+        assess(replace(history, failures=min(history.failures + 1, FAILURES_THAT_COUNT)), is_new_device=new, location_is_known=known),
     ):
         assert worse.score >= least.score
         assert set(worse.factors) >= set(least.factors)

@@ -50,7 +50,7 @@ def full(user: UUID, **changes: Any) -> Device:
             "os_version": "17.2",
             "last_used_at": NOW - MINUTE,
             "last_ip": "203.0.113.9",
-            "place": LISBON,
+            "location": LISBON,
             "risk": LoginRisk(50, ("new_device", "unknown_location")),
             "mfa_at": NOW - 2 * MINUTE,
             "trust_hash": digest("trust"),
@@ -87,7 +87,7 @@ async def listed(storage: Postgres, user: UUID, session: UUID | None = None, org
 
 
 async def test_every_field_of_a_device_is_stored_and_comes_back(storage: Postgres, ada: UUID) -> None:
-    rich, bare = full(ada), device(ada, place=PORTUGAL)
+    rich, bare = full(ada), device(ada, location=PORTUGAL)
     await keep(storage, rich, bare)
     assert await stored(storage, rich) == rich
     assert await stored(storage, bare) == bare
@@ -119,7 +119,7 @@ async def test_nobody_keeps_the_device_of_somebody_else_or_a_revoked_one(storage
 def seen(
     token: str | None = None,
     client: str | None = None,
-    place: Location | None = None,
+    location: Location | None = None,
     browser: str = "Firefox",
     os: str = "Linux",
     device_type: DeviceType = DeviceType.BROWSER,
@@ -132,7 +132,7 @@ def seen(
         declared_type=None,
         agent=ParsedUserAgent(browser, None, os, None, device_type),
         address=None,
-        place=place,
+        location=location,
     )
 
 
@@ -233,8 +233,8 @@ async def test_a_person_sees_their_own_that_are_not_revoked_the_one_that_was_use
     async with storage.reading() as read:
         session = uuid4()
         assert await read.devices.of_user(ada, session, None, NOW, None, 2) == seen[:2]
-        for place, one in enumerate(seen):
-            assert await read.devices.of_user(ada, session, None, NOW, one.device, 100) == seen[place + 1 :]
+        for location, one in enumerate(seen):
+            assert await read.devices.of_user(ada, session, None, NOW, one.device, 100) == seen[location + 1 :]
         assert await read.devices.of_user(uuid4(), session, None, NOW, None, 100) == []
 
 
@@ -349,7 +349,7 @@ async def test_a_device_is_found_by_its_client(storage: Postgres, ada: UUID, eve
         assert await within(storage, lambda tx, user=user, hash_=hash_: tx.devices.by_client(user, hash_)) == found  # type: ignore[misc]
 
 
-async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, place: Location | None = None) -> None:
+async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, location: Location | None = None) -> None:
     await run_sql(
         pool,
         "insert into login_events (id, user_id, provider, success, created_at, city, country) values (%s, %s, 'password', %s, %s, %s, %s)",
@@ -357,20 +357,20 @@ async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, 
         user,
         success,
         at,
-        place.city if place else None,
-        place.country if place else None,
+        location.city if location else None,
+        location.country if location else None,
     )
 
 
-async def history(storage: Postgres, user: UUID, place: Location | None = None, now: datetime = NOW) -> LoginHistory:
-    return (await within(storage, lambda tx: tx.devices.find_match(user, seen(place=place), None, now))).history
+async def history(storage: Postgres, user: UUID, location: Location | None = None, now: datetime = NOW) -> LoginHistory:
+    return (await within(storage, lambda tx: tx.devices.find_match(user, seen(location=location), None, now))).history
 
 
-NOTHING = LoginHistory(failures=0, logins=0, at_this_hour=False, been_here=False)
+NOTHING = LoginHistory(failures=0, logins=0, at_this_hour=False, known_location=False)
 
 
 async def test_who_never_signed_in_has_no_history(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
-    await record(pool, eve, NOW - HOUR, place=LISBON)
+    await record(pool, eve, NOW - HOUR, location=LISBON)
     await record(pool, eve, NOW - SECOND, success=False)
     assert await history(storage, ada, LISBON) == NOTHING
     assert await history(storage, ada) == NOTHING
@@ -420,16 +420,16 @@ async def test_an_hour_is_one_of_the_clock_in_utc_whatever_the_database_thinks(
 
 
 async def test_a_place_is_known_from_any_earlier_success_there(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
-    async def been(place: Location | None) -> bool:
-        return (await history(storage, ada, place)).been_here
+    async def been(location: Location | None) -> bool:
+        return (await history(storage, ada, location)).known_location
 
-    await record(pool, ada, NOW - 3000 * DAY, place=LISBON)
-    await record(pool, ada, NOW - HOUR, place=OSLO, success=False)
-    await record(pool, eve, NOW - HOUR, place=PORTO)
+    await record(pool, ada, NOW - 3000 * DAY, location=LISBON)
+    await record(pool, ada, NOW - HOUR, location=OSLO, success=False)
+    await record(pool, eve, NOW - HOUR, location=PORTO)
     await record(pool, ada, NOW - HOUR)
     assert await been(LISBON)
     for other in (OSLO, PORTO, PORTUGAL, Location("Lisbon", "US"), None):
         assert not await been(other), other
-    await record(pool, ada, NOW - HOUR, place=PORTUGAL)
+    await record(pool, ada, NOW - HOUR, location=PORTUGAL)
     assert await been(PORTUGAL)
     assert not await been(PORTO)

@@ -86,12 +86,12 @@ async def test_a_new_device_is_kept_as_it_came(ada: Visitor, clock: FakeClock, g
     geoip.known["203.0.113.9"] = LISBON
     arrival, token = await ada.come()
     assert (is_new(arrival), arrival.is_trusted, token) == (True, False, None)
-    assert arrival.device.place == LISBON
+    assert arrival.device.location == LISBON
     [kept] = await ada.devices()
     assert kept == arrival.device
     assert (kept.name, kept.device_type, kept.client_hash) == ("Firefox on Linux", DeviceType.BROWSER, None)
     assert (kept.browser, kept.browser_version, kept.os, kept.os_version) == ("Firefox", "121.0", "Linux", None)
-    assert (kept.last_ip, kept.place, kept.risk) == ("203.0.113.9", LISBON, arrival.device.risk)
+    assert (kept.last_ip, kept.location, kept.risk) == ("203.0.113.9", LISBON, arrival.device.risk)
     assert kept.created_at == kept.last_used_at == kept.updated_at == clock.now()
     assert (kept.mfa_at, kept.trust_hash, kept.trust_expires_at, kept.revoked_at) == (None, None, None, None)
 
@@ -106,10 +106,10 @@ async def test_a_device_that_comes_again_is_the_same_one_with_what_it_says_now(a
     clock.advance(HOUR)
     geoip.known["198.51.100.1"] = OSLO
     again, _ = await ada.come(agent=NEWER_FIREFOX, address="198.51.100.1")
-    assert (is_new(again), again.device.id, again.device.place) == (False, first.device.id, OSLO)
+    assert (is_new(again), again.device.id, again.device.location) == (False, first.device.id, OSLO)
     [kept] = await ada.devices()
     assert kept == again.device
-    assert (kept.browser_version, kept.last_ip, kept.place, kept.risk) == ("122.0", "198.51.100.1", OSLO, again.device.risk)
+    assert (kept.browser_version, kept.last_ip, kept.location, kept.risk) == ("122.0", "198.51.100.1", OSLO, again.device.risk)
     assert (kept.created_at, kept.last_used_at) == (first.device.created_at, clock.now())
 
 

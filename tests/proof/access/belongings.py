@@ -62,7 +62,7 @@ class Belongings:
             os_version=f"{slug} 2.0",
             last_used_at=now,
             last_ip=f"{slug}:2",
-            place=Location(f"{slug.title()} City", COUNTRY),
+            location=Location(f"{slug.title()} City", COUNTRY),
             risk=LoginRisk(30, (f"{slug} factor",)),
             mfa_at=now,
             trust_hash=digest(trust),

@@ -376,10 +376,10 @@ class PeopleMachine(RuleBasedStateMachine):
         good = [at for at, success, _ in self.logins if success]
         since = max([now - DAY, *good])
         lately = [at for at in good if at > now - 30 * DAY]
-        place = PLACES.get(visit.address)
+        location = PLACES.get(visit.address)
         parts = {
             "new_device": 30 * (device is None),
-            "unknown_location": 20 * (place is not None and place not in self.places),
+            "unknown_location": 20 * (location is not None and location not in self.places),
             "unusual_time": 10 * (len(lately) >= 10 and now.hour not in {at.hour for at in lately}),
             "failed_attempts": 20 * sum(not success and at > since for at, success, _ in self.logins),
         }
@@ -1044,7 +1044,7 @@ class PeopleMachine(RuleBasedStateMachine):
             found = seen.device
             assert (found.name, found.device_type.value, found.last_used_at) == (known.name, known.kind, known.last_used_at)
             assert (found.browser, found.os) == SAID[known.agent][:2]
-            assert (found.last_ip, found.place) == (known.address, PLACES.get(known.address))
+            assert (found.last_ip, found.location) == (known.address, PLACES.get(known.address))
             assert KnownRisk(found.risk.score, found.risk.factors) == known.risk
             assert (found.mfa_at, found.trust_expires_at) == (known.mfa_at, known.trusted_until)
             assert seen.trusted is known.is_trusted(days, self.now)

@@ -1,20 +1,19 @@
-"""Where an account was born and who else uses it: what follows for the organization (the terms of security.md; K-4)."""
+"""The control of an organization over accounts that it created (docs/specification/security.md, Terms; security K-4)."""
 
 from dataclasses import replace
+from itertools import product
 from uuid import UUID
 
-import pytest
-
-from core.accounts.accounts_rules import AccountOrigin
+from core.accounts.accounts_rules import Origin
 from core.kernel.principals import Role
 from core.tenancy.account_control import AccountControl
 
 HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
 
-# Made by an API key of the organization, and nobody has done anything with it yet.
-FRESH = AccountControl(
+# An account that an API key of the organization created and that was never used.
+UNUSED = AccountControl(
     org_id=HERE,
-    origin=AccountOrigin.API_KEY,
+    origin=Origin.API_KEY,
     origin_org_id=HERE,
     is_platform_owner=False,
     has_password=False,
@@ -25,52 +24,51 @@ FRESH = AccountControl(
     member_elsewhere=False,
     end_user_elsewhere=False,
 )
-BORN = [
-    (AccountOrigin.API_KEY, HERE, True),
-    (AccountOrigin.SCIM, HERE, True),
-    (AccountOrigin.SIGN_UP, HERE, True),
-    (AccountOrigin.API_KEY, ELSEWHERE, False),
-    (AccountOrigin.SCIM, ELSEWHERE, False),
-    (AccountOrigin.SIGN_UP, ELSEWHERE, False),
-    (AccountOrigin.PLATFORM, None, False),
-    (AccountOrigin.PLATFORM, HERE, False),
+# Origin, organization of origin, and whether the organization HERE created the account.
+ORIGINS = [
+    (Origin.API_KEY, HERE, True),
+    (Origin.SCIM, HERE, True),
+    (Origin.SIGN_UP, HERE, True),
+    (Origin.API_KEY, ELSEWHERE, False),
+    (Origin.SCIM, ELSEWHERE, False),
+    (Origin.SIGN_UP, ELSEWHERE, False),
+    (Origin.PLATFORM, None, False),
+    (Origin.PLATFORM, HERE, False),
 ]
-USED_ELSEWHERE = [replace(FRESH, member_elsewhere=True), replace(FRESH, end_user_elsewhere=True), replace(FRESH, is_platform_owner=True)]
 
 
-@pytest.mark.parametrize(("origin", "org", "here"), BORN)
-def test_an_account_is_born_at_one_place(origin: AccountOrigin, org: UUID | None, here: bool) -> None:
-    ties = replace(FRESH, origin=origin, origin_org_id=org)
-    assert ties.created_by_org == here
-    assert ties.api_key_deletes_account == here
+def test_only_the_organization_of_origin_created_the_account() -> None:
+    for origin, org_id, created in ORIGINS:
+        control = replace(UNUSED, origin=origin, origin_org_id=org_id)
+        assert (control.created_by_org, control.api_key_deletes_account) == (created, created), (origin, org_id)
 
 
-@pytest.mark.parametrize("ties", USED_ELSEWHERE)
-def test_who_else_knows_the_account_keeps_it_from_the_organization(ties: AccountControl) -> None:
-    assert not FRESH.used_elsewhere
-    assert (ties.used_elsewhere, ties.may_change_email, ties.api_key_deletes_account) == (True, False, False)
-    # Not even an address of the organization helps.
-    assert not replace(ties, at_verified_domain=True).may_change_email
+def test_an_account_that_is_used_elsewhere_is_not_controlled() -> None:
+    assert not UNUSED.used_elsewhere
+    for change in ({"member_elsewhere": True}, {"end_user_elsewhere": True}, {"is_platform_owner": True}):
+        control = replace(UNUSED, **change)
+        assert (control.used_elsewhere, control.may_change_email, control.api_key_deletes_account) == (True, False, False), change
+        # An address at a verified domain does not change this.
+        assert not replace(control, at_verified_domain=True).may_change_email, change
 
 
-@pytest.mark.parametrize(("origin", "org", "here"), BORN)
-def test_an_organization_manages_what_it_made_itself(origin: AccountOrigin, org: UUID | None, here: bool) -> None:
-    ties = replace(FRESH, origin=origin, origin_org_id=org, at_verified_domain=True)
-    assert ties.may_change_email == (here and origin is not AccountOrigin.SIGN_UP)
+def test_an_organization_may_change_the_email_of_accounts_that_it_provisioned() -> None:
+    for origin, org_id, created in ORIGINS:
+        control = replace(UNUSED, origin=origin, origin_org_id=org_id, at_verified_domain=True)
+        assert control.may_change_email == (created and origin is not Origin.SIGN_UP), (origin, org_id)
 
 
-@pytest.mark.parametrize("password", [False, True])
-@pytest.mark.parametrize("identity", [False, True])
-def test_whoever_has_a_way_to_sign_in_owns_the_account_unless_the_address_is_the_organizations(password: bool, identity: bool) -> None:
-    ties = replace(FRESH, has_password=password, has_identity=identity)
-    assert ties.may_change_email == (not password and not identity)
-    assert replace(ties, at_verified_domain=True).may_change_email
-    assert ties.api_key_deletes_account
+def test_a_user_who_can_sign_in_controls_the_email_unless_it_is_at_a_verified_domain() -> None:
+    for password, identity in product((False, True), repeat=2):
+        control = replace(UNUSED, has_password=password, has_identity=identity)
+        assert control.may_change_email == (not password and not identity), (password, identity)
+        assert replace(control, at_verified_domain=True).may_change_email, (password, identity)
+        assert control.api_key_deletes_account, (password, identity)
 
 
-@pytest.mark.parametrize("role", [None, *Role])
-def test_the_owner_of_the_organization_is_not_deleted_through_a_key_of_it(role: Role | None) -> None:
-    ties = replace(FRESH, role=role)
-    assert ties.api_key_deletes_account == (role is not Role.OWNER)
-    assert (ties.used_elsewhere, ties.may_change_email) == (False, True)
-    assert ties.is_manager == (role in (Role.OWNER, Role.ADMIN))
+def test_an_api_key_cannot_delete_the_owner() -> None:
+    for role in (None, *Role):
+        control = replace(UNUSED, role=role)
+        assert control.api_key_deletes_account == (role is not Role.OWNER), role
+        assert (control.used_elsewhere, control.may_change_email) == (False, True), role
+        assert control.is_manager == (role in (Role.OWNER, Role.ADMIN)), role

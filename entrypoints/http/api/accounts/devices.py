@@ -94,7 +94,7 @@ async def find(device_id: str) -> DeviceDetails:
         **dict(_show(seen)),
         browser_version=device.browser_version,
         os_version=device.os_version,
-        last_location=None if device.place is None else Location(city=device.place.city, country=device.place.country),
+        last_location=None if device.location is None else Location(city=device.location.city, country=device.location.country),
         risk_score=device.risk.score / 100,
     )
 
