@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine import embedded
-from adapters.postgres.engine.embedded import EmbeddedError, attach, place, programs, start
+from adapters.postgres.engine.embedded import EmbeddedError, attach, location, programs, start
 from tests import ROOT
 from tests.support.database import reachable_directory
 from tests.support.waiting import until
@@ -28,7 +28,7 @@ as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can becom
 OWNER = """
 import sys, time
 from pathlib import Path
-from adapters.postgres.embedded import start
+from adapters.postgres.engine.embedded import start
 running = start(Path(sys.argv[1]), durable=False)
 print(running.pid, running.conninfo, flush=True)
 time.sleep(600)
@@ -213,7 +213,7 @@ def test_there_is_nothing_to_attach_to_before_and_after(made: Path) -> None:
 
 def test_attaching_waits_for_one_that_is_being_started(data: Path) -> None:
     with owning_process(data):
-        until(lambda: place.has_owner(data), "the directory has an owner")
+        until(lambda: location.has_owner(data), "the directory has an owner")
         conninfo = attach(data)
         assert conninfo is not None
         write(conninfo, 1)
@@ -309,7 +309,7 @@ def test_reason_of_a_failed_start_is_told(made: Path) -> None:
         file.write("max_wal_senders = many\n")
     with pytest.raises(EmbeddedError, match=r"did not start: configuration file .* contains errors"):
         start(made)
-    assert not place.has_owner(made)
+    assert not location.has_owner(made)
 
 
 def test_wrong_pg_bindir_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +366,7 @@ def test_root_lends_the_server_to_nobody(made: Path) -> None:
 
 @as_root_only
 def test_project_that_nobody_can_reach_has_its_database_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "ELSEWHERE", home / "elsewhere")
+    monkeypatch.setattr(location, "FALLBACK_DIRECTORY", home / "elsewhere")
     clone = home / "clone"
     clone.mkdir(mode=0o700)
     data = clone / "var" / "postgres"
@@ -385,7 +385,7 @@ def test_project_that_nobody_can_reach_has_its_database_elsewhere(home: Path, mo
 
 @as_root_only
 def test_programs_that_nobody_can_reach_are_copied(home: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "ELSEWHERE", home / "elsewhere")
+    monkeypatch.setattr(location, "FALLBACK_DIRECTORY", home / "elsewhere")
     monkeypatch.delenv("PG_BINDIR", raising=False)
     found = next(iter(programs._of_wheel()), None)
     if found is None:
@@ -431,19 +431,19 @@ def test_ordinary_user_runs_it_as_himself(home: Path, data: Path) -> None:
 
 
 def test_account_without_the_right_to_enter_cannot_reach(home: Path) -> None:
-    account = place.Account("someone", 4242, 4343)
+    user = location.ServerUser("someone", 4242, 4343)
     (home / "a" / "b").mkdir(parents=True)
     (home / "a").chmod(0o711)
-    assert account.can_reach(home / "a" / "b")
+    assert user.can_reach(home / "a" / "b")
     (home / "a").chmod(0o700)
-    assert not account.can_reach(home / "a" / "b")
+    assert not user.can_reach(home / "a" / "b")
     if os.geteuid() == 0:
         os.chown(home / "a", 4242, 0)
-        assert account.can_reach(home / "a" / "b")
+        assert user.can_reach(home / "a" / "b")
         os.chown(home / "a", 0, 4343)
-        assert not account.can_reach(home / "a" / "b")
+        assert not user.can_reach(home / "a" / "b")
         (home / "a").chmod(0o010)
-        assert account.can_reach(home / "a" / "b")
+        assert user.can_reach(home / "a" / "b")
 
 
 def test_names_of_the_package_are_what_others_import() -> None:

@@ -134,7 +134,7 @@ async def test_tasks_that_migrate_at_once_share_the_work(fresh: str, directory: 
 def test_processes_that_migrate_at_once_share_the_work(fresh: str, directory: Path) -> None:
     for number in range(3, 20):
         (directory / f"{number:04}_more.sql").write_text(f"create table more_{number} (n int); select pg_sleep(0.01);")
-    code = "import sys, trio, pathlib\nfrom adapters.postgres.migrate import migrate\nsys.stdin.read(1)\n"
+    code = "import sys, trio, pathlib\nfrom adapters.postgres.engine.migrate import migrate\nsys.stdin.read(1)\n"
     code += "print(*trio.run(migrate, sys.argv[1], pathlib.Path(sys.argv[2])), sep='\\n')"
     command = [sys.executable, "-c", code, fresh, str(directory)]
     processes = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -21,7 +21,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from adapters.postgres.engine import embedded
-from adapters.postgres.engine.embedded.place import has_owner
+from adapters.postgres.engine.embedded.location import has_owner
 from adapters.postgres.engine.migrate import MIGRATIONS, migrate
 
 # Tables whose rows come from a migration: `empty` leaves them alone, so a test that writes there must clean up itself.

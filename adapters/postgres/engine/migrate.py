@@ -1,7 +1,7 @@
-"""Numbered `.sql` files, applied in order, each in a transaction of its own: the schema goes forward and never back.
+"""Migrations: numbered `.sql` files that are applied in order, each in its own transaction. There is no way back.
 
-Each is safe for the code of the release before it, so processes of two releases may run on one database. That is why a
-database that is ahead of this program's files is in order, while a file that changed after it was applied is not.
+Each migration is safe for the code of the previous release, so processes of two releases may run on one database. So a
+database that is ahead of this program's files is fine. A file that changed after it was applied is refused.
 """
 
 import hashlib
@@ -22,19 +22,18 @@ from core.kernel.errors import StorageDown
 
 MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
 
-# Every process takes this lock for each migration; the number only has to be the same everywhere, and used for nothing else.
-_CONNECT_TIMEOUT: Final = 5.0
+_CONNECT_TIMEOUT: Final = 5.0  # seconds
 
 _log = logging.getLogger(__name__)
 
 
 class MigrationRefused(Exception):
-    """The files and the database contradict each other; the message says how."""
+    """The migration files and the database contradict each other. The message says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file: `0007_add_plans.sql` has number 7 and the name `0007_add_plans`."""
+    """A migration file. `0007_add_plans.sql` has the number 7 and the name `0007_add_plans`."""
 
     number: int
     name: str
@@ -46,30 +45,30 @@ class Migration:
 
 
 async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 30.0) -> list[str]:
-    """Apply what the database lacks; the names of what this call applied.
+    """Apply the migrations that the database lacks, and return the names of those that this call applied.
 
-    Any number of processes may do this at once. A database that is not there yet is waited for, `patience` seconds long;
-    then it is StorageDown. Raises MigrationRefused when a file was changed after it was applied.
+    Any number of processes may do this at once. A database that does not answer yet is waited for, for up to
+    `patience` seconds. Raises: StorageDown if it stays down; MigrationRefused if a file changed after it was applied.
     """
     migrations = _read(directory)
     applied: list[str] = []
     async with await _connect(conninfo, patience) as connection:
         for migration in _missing(migrations, await _applied(connection)):
-            # The lock lasts as long as the transaction, so it also holds through a pooler, and ends with a killed process.
+            # The lock ends with the transaction. So it works through a pooler, and a killed process does not keep it.
             connection.begin()
             await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
             await connection.execute(
                 """create table if not exists schema_migrations (
                     number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
             )
-            if migration in _missing(migrations, await _applied(connection)):  # or another process was faster
+            if migration in _missing(migrations, await _applied(connection)):  # otherwise another process was faster
                 try:
                     await connection.execute(migration.sql)
                 except errors.Error as error:
                     error.add_note(f"in the migration {migration.name}")
                     raise
                 if connection.is_idle:
-                    raise MigrationRefused(f"{migration.name} ends its own transaction: leave out its commit or rollback")
+                    raise MigrationRefused(f"{migration.name} ends its own transaction: remove its commit or rollback")
                 await connection.run(
                     "insert into schema_migrations (number, name, sha256) values (%(number)s, %(name)s, %(sha256)s)",
                     {"number": migration.number, "name": migration.name, "sha256": migration.sha256},
@@ -80,7 +79,7 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
 
 
 async def pending(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 0.0) -> list[str]:
-    """The names of the migrations that `migrate` would apply; changes nothing."""
+    """Return the names of the migrations that `migrate` would apply. Changes nothing."""
     async with await _connect(conninfo, patience) as connection:
         return [migration.name for migration in _missing(_read(directory), await _applied(connection))]
 
@@ -99,7 +98,7 @@ def _read(directory: Path) -> list[Migration]:
 
 
 async def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
-    """Number -> (name, checksum)."""
+    """Return the name and the checksum of each applied migration by its number."""
     if await connection.row("select from pg_class where oid = to_regclass('schema_migrations')") is None:
         return {}
     rows = await connection.rows("select number, name, sha256 from schema_migrations order by number")
@@ -113,10 +112,10 @@ def _missing(migrations: Sequence[Migration], applied: dict[int, tuple[str, str]
             if applied[migration.number][1] != migration.sha256:
                 raise MigrationRefused(f"{migration.name} was changed after it was applied: undo the change and write a new migration")
         elif migration.number < latest:
-            raise MigrationRefused(f"{migration.name} comes before {applied[latest][0]}, which is applied already: give it a higher number")
+            raise MigrationRefused(f"{migration.name} comes before {applied[latest][0]}, which is already applied: give it a higher number")
     known = {migration.number for migration in migrations}
-    if newer := [name for number, (name, _) in sorted(applied.items()) if number not in known]:
-        _log.info("the database is ahead of this release by %s", ", ".join(newer))
+    if unknown := [name for number, (name, _) in sorted(applied.items()) if number not in known]:
+        _log.info("the database is ahead of this release by %s", ", ".join(unknown))
     return [migration for migration in migrations if migration.number not in applied]
 
 
@@ -125,7 +124,7 @@ async def _connect(conninfo: str, patience: float) -> Connection:
     pause = 0.1
     while True:
         try:
-            # No statement_timeout and no lock_timeout: to move much data, or to wait for another process that does, may take its time.
+            # No statement_timeout and no lock_timeout: a migration may move much data, or wait for a process that does.
             return await connect(
                 conninfo, timeout=_CONNECT_TIMEOUT, application_name="gatehouse migrate", idle_in_transaction_session_timeout_ms=60_000
             )
