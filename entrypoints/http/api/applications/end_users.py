@@ -59,7 +59,7 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
     End users have signed in to a service of the organization, or were created by an API key.
     Deactivated users are left out.
     """
-    page = query_args.wanted()
+    page = query_args.page_request()
     # A text that is not an id matches no service, as in paths (decision 13).
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
     result = await end_users.list_end_users(ports(), acting_member(), page, search=query_args.search, service_id=service_id)

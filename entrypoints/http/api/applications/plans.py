@@ -14,7 +14,7 @@ from core.applications.plans_rules import PlanChanges
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, optional
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
@@ -32,7 +32,8 @@ def _check_price_id(text: str) -> str:
     return text
 
 
-# The id is sent to the payment provider. Invisible characters would make a plan look as if it could be bought.
+# The id is sent to the payment provider. Invisible characters would make a plan look as if it could
+# be bought.
 PriceId = Annotated[str, AfterValidator(_check_price_id), WithJsonSchema({"type": "string", "pattern": f"^{_PRICE_ID.pattern}$"})]
 
 
@@ -109,11 +110,11 @@ async def list_plans(org_slug: str, service_slug: str) -> Response:
 class PlanUpdateRequest(RequestModel):
     """The fields of a plan to change, at least one."""
 
-    name: Name = maybe(description="The name of the plan.")
-    price_cents: Price = maybe(description="The price of one period, in the smallest unit of the currency.")
-    currency: Text = maybe(description="The currency, a code of three letters.")
-    features: Texts | None = maybe(description="The features of the plan. They replace all previous ones; null removes them.")
-    billing_price_id: PriceId | None = maybe(
+    name: Name = optional(description="The name of the plan.")
+    price_cents: Price = optional(description="The price of one period, in the smallest unit of the currency.")
+    currency: Text = optional(description="The currency, a code of three letters.")
+    features: Texts | None = optional(description="The features of the plan. They replace all previous ones; null removes them.")
+    billing_price_id: PriceId | None = optional(
         description="The id of the price at the payment provider. With null the plan can no longer be bought."
     )
 
@@ -146,7 +147,8 @@ async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpda
 async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:
     """Delete a plan.
 
-    Plans with active or past due subscriptions cannot be deleted. Ended subscriptions keep the plan.
+    Plans with active or past due subscriptions cannot be deleted. Ended subscriptions keep the
+    plan.
     """
     await plans.delete(ports(), acting_member(), service_slug, path_id(plan_id))
     return no_content()

@@ -8,7 +8,7 @@ from core.applications.services_rules import ServiceSettings
 from core.kernel.principals import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.bodies import Name, RequestModel, Text, Texts, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, Text, Texts, optional
 from entrypoints.http.edge.context import acting_key, ports
 
 routes = Blueprint("service_info", __name__)
@@ -28,12 +28,12 @@ async def get() -> ServiceResponse:
 class ServiceInfoUpdateRequest(RequestModel):
     """The fields of the service to change, at least one. Arrays replace the previous values."""
 
-    name: Name = maybe(description="The name of the service.")
-    codehost_scopes: Texts | None = maybe(description="The scopes requested at `codehost`; null for the platform's defaults.")
-    websuite_scopes: Texts | None = maybe(description="The scopes requested at `websuite`; null for the platform's defaults.")
-    officesuite_scopes: Texts | None = maybe(description="The scopes requested at `officesuite`; null for the platform's defaults.")
-    redirect_uris: Texts | None = maybe(description="The allowed redirect URIs; null removes all.")
-    device_activation_uri: Text | None = maybe(
+    name: Name = optional(description="The name of the service.")
+    codehost_scopes: Texts | None = optional(description="The scopes requested at `codehost`; null for the platform's defaults.")
+    websuite_scopes: Texts | None = optional(description="The scopes requested at `websuite`; null for the platform's defaults.")
+    officesuite_scopes: Texts | None = optional(description="The scopes requested at `officesuite`; null for the platform's defaults.")
+    redirect_uris: Texts | None = optional(description="The allowed redirect URIs; null removes all.")
+    device_activation_uri: Text | None = optional(
         description="The page where users enter the code of a device; null for the platform's own page."
     )
 

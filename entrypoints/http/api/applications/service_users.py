@@ -13,7 +13,7 @@ from core.applications.service_users_rules import ServiceUser
 from core.kernel.principals import Permission
 from core.kernel.values import KEEP, Email
 from entrypoints.http.edge.access import View, service_key
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, maybe
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional
 from entrypoints.http.edge.context import acting_key, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
@@ -67,9 +67,9 @@ class ServiceUserRequest(RequestModel):
 async def create(data: ServiceUserRequest) -> ServiceUserResponse:
     """Create a user.
 
-    If an account with this email address exists, it is returned unchanged. It does not become a user
-    of the service until the user signs in to it. A new account has no password, and no email is sent:
-    the user sets a password with `POST /api/auth/forgot-password`.
+    If an account with this email address exists, it is returned unchanged. It does not become a
+    user of the service until the user signs in to it. A new account has no password, and no email
+    is sent: the user sets a password with `POST /api/auth/forgot-password`.
     """
     return _to_response(await service_users.find_or_create(ports(), acting_key(), Email(data.email)))
 
@@ -99,7 +99,7 @@ async def get(user_id: str) -> ServiceUserResponse:
 class ServiceUserUpdateRequest(RequestModel):
     """The fields of the user to change."""
 
-    email: EmailAddress = maybe(description="The new email address. Without it nothing changes.")
+    email: EmailAddress = optional(description="The new email address. Without it nothing changes.")
 
 
 @routes.patch("/api/service/users/<user_id>")
@@ -124,8 +124,8 @@ async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserRe
 async def delete(user_id: str) -> Response:
     """Delete a user.
 
-    The account is deleted permanently if your organization created it and no other organization uses
-    it. Otherwise only the user's data at this service is deleted, and the account stays.
+    The account is deleted permanently if your organization created it and no other organization
+    uses it. Otherwise only the user's data at this service is deleted, and the account stays.
     """
     await service_users.delete(ports(), acting_key(), path_id(user_id))
     return no_content()

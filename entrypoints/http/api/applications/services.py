@@ -13,7 +13,7 @@ from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
@@ -120,7 +120,7 @@ class ServiceRequest(RequestModel):
     )
     name: Name = Field(description="The name of the service.", examples=["Shop"])
     service_type: Type = Field(
-        description="The type of the application. `mobile` and `desktop` are public clients without a client secret."
+        description="The type of the application. `mobile` and `desktop` services have no client secret."
     )
     codehost_scopes: Texts | None = Field(
         default=None, description="The scopes to request at `codehost`; null for the platform's defaults, an empty array for none."
@@ -163,8 +163,8 @@ class CreatedServiceResponse(ResponseModel):
 async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
     """Create a service.
 
-    The service gets a free plan. The client secret of a `web` or `api` service is returned only once:
-    store it safely. The number of services is limited by the organization's tier.
+    The service gets a free plan. The client secret of a `web` or `api` service is returned only
+    once: store it safely. The number of services is limited by the organization's tier.
     """
     settings = ServiceSettings(
         codehost_scopes=data.codehost_scopes,
@@ -226,16 +226,16 @@ async def get(org_slug: str, service_slug: str) -> ServiceResponse:
 class ServiceUpdateRequest(RequestModel):
     """The fields of a service to change, at least one. Arrays replace the previous values."""
 
-    name: Name = maybe(description="The name of the service.")
-    service_type: Type = maybe(description="The type of the application.")
-    codehost_scopes: Texts | None = maybe(description="The scopes to request at `codehost`; null for the platform's defaults.")
-    websuite_scopes: Texts | None = maybe(description="The scopes to request at `websuite`; null for the platform's defaults.")
-    officesuite_scopes: Texts | None = maybe(description="The scopes to request at `officesuite`; null for the platform's defaults.")
-    redirect_uris: Texts | None = maybe(description="The allowed redirect URIs; null removes all.")
-    device_activation_uri: Text | None = maybe(
+    name: Name = optional(description="The name of the service.")
+    service_type: Type = optional(description="The type of the application.")
+    codehost_scopes: Texts | None = optional(description="The scopes to request at `codehost`; null for the platform's defaults.")
+    websuite_scopes: Texts | None = optional(description="The scopes to request at `websuite`; null for the platform's defaults.")
+    officesuite_scopes: Texts | None = optional(description="The scopes to request at `officesuite`; null for the platform's defaults.")
+    redirect_uris: Texts | None = optional(description="The allowed redirect URIs; null removes all.")
+    device_activation_uri: Text | None = optional(
         description="The page where users enter the code of a device; null for the platform's own page."
     )
-    pkce_without_secret: bool = maybe(description="Whether a `web` or `api` client may use PKCE instead of its client secret.")
+    pkce_without_secret: bool = optional(description="Whether a `web` or `api` client may use PKCE instead of its client secret.")
 
 
 class UpdatedServiceResponse(ServiceResponse):
@@ -256,8 +256,9 @@ class UpdatedServiceResponse(ServiceResponse):
 async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
     """Change a service.
 
-    Only the fields in the request change. A `mobile` or `desktop` service that becomes `web` or `api`
-    gets a client secret, which is returned only once. In the other direction the secret is deleted.
+    Only the fields in the request change. A `mobile` or `desktop` service that becomes `web` or
+    `api` gets a client secret, which is returned only once. In the other direction the secret is
+    deleted.
     """
     service, client_secret = await services.update(ports(), acting_member(), service_slug, ServiceSettings(**dict(data)))
     return UpdatedServiceResponse(**_fields(service), client_secret=client_secret)
@@ -276,8 +277,8 @@ class ClientSecretResponse(ResponseModel):
 async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretResponse:
     """Replace the client secret.
 
-    The old secret stops working immediately. The new one is returned only once. `mobile` and `desktop`
-    services have no client secret.
+    The old secret stops working immediately. The new one is returned only once. `mobile` and
+    `desktop` services have no client secret.
     """
     return ClientSecretResponse(client_secret=await services.rotate_secret(ports(), acting_member(), service_slug))
 
@@ -288,8 +289,9 @@ async def rotate_secret(org_slug: str, service_slug: str) -> ClientSecretRespons
 async def delete(org_slug: str, service_slug: str) -> Response:
     """Delete a service.
 
-    Deletes the service with its plans, subscriptions, API keys, sessions and logins. Paid subscriptions
-    are canceled at the payment provider. The accounts of its users stay. This cannot be undone.
+    Deletes the service with its plans, subscriptions, API keys, sessions and logins. Paid
+    subscriptions are canceled at the payment provider. The accounts of its users stay. This cannot
+    be undone.
     """
     await services.delete(ports(), acting_member(), service_slug)
     return no_content()

@@ -34,8 +34,8 @@ async def receive() -> EventReceivedResponse:
     """Receive an event of the payment provider.
 
     The body is a JSON object with id, type, created, livemode and data, as Stripe sends it. The
-    `billing-signature` header contains its time and HMAC-SHA-256 signature (`t=...,v1=...`). Repeated
-    events have no effect.
+    `billing-signature` header contains its time and HMAC-SHA-256 signature (`t=...,v1=...`).
+    Repeated events have no effect.
     """
     event = provider_events_rules.read_event(await request.get_json())
     effect = await provider_events.receive(ports(), event)

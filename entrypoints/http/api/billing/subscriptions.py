@@ -12,7 +12,7 @@ from core.billing import subscriptions
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
 from core.kernel.principals import Permission
 from entrypoints.http.edge.access import View, person, service_key
-from entrypoints.http.edge.bodies import DateTime, Id, RequestModel, ResponseModel, Timestamp, maybe
+from entrypoints.http.edge.bodies import DateTime, Id, RequestModel, ResponseModel, Timestamp, optional
 from entrypoints.http.edge.context import acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id
@@ -47,8 +47,8 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 async def get_own() -> OwnSubscriptionResponse:
     """Get your own subscription.
 
-    Returns the subscription to the service that the access token was issued for: the active or past due
-    one, or else the newest. Tokens without a service are refused.
+    Returns the subscription to the service that the access token was issued for: the active or past
+    due one, or else the newest. Tokens without a service are refused.
     """
     subscription = await subscriptions.find_own(ports(), signed_in())
     return OwnSubscriptionResponse(**dict(_to_response(subscription)), features=list(subscription.plan.features))
@@ -75,7 +75,8 @@ class SubscriptionListResponse(ResponseModel):
 async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionListResponse:
     """List subscriptions to the service.
 
-    A subscription is expired as soon as its period has ended, unless the payment provider manages it.
+    A subscription is expired as soon as its period has ended, unless the payment provider manages
+    it.
     """
     page = await subscriptions.list_subscriptions(
         ports(), acting_key(), query_args.status, limit=query_args.limit, offset=query_args.offset
@@ -100,8 +101,8 @@ class SubscriptionRequest(RequestModel):
 async def create(data: SubscriptionRequest) -> SubscriptionResponse:
     """Subscribe a user to a plan.
 
-    A user can have only one active or past due subscription to a service. The payment provider is not
-    involved: charge the user yourself.
+    A user can have only one active or past due subscription to a service. The payment provider is
+    not involved: charge the user yourself.
     """
     subscription = await subscriptions.create(
         ports(),
@@ -140,9 +141,9 @@ def existing_subscription(view: View) -> View:
 class SubscriptionUpdateRequest(RequestModel):
     """The fields of a subscription to change, at least one."""
 
-    status: Status = maybe(description="The new status. Any status may follow any other.")
-    current_period_end: DateTime = maybe(description="The new end of the current period.")
-    plan_id: Id = maybe(description="The id of another plan of the service.")
+    status: Status = optional(description="The new status. Any status may follow any other.")
+    current_period_end: DateTime = optional(description="The new end of the current period.")
+    plan_id: Id = optional(description="The id of another plan of the service.")
 
 
 @routes.patch("/api/service/subscriptions/<user_id>")
@@ -153,8 +154,9 @@ class SubscriptionUpdateRequest(RequestModel):
 async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> SubscriptionResponse:
     """Change a user's subscription.
 
-    To reactivate an expired subscription, send both `status` and a `current_period_end` in the future.
-    If the payment provider manages the subscription and you end it, it is canceled at the provider.
+    To reactivate an expired subscription, send both `status` and a `current_period_end` in the
+    future. If the payment provider manages the subscription and you end it, it is canceled at the
+    provider.
     """
     subscription = await subscriptions.update(
         ports(), acting_key(), user_id, status=data.status, current_period_end=data.current_period_end, plan_id=data.plan_id
