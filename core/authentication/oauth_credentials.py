@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from core.applications import services, services_rules
 from core.authentication import events
-from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials, CredentialsNotSet, ProviderUnknown
+from core.authentication.oauth_credentials_rules import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
@@ -46,7 +46,9 @@ async def load(ports: Ports, caller: Member, service_slug: str, provider: Provid
         return await read.oauth_credentials.find(service.org_id, service.id, provider) or refuse(CredentialsNotSet)
 
 
-async def put(ports: Ports, caller: Member, service_slug: str, provider: Provider, client_id: str, client_secret: str) -> ServiceOAuthCredentials:
+async def put(
+    ports: Ports, caller: Member, service_slug: str, provider: Provider, client_id: str, client_secret: str
+) -> ServiceOAuthCredentials:
     """Set the service's own credentials at this provider.
 
     This always records a change, because the stored secret is not compared with the new one.

@@ -148,8 +148,8 @@ class LiveSessions:
 class LiveSession:
     """A live session, as its user sees it. Times are UTC.
 
-    `organization` and `service` are the names of its context, or None. `by_support`: an impersonator holds it. `in_browser`: it is a browser
-    session on our own pages.
+    `organization` and `service` are the names of its context, or None. `by_support`: an impersonator holds it.
+    `in_browser`: it is a browser session on our own pages.
     """
 
     id: UUID

@@ -35,7 +35,7 @@ class LoginRequest(RequestModel):
     org_slug: Text | None = Field(default=None, description="The organization of the service to sign in to. Send it with `service_slug`.")
     service_slug: Text | None = Field(
         default=None,
-        description="The service to sign in to. The tokens are then for this application. Without it, they are for the platform.",
+        description="The service to sign in to. The tokens are for this application, or else for the platform.",
     )
     device_token: Text | None = Field(default=None, description="The token of a trusted device. It skips the second factor.")
 
