@@ -35,7 +35,7 @@ def is_printable(text: str) -> bool:
     return _FORBIDDEN.search(text) is None
 
 
-def plain(text: str) -> str:
+def to_printable(text: str) -> str:
     """Replace each character that `is_printable` refuses by a question mark."""
     return _FORBIDDEN.sub("?", text)
 

@@ -29,7 +29,7 @@ from entrypoints.http.edge.bodies import (
     Text,
     Timestamp,
     decode,
-    maybe,
+    optional,
 )
 from ports import Ports
 from tests.support.builders import Api, add_account
@@ -443,8 +443,8 @@ def test_a_time_is_shown_in_utc_with_z(at: datetime, shown: str) -> None:
 
 
 class Changed(RequestModel):
-    name: Name = maybe()
-    days: int = maybe(ge=1, le=90)
+    name: Name = optional()
+    days: int = optional(ge=1, le=90)
 
 
 def test_a_field_that_may_be_left_out_is_kept_then_and_is_never_null() -> None:

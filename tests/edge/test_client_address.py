@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from entrypoints.http.edge.client_address import NOWHERE, client_address, limit_key
+from entrypoints.http.edge.client_address import NO_ADDRESS, client_address, limit_key
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
@@ -35,8 +35,8 @@ PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
         ("::ffff:198.51.100.7", "203.0.113.5", "198.51.100.7"),
         ("fd00::1", "2001:db8::5", "2001:db8::5"),
         ("fe80::1%eth0", None, "fe80::1"),
-        (None, "203.0.113.5", NOWHERE),
-        ("<local>", "203.0.113.5", NOWHERE),
+        (None, "203.0.113.5", NO_ADDRESS),
+        ("<local>", "203.0.113.5", NO_ADDRESS),
     ],
 )
 def test_the_client_is_the_right_most_address_that_is_no_proxy_of_ours(peer: str | None, forwarded_for: str | None, expected: str) -> None:

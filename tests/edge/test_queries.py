@@ -105,8 +105,8 @@ def every(kind: type[Query]) -> Iterator[type[Query]]:
 
 def test_without_parameters_there_are_defaults() -> None:
     assert Sample() == Sample.model_validate({}) == Sample.model_validate({"page": "1", "limit": "50", "offset": "0", "unknown": "x"})
-    assert PageQuery().wanted() == Page(1, 50)
-    assert PageQuery.model_validate({"page": "3", "limit": "20"}).wanted() == Page(3, 20)
+    assert PageQuery().page_request() == Page(1, 50)
+    assert PageQuery.model_validate({"page": "3", "limit": "20"}).page_request() == Page(3, 20)
 
 
 def test_the_description_says_what_is_clamped_to() -> None:

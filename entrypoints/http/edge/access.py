@@ -24,7 +24,7 @@ from core.provisioning import tokens as scim_tokens
 from entrypoints.http.edge.bodies import check_query
 from entrypoints.http.edge.context import agent, anonymous, app_context, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
-from entrypoints.http.edge.limits import admit
+from entrypoints.http.edge.limits import take_token
 
 View = Callable[..., Awaitable[Any]]
 Enter = Callable[["Access"], Awaitable[Response | None]]
@@ -94,7 +94,7 @@ def _guard(view: View, access: Access, enter: Enter) -> View:
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
-            await admit(access.limits)
+            await take_token(access.limits)
         elsewhere = await enter(access)
         if elsewhere is not None:
             return elsewhere

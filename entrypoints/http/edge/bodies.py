@@ -1,4 +1,4 @@
-"""Reading requests strictly: our own JSON decoding, and the field types that all bodies are made of (security.md N-3 to N-5)."""
+"""Strict request bodies: our JSON decoder, and the field types of all models (security N-3, N-4, N-5)."""
 
 import json
 import math
@@ -21,37 +21,40 @@ from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id, r
 from entrypoints.http.edge.error_body import speaks_scim
 
 MAX_BODY = 256 * 1024
-# Of SCIM, and of what changes its group, which may name very many members (security.md N-3).
+# Limits for SCIM, and for changes of its group, which can list many members (security N-3).
 MAX_SCIM_BODY = 1024 * 1024
 MAX_SCIM_GROUP_BODY = 16 * 1024 * 1024
 LARGE_BODY = 64 * 1024
 MAX_DEPTH = 32
-MAX_INTEGER_DIGITS = 19  # as many as 2**63 - 1 has
+MAX_INTEGER_DIGITS = 19  # the digits of 2**63 - 1
 MAX_TEXT = 2048
 MAX_ITEMS = 100
 
 
 MAX_QUERY_FIELDS = 100
 
-# One at a time: what is read takes many times the memory that it has as bytes.
+# One at a time, because a decoded body takes many times the memory of its bytes.
 _large_bodies = trio.CapacityLimiter(1)
 
 
 class TooManyFields(Invalid):
-    """The query has too many fields."""
+    """The query has too many fields. Send at most 100."""
 
 
 class QueryNotUtf8(Invalid):
-    """The query is not UTF-8."""
+    """The query is not valid UTF-8."""
 
 
 def check_query() -> None:
-    """Raises TooManyFields, QueryNotUtf8."""
+    """Check the number of fields and the encoding of the query.
+
+    Raises: TooManyFields, QueryNotUtf8.
+    """
     raw = request.query_string
     if raw.count(b"&") >= MAX_QUERY_FIELDS:
         raise TooManyFields
     if b"%" in raw or not raw.isascii():
-        try:  # strictly, as bodies are read; the framework would put replacement characters in, and something else would be looked for
+        try:  # strictly, because the framework would insert replacement characters
             unquote_to_bytes(raw).decode("utf-8")
         except UnicodeDecodeError:
             raise QueryNotUtf8 from None
@@ -68,10 +71,13 @@ class BodyNotAnObject(BodyInvalid):
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """The object that a JSON body holds.
+    """Return the object in a JSON body.
 
-    Strict UTF-8, no duplicate names, no NaN or Infinity, integers of at most 19 digits, at most 32 levels, no lone surrogates; the
-    framework's own parser answers some of these with 500 and some with None. Raises BodyInvalid.
+    The body must be strict UTF-8 without duplicate names, NaN, Infinity and lone surrogates, with integers
+    of at most 19 digits and at most 32 levels. For some of these, the framework's parser responds with
+    500, and for others it returns None.
+
+    Raises: BodyInvalid.
     """
     try:
         value = json.loads(
@@ -83,7 +89,7 @@ def decode(raw: bytes) -> dict[str, Any]:
         )
         _check_depth(value, MAX_DEPTH)
         if b"\\u" in raw:
-            # An escaped lone surrogate passes the decoder, and nothing that stores text takes it.
+            # The decoder accepts an escaped lone surrogate, but the database does not.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         raise BodyInvalid from None
@@ -126,24 +132,24 @@ def _check_depth(value: Any, left: int) -> None:
 
 
 def body_limit(path: str) -> int:
-    """How many bytes a body may have that is sent there (security.md N-3)."""
+    """Return the body limit of a path in bytes (security N-3)."""
     if not speaks_scim(path):
         return MAX_BODY
     return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups/") else MAX_SCIM_BODY
 
 
 class StrictRequest(TrioRequest):
-    """A request whose JSON is decoded by us. An absent body is an empty object; a body of another kind is 415 (G-3)."""
+    """A request with our JSON decoder. A missing body is an empty object; another content type is 415 (security G-3)."""
 
     def __init__(self, method: str, scheme: str, path: str, *given: Any, **named: Any) -> None:
-        # The outer layer has measured what comes in; this is for whoever leaves it out.
+        # The middleware checks the size first. This limit holds in tests without it.
         super().__init__(method, scheme, path, *given, **{**named, "max_content_length": body_limit(path)})
 
     async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:
         return await self.read_json(lambda body: body, cache=cache)
 
     async def read_json(self, read: Callable[[dict[str, Any]], T], *, cache: bool = True) -> T:
-        """What becomes of the body. In a thread, if it is a large one, so that nobody else waits; there it is also thrown away."""
+        """Return `read(body)`. A large body is decoded and released in a thread, so that other requests do not wait."""
         raw = await self.get_data(cache=cache, as_text=False, parse_form_data=False)
         if not raw:
             return read({})
@@ -151,31 +157,31 @@ class StrictRequest(TrioRequest):
             raise UnsupportedMediaType
         if len(raw) <= LARGE_BODY:
             return read(decode(raw))
-        return await trio.to_thread.run_sync(lambda: _read_aside(read, raw), limiter=_large_bodies)
+        return await trio.to_thread.run_sync(lambda: _read_in_thread(read, raw), limiter=_large_bodies)
 
 
-def _read_aside(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:
+def _read_in_thread(read: Callable[[dict[str, Any]], T], raw: bytes) -> T:
     try:
         return read(decode(raw))
     except Refusal as refused:
-        # What was read so far would hang on to the refusal, and be thrown away where others wait.
+        # Without this, the refusal would keep the decoded body alive, and the event loop would release it.
         refused.__context__ = None
         raise refused.with_traceback(None) from None
 
 
-async def read_beside(read: Callable[[dict[str, Any]], T]) -> T:
-    """What becomes of the body of this request (StrictRequest.read_json)."""
+async def read_in_thread(read: Callable[[dict[str, Any]], T]) -> T:
+    """Return `read(body)` for the body of the current request, as in `StrictRequest.read_json`."""
     return await cast("StrictRequest", request).read_json(read)
 
 
 class RequestModel(BaseModel):
-    """A JSON body: no coercion ("5" is not 5), unknown fields ignored."""
+    """The base of request models. Values are not coerced ("5" is not 5), and unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-def maybe(**limits: Any) -> Any:
-    """The default of a field that may be left out, and null only if its type says so. It is KEEP then, for the use case to see."""
+def optional(**limits: Any) -> Any:
+    """Return the definition of a field that may be missing, which is KEEP then. Null is allowed only if the type allows it."""
     return Field(default=KEEP, json_schema_extra=_without_default, **limits)
 
 
@@ -184,20 +190,20 @@ def _without_default(schema: dict[str, Any]) -> None:
 
 
 class ResponseModel(BaseModel):
-    """A JSON answer: names every field that goes out, so that nothing else can."""
+    """The base of response models. Only declared fields are sent."""
 
     model_config = ConfigDict(frozen=True)
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     if not is_printable(text):
-        raise ValueError("it holds characters that are not allowed")
+        raise ValueError("it contains characters that are not allowed")
     return text
 
 
 def _trimmed(most: int) -> Callable[[str], str]:
     def trim(text: str) -> str:
-        trimmed = _plain(text).strip()
+        trimmed = _printable(text).strip()
         if not 0 < len(trimmed) <= most:
             raise ValueError(f"it must have 1 to {most} characters")
         return trimmed
@@ -207,9 +213,9 @@ def _trimmed(most: int) -> Callable[[str], str]:
 
 def _readable(name: str) -> str:
     if "=?" in name:
-        raise ValueError('it must not hold "=?", with which mail programs begin an encoded word')
+        raise ValueError('it must not contain "=?", which starts an encoded word in emails')
     if not any(unicodedata.category(letter)[0] in "LNPS" for letter in name):
-        raise ValueError("it must have a character that can be seen")
+        raise ValueError("it must contain a visible character")
     return name
 
 
@@ -228,16 +234,16 @@ def _domain(text: str) -> str:
     return Domain.parse(text.strip(" "))
 
 
-# RFC 3339 section 5.6, and what ISO 8601 lets one leave out: the seconds, and the minutes of the offset or their colon.
+# RFC 3339 section 5.6. As in ISO 8601, the seconds may be missing, and the minutes of the offset or their colon.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,12})?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII | re.IGNORECASE)
-_YEARS = range(2, 9999)  # without the first and the last, so that there is such a time in every offset
+_YEARS = range(2, 9999)  # without the first and the last year, so that every offset can be applied
 
 
 def _moment(value: Any) -> datetime:
     try:
         if not isinstance(value, str) or not _MOMENT.fullmatch(value):
             raise ValueError
-        # Python knows no year 0, which is a year of RFC 3339.
+        # RFC 3339 has a year 0, Python does not.
         time = None if value.startswith("0000") else datetime.fromisoformat(value.upper())
     except ValueError:
         raise ValueError("it must be a time with its offset, such as 2026-03-14T15:09:26Z") from None
@@ -246,38 +252,37 @@ def _moment(value: Any) -> datetime:
     return time.astimezone(UTC)
 
 
-Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_plain)]
-# What people call a thing, and why they did something: trimmed, and not empty then (decisions, point 21).
+Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
+# Names and reasons are trimmed, and must not be empty (decision 21).
 Name = Annotated[str, AfterValidator(_trimmed(100)), AfterValidator(_readable), _described(100)]
 Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
-# Passwords are compared as they come, so nothing but their length is judged, and that by the use case.
+# Passwords are not changed. The use case checks their length.
 PasswordText = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "format": "password"})]
 Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
-# In its canonical form only, as in paths; one that nothing has is the use case's to refuse (decisions, point 8).
+# Only the canonical form of a UUID. The use case refuses unknown ids (decision 8).
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
-# A point in time, of whatever offset (decisions, point 24); without one it would be a different moment everywhere.
+# A point in time with any offset (decision 24). The offset is required, or the time would be ambiguous.
 DateTime = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
-# EmailInvalid is not a ValueError, so it passes through validation and says its own sentence.
+# EmailInvalid is not a ValueError, so pydantic passes it on with its own message.
 EmailAddress = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(Email.parse), WithJsonSchema({"type": "string", "format": "email", "maxLength": 254})
 ]
-# As DomainInvalid does.
+# So is DomainInvalid.
 DomainName = Annotated[
     str, Field(max_length=MAX_TEXT), AfterValidator(_domain), WithJsonSchema({"type": "string", "format": "idn-hostname", "maxLength": 253})
 ]
 
-
-# In an answer; the framework's own form of a time is that of HTTP headers.
+# A time in a response. By default the framework would use the format of HTTP headers.
 Timestamp = Annotated[
     datetime, PlainSerializer(rfc3339, return_type=str), WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization")
 ]
 
 
 class Message(ResponseModel):
-    """What was done, in a sentence."""
+    """A message about the result."""
 
-    message: str
+    message: str = Field(description="The result in one sentence.")
 
 
 class Empty(ResponseModel):
-    """It was done, and there is nothing to say about it."""
+    """An empty object: the request succeeded."""

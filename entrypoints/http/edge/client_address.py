@@ -1,6 +1,7 @@
-"""Whose request it is: the address that limits, audit and devices go by (security.md N-1).
+"""The client address of a request, which rate limits, the audit log and devices use (security N-1).
 
-Hypercorn's ProxyFix is no substitute: it never looks at the peer, so anyone could name an address, and it rewrites Host as well.
+Hypercorn's ProxyFix is no substitute. It does not check the peer, so any client could choose its address,
+and it also rewrites the Host header.
 """
 
 from collections.abc import Sequence
@@ -10,39 +11,39 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# What a peer without an address (a unix socket) is called: a valid address that belongs to nobody.
-NOWHERE = "0.0.0.0"  # noqa: S104 - a name, nothing binds to it
+# The address of a peer without one, such as a unix socket. No client has it.
+NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a placeholder, nothing binds to it
 
 
 def client_address(peer: str | None, forwarded_for: str | None, trusted: Sequence[Network]) -> str:
-    """The canonical client address: the peer, or what trusted proxies say is behind them.
+    """Return the canonical client address: the peer, or the address that trusted proxies report.
 
-    The right-most entry of X-Forwarded-For that is not a trusted proxy itself counts: all left of it was written by the client. An
-    entry that is no address ends the walk, and the last good one stands, for nothing left of it can be vouched for.
+    This is the right-most entry of X-Forwarded-For that is not a trusted proxy, because the client may
+    have written everything to its left. At an entry that is not an address, return the last valid one.
     """
     if forwarded_for is None:
         return _canonical(peer)
     address = _address(peer) if peer is not None else None
     if address is None:
-        return NOWHERE
+        return NO_ADDRESS
     rest = forwarded_for
     while _is_trusted(address, trusted):
         rest, comma, entry = rest.rpartition(",")
-        found = _forwarded(entry)
-        if found is None:
+        forwarded = _forwarded(entry)
+        if forwarded is None:
             break
-        address = found
+        address = forwarded
         if not comma:
             break
     return str(address)
 
 
 def limit_key(address: str) -> str:
-    """What a limit per client counts: an IPv4 address, or the /64 that one IPv6 subscriber owns and may roam in at will."""
-    found = _address(address)
-    if isinstance(found, IPv6Address):
-        return f"{IPv6Address(int(found) >> 64 << 64)}/64"
-    return address if found is None else str(found)
+    """Return the key of rate limits per client: the IPv4 address, or the /64 network of an IPv6 subscriber."""
+    parsed = _address(address)
+    if isinstance(parsed, IPv6Address):
+        return f"{IPv6Address(int(parsed) >> 64 << 64)}/64"
+    return address if parsed is None else str(parsed)
 
 
 def _is_trusted(address: Address, trusted: Sequence[Network]) -> bool:
@@ -50,7 +51,7 @@ def _is_trusted(address: Address, trusted: Sequence[Network]) -> bool:
 
 
 def _forwarded(entry: str) -> Address | None:
-    """One entry of X-Forwarded-For; some proxies add the port, and IPv6 then comes in brackets."""
+    """Return the address of an entry of X-Forwarded-For, or None. Some proxies add a port, and IPv6 then has brackets."""
     entry = entry.strip()
     if entry.startswith("["):
         entry, bracket, _ = entry[1:].partition("]")
@@ -58,19 +59,19 @@ def _forwarded(entry: str) -> Address | None:
             return None
     elif entry.count(":") == 1:
         entry, _, _ = entry.partition(":")
-    # A zone names an interface of the proxy's machine: here it means nothing, and it would make one address into many.
+    # A zone names a network interface of the proxy. Here it has no meaning, and would turn one address into many.
     return None if "%" in entry else _address(entry)
 
 
 @lru_cache(maxsize=8192)
 def _canonical(peer: str | None) -> str:
     address = _address(peer) if peer is not None else None
-    return NOWHERE if address is None else str(address)
+    return NO_ADDRESS if address is None else str(address)
 
 
 @lru_cache(maxsize=8192)
 def _address(text: str) -> Address | None:
-    """The address with its zone taken off, and an IPv4-mapped one as the IPv4 address it is (a dual-stack socket reports those)."""
+    """Return the address without its zone, or None. IPv4-mapped addresses, which dual-stack sockets report, become IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""One request through Quart, without the nursery that Quart-Trio opens for each."""
+"""One request through Quart, without the nursery that Quart-Trio opens for each request."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from entrypoints.http.edge.context import app_context
 
 
 class WholeBodyConnection(TrioASGIHTTPConnection):
-    """Takes the whole body in, then handles the request.
+    """A connection that reads the whole body, then handles the request.
 
-    Quart-Trio runs two tasks for each request, one of which waits for the client to leave and then cancels the other. The outer layer
-    withholds that news once the body is complete (security.md P-3), so nothing is left for the second task to do, and the nursery, its
-    cancellation and the switches between the tasks cost about a tenth of a small request. The outer layer bounds the size of a body and
-    the time that it takes.
+    Quart-Trio runs two tasks per request: one waits for a disconnect and cancels the other. The middleware
+    withholds the disconnect once the body is complete (security P-3), so the second task has no purpose.
+    Its nursery and task switches cost about a tenth of a small request. The middleware limits the size of
+    the body and the time it takes.
 
-    Directories may send much more than others (security.md N-3), which is kept for them alone: of anybody else, or they could fill the
-    memory over many connections, no more than MAX_BODY is kept, and what comes is thrown away. Their request is refused as it would be,
-    for its token; and if that has become good in between, because there is no body to read.
+    Directories may send larger bodies than other clients (security N-3). A body is kept beyond MAX_BODY
+    only after its SCIM token was checked, or clients without one could fill the memory over many
+    connections. The rest of their body is discarded, and the request is then refused because of its token.
     """
 
     async def __call__(self, receive: Any, send: Any) -> None:
@@ -33,10 +33,10 @@ class WholeBodyConnection(TrioASGIHTTPConnection):
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return  # in mid-body: there is nobody to answer
+                return  # the client left before the end of the body
             if (chunk := message.get("body")) and kept:
                 before, size = size, size + len(chunk)
-                if before <= MAX_BODY < size and not await self._comes_from_a_directory(request):
+                if before <= MAX_BODY < size and not await self._has_scim_token(request):
                     kept, request.body = False, _unread()
                 else:
                     request.body.append(chunk)
@@ -45,18 +45,18 @@ class WholeBodyConnection(TrioASGIHTTPConnection):
         request.body.set_complete()
         await self._send_response(send, await self.app.handle_request(request))
 
-    async def _comes_from_a_directory(self, request: Request) -> bool:
-        # To its end, whatever becomes of the request: a statement that is broken off costs the pool its connection.
+    async def _has_scim_token(self, request: Request) -> bool:
+        # Shielded, because a cancelled statement costs the pool its connection.
         with trio.CancelScope(shield=True):
             try:
                 await scim_tokens.authenticate(app_context(self.app).ports, bearer_token(request.headers), address=None, agent=None)
-            except (Refusal, Outage):  # which the request meets again, and which is answered there
+            except (Refusal, Outage):  # the access decorator will meet it again and respond
                 return False
         return True
 
 
 def _unread() -> Body:
-    """The body of a request that is too large; whoever reads it is told so."""
+    """Return a body that raises 413 when it is read."""
     body = Body(None, 0)
     body.append(b" ")
     return body

@@ -1,6 +1,6 @@
-"""The cookies of our own pages, all of them beyond the reach of scripts and of other sites' forms (security.md G-2; decisions, point 176).
+"""The cookies of our own pages. Scripts and forms of other sites cannot use them (security G-2, decision 176).
 
-Nothing under /api or /scim looks at any of them.
+Routes under /api and /scim read no cookies.
 """
 
 import re
@@ -15,107 +15,116 @@ from core.federation.saml.sign_on_rules import STATE_TTL
 from core.kernel.values import digest, new_secret
 from entrypoints.http.edge.context import app_context, ports
 
-DEVICE_AGE: Final = timedelta(days=400)  # no browser keeps one for longer
+DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)
 
 SESSION, DEVICE, TRUST, PRE_AUTH, NOTICE = "session", "device", "trust", "pre-auth", "notice"
 SAML, LOGOUT = "saml", "saml-logout"
 
-SIGN_ONS: Final = 20  # of which a browser keeps the cookies at once
+SIGN_ONS: Final = 20  # the number of sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
 
-# What we have set ourselves looks like this; a pre-auth token is a signed one, and its own check is strict enough.
+# The format of our secrets. A pre-auth token is signed, so its own verification is sufficient.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def cookie_name(kind: str) -> str:
-    """Under https browsers themselves see to it that nobody but this very host has set the cookie: that is what the prefix says."""
+    """Return the name of a cookie. With https it has a prefix, with which browsers accept the cookie from this host only."""
     return f"__Host-gatehouse-{kind}" if _is_https() else f"gatehouse-{kind}"
 
 
 def session_cookie() -> str | None:
-    """The secret of the browser's session."""
+    """Return the secret of the browser session, or None."""
     return _secret(SESSION)
 
 
 def set_session_cookie(response: Response, secret: str, expires_at: datetime) -> None:
+    """Set the session cookie until `expires_at`, in UTC."""
     _set(response, SESSION, secret, expires_at - ports().clock.now())
 
 
 def clear_session_cookie(response: Response) -> None:
+    """Remove the session cookie."""
     _clear(response, SESSION)
 
 
 def device_cookie() -> str | None:
-    """The id that the browser keeps of its own."""
+    """Return the device id of the browser, or None."""
     return _secret(DEVICE)
 
 
 def keep_device_cookie(response: Response, device_id: str) -> None:
-    """Let the browser keep this id, or keep it for longer."""
+    """Set the device cookie, or extend its life."""
     _set(response, DEVICE, device_id, DEVICE_AGE)
 
 
 def new_device_id() -> str:
+    """Return a new random device id."""
     return new_secret()
 
 
 def trust_cookie() -> str | None:
-    """The token of a browser that need not show a second factor."""
+    """Return the trust token of the device, or None."""
     return _secret(TRUST)
 
 
 def set_trust_cookie(response: Response, token: str) -> None:
+    """Set the trust token of the device."""
     _set(response, TRUST, token, TRUST_TOKEN_TTL)
 
 
 def pre_auth_cookie() -> str | None:
-    """The token of a sign-in that waits for the second factor."""
+    """Return the pre-auth token of the pending sign-in, or None."""
     return request.cookies.get(cookie_name(PRE_AUTH))
 
 
 def set_pre_auth_cookie(response: Response, token: str, expires_in: int) -> None:
+    """Set the pre-auth token for `expires_in` seconds."""
     _set(response, PRE_AUTH, token, timedelta(seconds=expires_in))
 
 
 def clear_pre_auth_cookie(response: Response) -> None:
+    """Remove the pre-auth token."""
     _clear(response, PRE_AUTH)
 
 
 def notice_cookie() -> str | None:
-    """The name of what the next page shall say was done."""
+    """Return the name of the notice that the next page shows, or None."""
     return request.cookies.get(cookie_name(NOTICE))
 
 
 def set_notice_cookie(response: Response, name: str) -> None:
+    """Set the notice that the next page shows."""
     _set(response, NOTICE, name, NOTICE_AGE)
 
 
 def clear_notice_cookie(response: Response) -> None:
+    """Remove the notice."""
     _clear(response, NOTICE)
 
 
 def saml_cookie(state: str) -> str | None:
-    """What the browser was given with this state of a SAML sign-on. Each has a cookie of its own, so that two do not disturb each other."""
-    return _secret(_of_state(state))
+    """Return the secret of the SAML sign-on with this state, or None. Each sign-on has a separate cookie."""
+    return _secret(_saml_kind(state))
 
 
 def set_saml_cookie(response: Response, state: str, secret: str) -> None:
-    _set(response, _of_state(state), secret, STATE_TTL)
+    """Set the secret of the SAML sign-on with this state."""
+    _set(response, _saml_kind(state), secret, STATE_TTL)
 
 
 def clear_saml_cookie(response: Response, state: str) -> None:
-    _clear(response, _of_state(state))
+    """Remove the secret of the SAML sign-on with this state."""
+    _clear(response, _saml_kind(state))
 
 
 def forget_old_sign_ons(state: str, response: Response) -> Response:
-    """Let the browser keep the cookie of this sign-on, and of others that were never finished those of the newest: with all of them, its
-    requests would become too long in the end.
+    """Remove the oldest cookies of unfinished sign-ons, except this one, so that requests do not become too long.
 
-    Browsers send the oldest first (RFC 6265, section 5.4). To do this where a cookie is set is not enough, since a form of another site,
-    which begins a sign-on, comes without the others.
+    Browsers send the oldest cookie first (RFC 6265 section 5.4). Calling this where a cookie is set is not
+    enough: a form of another site can start a sign-on, and comes without the other cookies.
     """
-    this, start = _of_state(state), cookie_name(SAML).removesuffix(SAML)
+    this, start = _saml_kind(state), cookie_name(SAML).removesuffix(SAML)
     kinds = [name.removeprefix(start) for name in request.cookies if name.startswith(start)]
     others = [kind for kind in kinds if _SIGN_ON.fullmatch(kind) and kind != this]
     for kind in others[: max(0, len(others) + 1 - SIGN_ONS)]:
@@ -123,20 +132,22 @@ def forget_old_sign_ons(state: str, response: Response) -> Response:
     return response
 
 
-def _of_state(state: str) -> str:
+def _saml_kind(state: str) -> str:
     return f"{SAML}-{digest(state).hex()[:16]}"
 
 
 def logout_cookie() -> str | None:
-    """What the sign-out under way in this browser is known by: the secret of a session that it has ended."""
+    """Return the secret of the single logout in progress in this browser, or None."""
     return _secret(LOGOUT)
 
 
 def set_logout_cookie(response: Response, secret: str) -> None:
+    """Set the secret of the single logout in progress."""
     _set(response, LOGOUT, secret, LOGOUT_TTL)
 
 
 def clear_logout_cookie(response: Response) -> None:
+    """Remove the secret of the single logout."""
     _clear(response, LOGOUT)
 
 

@@ -1,4 +1,4 @@
-"""Where errors meet HTTP, once: which status a refusal has, and what its body looks like to an API client and to a browser."""
+"""The mapping of errors to HTTP: the status of a refusal, and its body for API clients, OAuth, SCIM and browsers."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -55,25 +55,25 @@ STATUS: dict[type[Exception], int] = {
     Outage: 500,
 }
 
-# How long a client should wait before it tries again while the database is away.
+# Seconds that a client should wait before it tries again while the database is down.
 STORAGE_RETRY_AFTER = 5
 
 TITLES = {
-    400: "That did not work",
-    403: "Not allowed",
+    400: "This request didn't work",
+    403: "Access denied",
     404: "Page not found",
-    429: "A little slower, please",
+    429: "Too many requests",
     500: "Something went wrong",
 }
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status of a refusal or an outage, decided by the nearest kind in its family tree."""
+    """Return the HTTP status of a refusal or an outage: the one of its nearest base class in STATUS."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
 
 
-class Answer:
-    """What will be said about an error: status, code, sentence, headers, and what OAuth and SCIM call it."""
+class ErrorResponse:
+    """The response to an error: status, code, message, headers, and the error codes of OAuth and SCIM."""
 
     __slots__ = ("code", "headers", "message", "oauth_error", "scim_type", "status")
 
@@ -94,31 +94,31 @@ class Answer:
         self.scim_type = scim_type
 
 
-def _answer(error: Exception) -> Answer:
+def _answer(error: Exception) -> ErrorResponse:
     error = _innermost(error)
     match error:
         case Refusal():
-            return Answer(status_of(error), error.message, error.code, _headers(error), error.oauth_error, error.scim_type)
+            return ErrorResponse(status_of(error), error.message, error.code, _headers(error), error.oauth_error, error.scim_type)
         case StorageDown():
             log.error("storage_down", request_id=request_record().request_id, error=str(error.__cause__ or error))
-            return Answer(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
+            return ErrorResponse(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
         case Outage():
             log.error("outage", request_id=request_record().request_id, error=str(error), kind=type(error).__name__)
-            return Answer(500, (type(error).__doc__ or "").strip(), error.code)
+            return ErrorResponse(500, (type(error).__doc__ or "").strip(), error.code)
         case RequestSchemaValidationError():
-            return Answer(400, _first_mistake(error.validation_error))
+            return ErrorResponse(400, _first_error(error.validation_error))
         case MethodNotAllowed():
-            return Answer(405, SENTENCES[405], headers={"Allow": ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))})
+            return ErrorResponse(405, SENTENCES[405], headers={"Allow": ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))})
         case UnsupportedMediaType() if error.description and error.description != UnsupportedMediaType.description:
-            return Answer(415, error.description)
+            return ErrorResponse(415, error.description)
         case HTTPException(code=int(code)) if code < 500:
-            return Answer(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
+            return ErrorResponse(code, SENTENCES.get(code) or HTTPStatus(code).description or HTTPStatus(code).phrase)
     log.error("unexpected", request_id=request_record().request_id, exc_info=error)
-    return Answer(500, failed(request_record().request_id))
+    return ErrorResponse(500, failed(request_record().request_id))
 
 
 def _innermost(error: Exception) -> Exception:
-    """The one error in a group of one: a nursery wraps what its tasks raise."""
+    """Return the error inside groups with a single error. A nursery wraps the errors of its tasks."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -131,32 +131,32 @@ def _headers(refusal: Refusal) -> dict[str, str]:
         case ClientInvalid():
             return {"WWW-Authenticate": 'Basic realm="gatehouse", charset="UTF-8"'}  # RFC 6749 section 5.2
         case ApiKeyInvalid():
-            # A scheme of our own: no registered one is sent in a header of its own, and 401 has to name one (RFC 9110 section 15.5.2).
+            # 401 must name a scheme (RFC 9110 section 15.5.2). No registered scheme uses a custom header, so this is ours.
             return {"WWW-Authenticate": 'ApiKey realm="gatehouse", header="X-Api-Key"'}
         case SignatureInvalid():
             return {"WWW-Authenticate": 'Signature realm="gatehouse", header="billing-signature"'}
         case Unauthenticated():
-            # RFC 6750 section 3: without a token only the scheme is named.
+            # Without a token, only the scheme is named (RFC 6750 section 3).
             return {"WWW-Authenticate": 'Bearer error="invalid_token"' if refusal.token_sent else "Bearer"}
     return {}
 
 
-def _first_mistake(error: Exception) -> str:
-    """One readable sentence about the first thing that is wrong with a body or a query; the value itself is not repeated."""
+def _first_error(error: Exception) -> str:
+    """Return a sentence about the first error in a body or a query. It does not repeat the value."""
     if not isinstance(error, ValidationError):
         return SENTENCES[400]
-    mistake = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in mistake["loc"])
+    detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(part) for part in detail["loc"])
     if not field:
         return "The body must be a JSON object."
-    if mistake["type"] == "missing":
+    if detail["type"] == "missing":
         return f'The field "{field}" is required.'
-    reason = mistake["msg"].removeprefix("Value error, ")
+    reason = detail["msg"].removeprefix("Value error, ")
     return f'The field "{field}" is not valid: {reason[0].lower()}{reason[1:]}.'
 
 
 def wants_page() -> bool:
-    """Whether the answer to this request is a page."""
+    """Return whether the response to this request is a page."""
     return prefers_page(_view(), request.path, request.headers.get("Accept"))
 
 
@@ -166,9 +166,9 @@ def _view() -> Callable[..., Any] | None:
 
 
 def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None) -> bool:
-    """Whether a person is looking: on the routes that browsers visit, unless JSON is asked for (security.md N-8).
+    """Return whether to respond with a page: on routes for browsers, unless the client prefers JSON (security N-8).
 
-    Where there is no route, the path tells for whom one would be; where it does not tell either, HTML must be asked for.
+    Without a route, the path decides. If it does not tell, the client must accept HTML.
     """
     accepted = parse_accept_header(accept, MIMEAccept)
     for_people = is_page(view) if view is not None else _is_for_people(path)
@@ -187,11 +187,12 @@ def _is_for_people(path: str) -> bool | None:
 
 
 def error_page(status: int, message: str, request_id: str) -> Page:
+    """Return the page for an error."""
     return render("error.html", status=status, title=TITLES.get(status, TITLES[400]), message=message, request_id=request_id)
 
 
 async def respond(error: Exception) -> Response:
-    """The answer to an error, whatever it is."""
+    """Return the response to any error."""
     answer = _answer(error)
     request_record().error_code = answer.code
     if speaks_scim(request.path):
@@ -207,5 +208,5 @@ async def respond(error: Exception) -> Response:
 
 
 def handle_errors(app: Quart) -> None:
-    """Let every error of the application, the framework's own included, be answered here."""
+    """Register the handler for all errors, including those of the framework."""
     app.register_error_handler(Exception, respond)

@@ -1,6 +1,4 @@
-"""Forms of our own pages: how they are read, and that nobody else's page sends them (security.md G-2, N-3). And what clients of OAuth send,
-who may like JSON better.
-"""
+"""Form bodies: forms of our pages, refused if another site sends them (security G-2, N-3), and parameters of OAuth clients."""
 
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -21,40 +19,46 @@ MAX_FIELDS = 100
 
 
 class FormInvalid(Invalid):
-    """The form cannot be read."""
+    """The form is not valid. Go back, reload the page, and try again."""
 
 
-class FieldTwice(FormInvalid):
-    """A field of the form is there twice."""
+class DuplicateField(FormInvalid):
+    """The form has the same field twice. Send each field once."""
 
 
-class ParameterTwice(Invalid):
-    """A parameter is there twice. Send each of them once."""
+class DuplicateParameter(Invalid):
+    """The request has the same parameter twice. Send each parameter once."""
 
 
 class ForeignOrigin(Forbidden):
-    """This form was not sent from our own page."""
+    """This form was sent from another site. Open the page here and send it again."""
 
 
 def check_query() -> None:
-    """Which of two parameters of one name counts would be anybody's guess (RFC 6749 section 3.1). Raises ParameterTwice."""
+    """Check that no query parameter is repeated (RFC 6749 section 3.1).
+
+    Raises: DuplicateParameter.
+    """
     if any(len(values) > 1 for _, values in request.args.lists()):
-        raise ParameterTwice
+        raise DuplicateParameter
 
 
 async def read_form() -> dict[str, str]:
-    """The fields of a form that one of our pages sent; of a repeated field the last.
+    """Return the fields of a form of our pages. Of a repeated field, the last value counts.
 
-    Raises FormInvalid, ForeignOrigin, and 415 for anything but a form.
+    Raises: FormInvalid; ForeignOrigin; UnsupportedMediaType if the body is not a form.
     """
     _refuse_foreign_origin()
     if request.mimetype != FORM:
-        raise UnsupportedMediaType("This page takes what its own form sends, and nothing else.")
-    return dict(await fields_of_form())
+        raise UnsupportedMediaType("This page accepts only the data of its own form.")
+    return dict(await read_fields())
 
 
-async def fields_of_form() -> list[tuple[str, str]]:
-    """All of them, whoever's page it was. Raises FormInvalid."""
+async def read_fields() -> list[tuple[str, str]]:
+    """Return all fields of a form, of any site.
+
+    Raises: FormInvalid.
+    """
     raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
     try:
         return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
@@ -63,21 +67,23 @@ async def fields_of_form() -> list[tuple[str, str]]:
 
 
 async def parameters(model: type[B]) -> B:
-    """What a client of OAuth sends, as a form or as JSON (decisions, point 93).
+    """Return the parameters of an OAuth client, from a form or from JSON (decision 93).
 
-    What is empty is taken for left out, and nothing may be there twice (RFC 6749 section 3.2). Raises FormInvalid, FieldTwice, BodyInvalid,
-    RequestSchemaValidationError, and 415 for anything else.
+    Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2).
+
+    Raises: FormInvalid; DuplicateField; BodyInvalid; RequestSchemaValidationError; UnsupportedMediaType
+    if the body is neither a form nor JSON.
     """
     if request.mimetype == FORM:
-        fields = await fields_of_form()
+        fields = await read_fields()
         sent: dict[str, Any] = dict(fields)
         if len(sent) < len(fields):
-            raise FieldTwice
+            raise DuplicateField
     else:
         try:
             sent = await request.get_json()
         except UnsupportedMediaType:
-            raise UnsupportedMediaType("The body must be a form or JSON, and its Content-Type say which.") from None
+            raise UnsupportedMediaType("The body must be a form or JSON, with the matching Content-Type.") from None
     try:
         return model.model_validate({name: value for name, value in sent.items() if value != ""})
     except ValidationError as error:
@@ -90,8 +96,8 @@ def _refuse_foreign_origin() -> None:
         if site != "same-origin":
             raise ForeignOrigin
         return
-    # Our pages send no referrer, and for those a browser says "null" here, as it also does for a sandboxed frame elsewhere: this header
-    # can only convict. The token in the form is what acquits.
+    # Our pages send no referrer, so browsers send the origin "null" for them, as for sandboxed frames of other
+    # sites. This header can therefore only prove a foreign origin. The form token proves our own.
     origin = request.headers.get("Origin")
     if origin not in (None, "null", app_context().origin):
         raise ForeignOrigin

@@ -1,4 +1,4 @@
-"""Which rate limits a request meets: that of its address, and the route's own (organizations.md section 8, identity.md section 4.1)."""
+"""Rate limits of requests: per client address, and per OAuth client."""
 
 from functools import lru_cache
 from uuid import UUID
@@ -12,31 +12,34 @@ from entrypoints.http.edge.context import app_context, ports, request_record
 
 
 class RateLimits:
-    """The buckets of each route, scaled by the operator's factor; `factor` None switches them off (security.md N-2).
+    """The buckets of each route, scaled by the operator's factor. The factor None switches them off (security N-2).
 
-    `client_rate` is how many exchanges a second an application has which shows its client secret: one address exchanges the codes of all
-    who use it.
+    `client_rate` is the number of token requests per second for a client with a client secret. Its
+    server exchanges the codes of all its users from one address.
     """
 
     def __init__(self, factor: float | None, client_rate: float) -> None:
         self._factor = factor
-        self.of = lru_cache(maxsize=1024)(self._of)  # there are no more than there are routes
-        self.of_client = self.beside(AUTH.scaled(client_rate * AUTH.period))
+        self.of = lru_cache(maxsize=1024)(self._of)  # bounded by the number of routes
+        self.of_client = self.additional(AUTH.scaled(client_rate * AUTH.period))
 
     def _of(self, rule: str, own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
-        """The buckets that a request to this rule takes a token from; `own` is what its access decorator says."""
+        """Return the buckets of a route. `own` are those of its access decorator."""
         if self._factor is None:
             return ()
         buckets = (AUTH, *own) if rule.startswith(("/auth/", "/api/auth/")) else own
         return tuple(bucket.scaled(self._factor) for bucket in buckets)
 
-    def beside(self, bucket: Bucket) -> tuple[Bucket, ...]:
-        """A bucket that only some requests of a route take a token from, as what they send says."""
+    def additional(self, bucket: Bucket) -> tuple[Bucket, ...]:
+        """Return a bucket for only some requests of a route, depending on their parameters."""
         return () if self._factor is None else (bucket.scaled(self._factor),)
 
 
-async def admit(own: tuple[Bucket, ...]) -> None:
-    """Take a token from every bucket of this route. Raises Limited, and then takes none."""
+async def take_token(own: tuple[Bucket, ...]) -> None:
+    """Take a token from every bucket of this route. If one is empty, take none.
+
+    Raises: Limited.
+    """
     assert request.url_rule is not None, "only matched routes are guarded"
     buckets = app_context().limits.of(request.url_rule.rule, own)
     if not buckets:
@@ -46,10 +49,10 @@ async def admit(own: tuple[Bucket, ...]) -> None:
         raise Limited(wait)
 
 
-async def admit_client(client_id: UUID) -> None:
-    """Take a token from the bucket of an application that has shown its client secret, wherever it is (decisions, point 100).
+async def take_client_token(client_id: UUID) -> None:
+    """Take a token from the bucket of an authenticated OAuth client, whatever its address (decision 100).
 
-    Raises Limited.
+    Raises: Limited.
     """
     buckets = app_context().limits.of_client
     wait = await _charge(buckets, f"client {client_id}") if buckets else 0.0
@@ -58,23 +61,22 @@ async def admit_client(client_id: UUID) -> None:
 
 
 class PolledTooOften(Limited):
-    """A device asks for its tokens too often, or too many do from one address; clients know how to wait for that (RFC 8628 section 3.5)."""
+    """The device polls too often, or too many devices poll from this address. Wait five seconds longer between polls."""
 
-    oauth_error = "slow_down"
+    oauth_error = "slow_down"  # RFC 8628 section 3.5
 
 
-async def admit_poll() -> None:
-    """Take a token from the bucket of devices, too, which polls share with the routes of devices (decisions, points 99 and 100).
+async def take_poll_token() -> None:
+    """Take a token from the bucket for devices, which polls share with the device routes (decisions 99, 100).
 
-    Raises PolledTooOften.
+    Raises: PolledTooOften.
     """
-    buckets = app_context().limits.beside(DEVICE)
+    buckets = app_context().limits.additional(DEVICE)
     wait = await _charge(buckets) if buckets else 0.0
     if wait > 0:
         raise PolledTooOften(wait)
 
 
-async def _charge(buckets: tuple[Bucket, ...], whose: str | None = None) -> float:
-    """`whose` they are: the address's, if nobody's else."""
+async def _charge(buckets: tuple[Bucket, ...], key: str | None = None) -> float:
     async with ports().storage.autocommit() as count:
-        return await count.rates.charge(whose or limit_key(request_record().address), buckets, ports().clock.now())
+        return await count.rates.charge(key or limit_key(request_record().address), buckets, ports().clock.now())

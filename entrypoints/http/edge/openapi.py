@@ -33,8 +33,8 @@ PAGE = "text/html"
 
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
 
-Sign in with `POST /api/auth/login`, then send `Authorization: Bearer <access_token>`. All errors outside SCIM have the same body: `error` is
-a message for people, `error_code` is a stable code for programs."""
+Sign in with `POST /api/auth/login`, then send `Authorization: Bearer <access_token>`. Errors have one format outside of SCIM: `error` is a
+message for people, `error_code` is a stable code for programs."""
 
 
 @dataclass(frozen=True, slots=True)

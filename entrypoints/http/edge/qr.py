@@ -6,10 +6,13 @@ import segno
 
 
 def qr_svg(content: str, title: str) -> str:
-    """An SVG document that a page may also have within it. It loads nothing, scales to whatever size it is given, and is black on white
-    whatever the colours around it, for cameras take only that well. To a screen reader it is an image of the name `title`."""
-    written = io.BytesIO()
+    """Return a QR code as an SVG document, which can also be embedded in a page.
+
+    It loads nothing and scales to any size. It is always black on white, which cameras read best. Screen
+    readers announce it as an image named `title`.
+    """
+    buffer = io.BytesIO()
     segno.make(content, error="m", micro=False).save(
-        written, kind="svg", xmldecl=False, svgclass=None, lineclass=None, omitsize=True, light="#fff", title=title, nl=False
+        buffer, kind="svg", xmldecl=False, svgclass=None, lineclass=None, omitsize=True, light="#fff", title=title, nl=False
     )
-    return written.getvalue().decode().replace("<svg ", '<svg role="img" ', 1)
+    return buffer.getvalue().decode().replace("<svg ", '<svg role="img" ', 1)

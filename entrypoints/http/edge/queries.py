@@ -1,16 +1,16 @@
-"""Query strings, and the ids in paths: clamped into range, or refused where nothing can be meant (decisions, points 8, 9 and 13)."""
+"""Query parameters and ids in paths. Numbers are clamped into their range, other invalid values are refused (decisions 8, 9, 13)."""
 
 import re
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from core.kernel.values import Page, parse_id
 from entrypoints.http.edge.bodies import ResponseModel
 
 MAX_LIMIT = 100
-LARGEST = 2**31 - 1  # so that no product of two of them overflows in the database
+LARGEST = 2**31 - 1  # the product of two such numbers fits into a bigint
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -21,10 +21,13 @@ class Query(BaseModel):
 
 
 def clamped(value: Any, least: int, most: int) -> int:
-    """The integer that a text is, brought into range. Raises ValueError."""
+    """Return the integer in a text, clamped into the range.
+
+    Raises: ValueError if the text is not an integer.
+    """
     if not isinstance(value, str) or not _INTEGER.fullmatch(value):
         raise ValueError("it must be an integer")
-    # Of any size (security.md N-6), which may be more digits than Python would turn into a number.
+    # Any size is accepted (security N-6), also more digits than Python converts.
     digits = value.lstrip("+-").lstrip("0") or "0"
     size = int(digits) if len(digits) <= len(str(LARGEST)) else LARGEST
     return max(least, min(-size if value[0] == "-" else size, most))
@@ -43,13 +46,13 @@ PageNumber = Annotated[int, _clamped(1, LARGEST), _described(1, 1)]
 Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 50, MAX_LIMIT)]
 SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 20, MAX_LIMIT)]
 Offset = Annotated[int, _clamped(0, LARGEST), _described(0, 0)]
-RecentLimit = Annotated[int, _clamped(1, LARGEST), _described(1, 10)]  # without a maximum (decisions, point 10)
-# Of lists without a maximum, and without a limit unless one is given (decisions, point 10).
+RecentLimit = Annotated[int, _clamped(1, LARGEST), _described(1, 10)]  # without a maximum (decision 10)
+# For lists without a maximum. Without a limit, the list is complete (decision 10).
 AnyLimit = Annotated[int | None, _clamped(1, LARGEST), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})]
 
 
 def _read_flag(value: Any) -> bool:
-    # In any case, since Python's clients write True. More that libraries take for a truth (1, yes, on) would be more to name.
+    # Case does not matter, because Python clients send True. Other spellings (1, yes, on) are refused.
     known = {"true": True, "false": False}
     if not isinstance(value, str) or value.lower() not in known:
         raise ValueError("it must be 'true' or 'false'")
@@ -60,46 +63,48 @@ Flag = Annotated[bool, BeforeValidator(_read_flag)]
 
 
 class PageQuery(Query):
-    """Which page of a list."""
+    """The page of a list."""
 
     page: PageNumber = 1
     limit: Limit = 50
 
-    def wanted(self) -> Page:
+    def page_request(self) -> Page:
+        """Return the requested page."""
         return Page(self.page, self.limit)
 
 
 class PartQuery(Query):
-    """Which part of a list."""
+    """The part of a list."""
 
     limit: Limit = 50
     offset: Offset = 0
 
 
 class Pagination(ResponseModel):
-    """Where in a list this page is, as the server understood it."""
+    """The position of this page in the list."""
 
-    page: int
-    limit: int
-    total: int
-    total_pages: int
-    has_next: bool
-    has_prev: bool
+    page: int = Field(description="The number of this page, starting at 1.")
+    limit: int = Field(description="The number of items per page.")
+    total: int = Field(description="The number of items on all pages.")
+    total_pages: int = Field(description="The number of pages.")
+    has_next: bool = Field(description="Whether there is a next page.")
+    has_prev: bool = Field(description="Whether there is a previous page.")
 
 
 def pagination(page: Page, total: int) -> Pagination:
+    """Return the position of a page in a list of `total` items."""
     pages = -(-total // page.limit)
     return Pagination(
         page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=page.number < pages, has_prev=page.number > 1
     )
 
 
-NOBODY = UUID(int=0)  # which no generator of ours makes
+NO_ID = UUID(int=0)  # no generated id has this value
 
 
 def path_id(text: str) -> UUID:
-    """The id that a path names; where it is not a UUID in canonical form (security.md T-4), one that nothing has.
+    """Return the id in a path. If it is not a canonical UUID, return an id that nothing has (security T-4).
 
-    So the use case refuses both in one way, and at one time.
+    The use case then refuses unknown and malformed ids in the same way.
     """
-    return parse_id(text) or NOBODY
+    return parse_id(text) or NO_ID

@@ -1,18 +1,25 @@
-"""Serves the application over HTTP/1.1 on Trio: Hypercorn's protocol on sockets that are watched here.
+"""The HTTP/1.1 server on Trio: Hypercorn's protocol on our own connection loop (docs/adr/0004).
 
-Hypercorn's HTTP/1.1 (h11, the ASGI cycle, keep-alive, pipelining, lifespan) does the talking. Between it and the socket stands our own
-`_Connection` in place of `hypercorn.trio.TCPServer`, because these have no setting in Hypercorn 0.18 (all seen with raw sockets):
+Hypercorn provides HTTP/1.1 (h11, the ASGI cycle, keep-alive, pipelining, lifespan). `_Connection` replaces
+`hypercorn.trio.TCPServer` between the protocol and the socket. Hypercorn 0.18 has no settings for these
+problems, all of which were reproduced with raw sockets:
 
-- its sends are shielded without a deadline, so a reader that takes a byte now and then holds a connection for ever, also past shutdown;
-- an application that answers without reading the body leaves both its task and the connection hanging on a full queue;
-- it closes while the client still sends, and the reset that follows destroys the answer (413, 401) before it is read;
-- an unexpected error on one connection ends the server, and with it all others;
-- what h11 cannot read (400, 431, 501) is answered without body and request id, and nobody hears of it;
-- HTTP/2 over cleartext cannot be switched off (P-5).
+- Its sends are shielded and have no deadline, so a slow reader holds a connection forever, even past the
+  shutdown. A write timeout was proposed in pgjones/hypercorn#262, which was closed without a merge.
+- If an application responds without reading the body, its task and the connection hang on a full queue.
+- It closes the socket while the client still sends. The reset destroys the response (413, 401).
+- An unexpected error on one connection ends the server. (#103 fixed this for read timeouts.)
+- It responds to unparsable input (400, 431, 501) without a body and request id, and logs nothing.
+- HTTP/2 over cleartext cannot be disabled (security P-5; #317 is about the upgrade itself).
 
-Pinned to Hypercorn's minor version: `H11Protocol` and `HTTPStream` are not its public interface. The tests in tests/edge speak to real
-sockets, so an upgrade that changes something here fails there. It also saves a task switch here and a system call there: about twice the
-requests per second.
+Private interfaces of Hypercorn used here: `H11Protocol` with `_check_protocol`, `_create_stream`,
+`_send_h11_event` and `_send_error_response`; `HTTPStream`; `ASGIWrapper`; `Lifespan`; `WorkerContext`; and
+the event classes. Hypercorn is therefore pinned to its minor version. The tests in tests/proof/wire use
+raw sockets and fail if an upgrade changes the behavior. This module can shrink when Hypercorn has a write
+timeout, a switch for h2c, and lingering close; the middleware also covers #277, #279 and #280.
+
+Skipping Hypercorn's connection loop also saves task switches and system calls, which about doubles the
+number of requests per second. The module is longer than 400 lines because these classes share private state.
 """
 
 import errno
@@ -44,47 +51,47 @@ from entrypoints.bind import parse_bind
 
 log = structlog.get_logger("http")
 
-HEADERS_WITHIN = 5.0  # seconds for a request's header, counted from the connection's start or the last answer's end: keep-alive too
+HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connection or the end of the last response (also the keep-alive time)
 SEND_WITHIN = 30.0  # seconds for a client to take SEND_AT_ONCE bytes
 SEND_AT_ONCE = 64 * 1024
-LINGER = 0.5  # seconds in which a client that still sends may read the answer that ends its connection
+LINGER = 0.5  # seconds for a client that still sends to read the last response of its connection
 MAX_HEADER_BLOCK = 16 * 1024
 MAX_RECEIVE = 64 * 1024
-MAX_WAITING = 10  # pieces of request body that wait for the application before the client has to
+MAX_WAITING = 10  # queued pieces of a request body before the client must wait
 BACKLOG = 1024
-UNACKNOWLEDGED_WITHIN = 20_000  # milliseconds until a peer that is silently gone is given up (TCP_USER_TIMEOUT)
+UNACKNOWLEDGED_WITHIN = 20_000  # milliseconds until an unresponsive peer is dropped (TCP_USER_TIMEOUT)
 
 
 class Malformed(Protocol):
-    """What to answer to bytes that are no request; the last argument says whether nobody else will record it."""
+    """The function that returns the response to unparsable input. `observed` asks it to record the request too."""
 
-    def __call__(self, status: int, peer: str | None, *, record: bool) -> tuple[list[tuple[bytes, bytes]], bytes]: ...
+    def __call__(self, status: int, peer: str | None, *, observed: bool) -> tuple[list[tuple[bytes, bytes]], bytes]: ...
 
 
 class BindError(Exception):
-    """The address cannot be listened on; the message is a sentence for the operator."""
+    """The address cannot be used for listening. The message is a sentence for the operator."""
 
 
 def listen(bind: str) -> socket.socket:
-    """A listening socket for what `parse_bind` reads, ready to be inherited by workers.
+    """Return a listening socket for an address in the format of `parse_bind`. Workers can inherit it.
 
-    Raises BindError.
+    Raises: BindError.
     """
     try:
         host, port = parse_bind(bind)
     except ValueError as error:
         raise BindError(f"{bind!r} is not an address to listen on: it {error}.") from None
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise BindError(f"The host {host!r} to listen on has no address on this machine.") from None
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = addresses[0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait for old connections to be forgotten
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets a restart bind while old connections are in TIME_WAIT
         if family == socket.AF_INET6 and address[0] == "::":
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # Accepted sockets inherit these two (on Linux), so that no system call is spent on each.
+        # On Linux, accepted sockets inherit these two options, which saves system calls.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_WITHIN)
@@ -94,10 +101,10 @@ def listen(bind: str) -> socket.socket:
     except OSError as error:
         sock.close()
         reason = {
-            errno.EADDRINUSE: "is already in use; stop what uses it, or choose another with SSO_BIND",
-            errno.EACCES: "may only be used by root; choose a port from 1024 up with SSO_BIND",
-            errno.EADDRNOTAVAIL: "is not an address of this machine; choose another with SSO_BIND",
-        }.get(error.errno or 0, f"cannot be listened on: {os.strerror(error.errno or 0)}")
+            errno.EADDRINUSE: "is already in use; stop the other program, or choose another address with SSO_BIND",
+            errno.EACCES: "requires root; choose a port from 1024 up with SSO_BIND",
+            errno.EADDRNOTAVAIL: "is not an address of this machine; choose another address with SSO_BIND",
+        }.get(error.errno or 0, f"cannot be used for listening: {os.strerror(error.errno or 0)}")
         raise BindError(f"{bind} {reason}.") from None
     except BaseException:
         sock.close()
@@ -106,7 +113,7 @@ def listen(bind: str) -> socket.socket:
 
 
 class ClientGone(ConnectionError):
-    """What an application sends reaches nobody any more (the OSError that ASGI foresees for this)."""
+    """The client is gone. ASGI signals this to applications with an OSError."""
 
 
 async def serve_http(
@@ -120,15 +127,16 @@ async def serve_http(
     headers_within: float = HEADERS_WITHIN,
     send_within: float = SEND_WITHIN,
 ) -> None:
-    """Serve until `shutdown` is set; then take no more connections, let running requests finish within `grace` seconds, and return.
+    """Serve until `shutdown` is set, then stop accepting, let running requests finish within `grace` seconds, and return.
 
-    `grace` may be a function, asked when shutdown begins, since a signal decides it. A request still running at the end of its grace is
-    cancelled. The listening socket is closed here; workers that inherited it keep theirs.
+    `grace` can be a function, which is called when the shutdown starts, because the signal decides it.
+    Requests that run longer are cancelled. The listening socket is closed here; workers that inherited it
+    keep their copies.
     """
     server = _Server(app, malformed, headers_within, send_within)
     lifespan = Lifespan(server.app, server.config, {})
-    async with trio.open_nursery() as around:
-        await around.start(lifespan.handle_lifespan)
+    async with trio.open_nursery() as outer:
+        await outer.start(lifespan.handle_lifespan)
         await lifespan.wait_for_startup()
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
@@ -140,11 +148,11 @@ async def serve_http(
             connections.cancel_scope.deadline = trio.current_time() + (grace() if callable(grace) else grace)
             await server.drain()
         await lifespan.wait_for_shutdown()
-        around.cancel_scope.cancel()
+        outer.cancel_scope.cancel()
 
 
 class _Server:
-    """What all connections share."""
+    """The state that all connections share."""
 
     def __init__(self, app: Callable[..., Awaitable[None]], malformed: Malformed | None, headers_within: float, send_within: float) -> None:
         self.app = ASGIWrapper(app)
@@ -165,31 +173,31 @@ class _Server:
         self.connections.add(connection)
         try:
             await connection.run()
-        except* Exception:  # of a group, too, that cancellation is part of
-            # A fault in what speaks to one client is no reason to hang up on the others.
+        except* Exception:  # also in a group with a cancellation
+            # An error on one connection must not end the others.
             log.exception("connection_failed")
         finally:
             self.connections.discard(connection)
 
     async def drain(self) -> None:
         self.draining = True
-        await self.context.terminated.set()  # an answer is now the last on its connection ...
-        self.config.keep_alive_max_requests = 0  # ... and says so
+        await self.context.terminated.set()  # the next response is the last one of its connection ...
+        self.config.keep_alive_max_requests = 0  # ... and has the header Connection: close
         for connection in list(self.connections):
             connection.close_if_idle()
 
 
 class _Connection:
-    """One client's socket: reads for the protocol, writes for it, and closes in time."""
+    """The socket of one client, with deadlines for reading, writing and closing."""
 
     def __init__(self, server: _Server, stream: trio.SocketStream) -> None:
         self._server = server
         self._stream = stream
         self._sending = trio.Lock()
         self._reading = trio.CancelScope()
-        self._idle = True  # between requests; a header that is still arriving is no request yet
+        self._idle = True  # between requests, until all headers have arrived
         self._closing = False
-        self.gone = False  # nothing that is sent arrives any more
+        self.gone = False  # the client no longer receives data
         self._protocol: _Http1
 
     async def run(self) -> None:
@@ -197,7 +205,7 @@ class _Connection:
             peer = self._stream.socket.getpeername()
             own = self._stream.socket.getsockname()
         except OSError:
-            return  # reset before it was looked at
+            return  # the client has already reset the connection
         async with trio.open_nursery() as applications:
             self._protocol = _Http1(self._server, self, applications, peer[:2] or None, own[:2] or None)
             self._set_idle()
@@ -205,7 +213,7 @@ class _Connection:
                 await self._read()
             if self._reading.cancelled_caught and self._idle and not self._closing:
                 await self._protocol.give_up()
-            await self._protocol.handle(Closed())  # a request that is still running may want to know
+            await self._protocol.handle(Closed())  # tell a running request
 
     async def _read(self) -> None:
         while True:
@@ -216,12 +224,12 @@ class _Connection:
             if not self._closing:
                 await self._protocol.handle(RawData(bytes(data)))
             if not data:
-                return  # perhaps the client closed only its half; then it still gets its answer
+                return  # a half-closed client still gets its response
 
     def _set_idle(self) -> None:
         self._idle = True
-        # One absolute deadline, so that a header which comes a byte a second is cut as surely as silence is.
-        # At shutdown there is a moment left for what a client, just accepted, has already sent.
+        # One absolute deadline, so that a slow header is cut off like silence. During a shutdown, data that a
+        # newly accepted client has already sent is still read.
         self._reading.deadline = trio.current_time() + (LINGER if self._server.draining else self._server.headers_within)
 
     def close_if_idle(self) -> None:
@@ -229,7 +237,7 @@ class _Connection:
             self._reading.cancel()
 
     async def handle(self, event: ConnectionEvent) -> None:
-        """What the protocol wants done."""
+        """Execute an event of the protocol."""
         if isinstance(event, RawData):
             await self._send(event.data)
         elif isinstance(event, Closed):
@@ -238,19 +246,18 @@ class _Connection:
             if event.idle:
                 self._set_idle()
             else:
-                # No read timeout either (P-4): all that can be read now is the request's body, and the application's surroundings
-                # have an eye on that.
+                # No read deadline here: only the body can arrive now, and the middleware limits its time (security P-4).
                 self._idle = False
                 self._reading.deadline = math.inf
 
     async def _send(self, data: bytes) -> None:
-        # The lock is for the rare meeting of a "100 Continue" with an answer. Taking a free one must not cost a trip through the scheduler.
+        # The lock separates a "100 Continue" from a response. Acquiring a free lock must not cost a checkpoint.
         try:
             self._sending.acquire_nowait()
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
-            # Shielded, for an answer cut off in the middle would corrupt what the client reads next; but never for ever (P-4).
+            # Shielded, because a truncated response would corrupt the next one. The deadline bounds it (security P-4).
             for start in range(0, 0 if self.gone else len(data), SEND_AT_ONCE):
                 with trio.CancelScope(deadline=trio.current_time() + self._server.send_within, shield=True) as scope:
                     await self._stream.send_all(data[start : start + SEND_AT_ONCE] if len(data) > SEND_AT_ONCE else data)
@@ -271,19 +278,19 @@ class _Connection:
             await self._stream.send_eof()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             self._reading.cancel()
-        # What the client is still sending is read and dropped for a moment: closing on it would reset the connection, and a reset destroys
-        # the answer that has not been read yet (RFC 9112 section 9.6).
+        # Lingering close: read and drop data of the client for a moment. Closing at once would reset the
+        # connection and destroy the response that the client has not read (RFC 9112 section 9.6).
         self._reading.deadline = trio.current_time() + LINGER
 
     def _abort(self) -> None:
-        """Reset the connection: the kernel too forgets what it still holds for a client that takes nothing."""
+        """Reset the connection, so that the kernel discards the data that the client does not read."""
         self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.gone = True
         self._reading.cancel()
 
 
 class _Http1(H11Protocol):
-    """Hypercorn's HTTP/1.1 without the ways out of it, and with an answer to what is no HTTP."""
+    """Hypercorn's HTTP/1.1 without upgrades, and with our response to unparsable input."""
 
     def __init__(
         self,
@@ -301,15 +308,15 @@ class _Http1(H11Protocol):
         self._held = b""
 
     async def give_up(self) -> None:
-        """End a connection that has been idle for too long, and say so if half a request had come."""
+        """End a connection after its idle time. Respond with 408 if part of a request has arrived."""
         if self.connection.trailing_data[0]:
             await self._send_error_response(408)
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Hypercorn goes over to HTTP/2 here (P-5); the application's surroundings refuse what asked for it."""
+        """Do nothing. Hypercorn would upgrade to HTTP/2 here, which the middleware refuses (security P-5)."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        # As Hypercorn does it, less WebSockets.
+        # As in Hypercorn, without WebSockets.
         self._method = request.method
         self.stream = HTTPStream(
             self.app, self.config, self.context, self.task_group, self.ssl, self.client, self.server, self.stream_send, STREAM_ID
@@ -329,7 +336,7 @@ class _Http1(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         await super().stream_send(event)
         if isinstance(event, Body) and self._connection.gone:
-            # So that an application which streams much can stop. Its work is done by now; it is not cancelled, it hears of it.
+            # Lets a streaming application stop. It is told by an exception instead of being cancelled.
             raise ClientGone
 
     async def _send_h11_event(self, event: Any) -> None:
@@ -340,7 +347,7 @@ class _Http1(H11Protocol):
                 raise
             return
         if isinstance(event, h11.Response):
-            # ASGI lets the head wait for the first of the body: one packet and one system call instead of two.
+            # Send the headers with the first part of the body: one packet and one system call instead of two.
             self._held = data
             return
         data, self._held = self._held + data, b""
@@ -350,7 +357,7 @@ class _Http1(H11Protocol):
     async def _send_error_response(self, status_code: int) -> None:
         headers, body = [(b"content-length", b"0"), (b"connection", b"close")], b""
         if self._malformed is not None:
-            # With a stream there is an application, which now learns that its client is gone, and records that.
+            # If there is a stream, its application records the request when it learns that the client is gone.
             headers, body = self._malformed(status_code, self.client[0] if self.client else None, observed=self.stream is None)
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers + self.config.response_headers("h11")))
         if body and (self.stream is None or self._method != b"HEAD"):
@@ -359,7 +366,7 @@ class _Http1(H11Protocol):
 
 
 class _Applications:
-    """Starts the application for each request: the part of Hypercorn's TaskGroup that an HTTP stream asks for."""
+    """The part of Hypercorn's TaskGroup that an HTTP stream uses: it starts the application for each request."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -383,13 +390,13 @@ class _Applications:
 
 
 class _Inbox:
-    """What comes in for one request. Body waits for room, so that a client cannot fill the memory; the news of its leaving never does."""
+    """The messages for one request. Body messages wait for room, so that a client cannot fill the memory. A disconnect never waits."""
 
-    __slots__ = ("_closed", "_messages", "_news", "_room")
+    __slots__ = ("_arrived", "_closed", "_messages", "_room")
 
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
-        self._news = trio.Event()
+        self._arrived = trio.Event()
         self._room = trio.Event()
         self._closed = False
 
@@ -397,7 +404,7 @@ class _Inbox:
         if self._is_closed():
             return
         self._messages.append(message)
-        self._news.set()
+        self._arrived.set()
         if message["type"] == "http.request":
             while len(self._messages) > MAX_WAITING and not self._is_closed():
                 self._room = trio.Event()
@@ -405,8 +412,8 @@ class _Inbox:
 
     async def get(self) -> Any:
         while not self._messages:
-            self._news = trio.Event()
-            await self._news.wait()
+            self._arrived = trio.Event()
+            await self._arrived.wait()
         self._room.set()
         return self._messages.popleft()
 

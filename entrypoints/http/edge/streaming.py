@@ -1,7 +1,8 @@
-"""Lists without a maximum (decisions, point 10): answers that go out while they are read.
+"""Streaming responses for lists without a maximum length (decision 10).
 
-Nothing of the database is held while bytes go out, so whoever reads slowly keeps nothing but their own connection, and that only for as
-long as the server waits for them. A view that answers so has `@document_response(Model)` of quart-schema instead of `@validate_response`.
+No database connection is held while bytes are sent, so a slow client occupies only its own connection,
+until the server's timeout. A view with a streaming response uses `@document_response(Model)` of
+quart-schema instead of `@validate_response`.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -19,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):
-    """A list in an object that goes out while it is read: its name, its items, and how each of them is shown."""
+    """A streamed list in a JSON object: its field name, its batches, and the function that turns an item into a response."""
 
-    named: str
+    name: str
     batches: Batches[T]
-    show: Callable[[T], ResponseModel]
+    to_response: Callable[[T], ResponseModel]
 
 
 async def streamed(
@@ -34,10 +35,11 @@ async def streamed(
     beside: Mapping[str, BaseModel] | None = None,
     counted: str | None = None,
 ) -> Response:
-    """All items of the batches as a JSON array; with `named` an object that has it under this name, and after it `beside`, and how many
-    items it has under the name `counted`.
+    """Return all items as a streamed JSON array.
 
-    The first batch is read before anything goes out, so that an outage is told as ever; a later one breaks the answer off.
+    With `named`, the response is an object with the array under this name, then the fields of `beside`,
+    and the number of items under the name `counted`. The first batch is read before the response starts,
+    so that an outage becomes an error response. A later outage breaks the response off.
     """
     first: Sequence[T] = await batches.next_batch()
     if request.method == "HEAD":
@@ -60,12 +62,13 @@ async def streamed(
 
 
 async def streamed_object(*parts: ResponseModel | Part[Any]) -> Response:
-    """A JSON object of these parts, in this order: the fields of what is shown, and lists under their names.
+    """Return a streamed JSON object of these parts in order: the fields of models, and lists under their names.
 
-    The first batch of each list is read before anything goes out, so that an outage is told as ever, and small lists are there by then; a
-    later one breaks the answer off. There is no more in memory than those, and the batch that is going out.
+    The first batch of each list is read before the response starts, so that an outage becomes an error
+    response. A later outage breaks the response off. Memory holds only the first batches and the current
+    one.
     """
-    firsts = {part.named: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
+    firsts = {part.name: await part.batches.next_batch() for part in parts if isinstance(part, Part)}
     if request.method == "HEAD":
         return only_headers()
 
@@ -76,10 +79,10 @@ async def streamed_object(*parts: ResponseModel | Part[Any]) -> Response:
             if not isinstance(part, Part):
                 waiting += part.model_dump_json().encode()[1:-1]
                 continue
-            waiting += f'"{part.named}":['.encode()
-            items, comma = firsts.pop(part.named), b""
+            waiting += f'"{part.name}":['.encode()
+            items, comma = firsts.pop(part.name), b""
             while items:
-                yield waiting + comma + _joined(items, part.show)
+                yield waiting + comma + _joined(items, part.to_response)
                 items, waiting, comma = await part.batches.next_batch(), b"", b","
             waiting += b"]"
         yield waiting + b"}"
@@ -92,7 +95,7 @@ def _joined(items: Sequence[T], show: Callable[[T], ResponseModel]) -> bytes:
 
 
 def only_headers(content_type: str = "application/json") -> Response:
-    """What HEAD is answered where GET would stream."""
+    """Return the response to HEAD where GET would stream."""
     response = Response(b"", content_type=content_type)
-    del response.headers["Content-Length"]  # which is that of the body that GET would give
+    del response.headers["Content-Length"]  # unknown for the body of GET
     return response
