@@ -1,4 +1,4 @@
-"""Removes rows that are no longer needed."""
+"""Deletes obsolete rows."""
 
 from typing import Final, NoReturn
 from uuid import UUID

@@ -38,7 +38,7 @@ class Mailbox:
 
 
 class TimedMailbox:
-    """A mailbox whose messages are the times at which work falls due. Only the earliest one is kept.
+    """A mailbox for the times at which work falls due. Only the earliest one is kept.
 
     Keeping one time is enough: after each round of work the actor reads the next time from the database.
     """

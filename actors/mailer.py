@@ -16,7 +16,7 @@ from actors.outages import retry_until_stored
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.accounts import email_queue
-from core.accounts.email_queue_rules import EmailResult, BusyServers, QueuedEmail, EmailOutcome
+from core.accounts.email_queue_rules import BusyServers, EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.errors import Outage
 from ports import Ports
 from ports.outside import EmailMessage, MailRefused
@@ -40,7 +40,7 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
             pause = POLL
             try:
                 # Claim an email only when it can be sent now: waiting would use up its lease. Claim one at a
-                # time: preparing it decides which server it uses, and that decides what may be claimed next.
+                # time: preparing it decides which server it uses, and the next claim depends on that.
                 while len(attempts.child_tasks) < slots and (mail := await _claim(ports, rotation)):
                     prepared = await _prepare(ports, mail, retries)
                     if prepared is not None:
@@ -66,7 +66,7 @@ class _ServerRotation:
         self._served: set[UUID] = set()  # organizations that had their turn in this round
 
     def held_back(self) -> BusyServers:
-        """Return what must not be claimed now."""
+        """Return the organizations to leave out of the next claim."""
         return BusyServers(frozenset(self._served | self._busy), self._is_full)
 
     def next_round(self) -> bool:
@@ -144,7 +144,9 @@ async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[
     return prepared
 
 
-async def _attempt(ports: Ports, mail: QueuedEmail, letter: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation) -> None:
+async def _attempt(
+    ports: Ports, mail: QueuedEmail, letter: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation
+) -> None:
     started = trio.current_time()
     try:
         with _log_fields(mail):

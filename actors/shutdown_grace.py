@@ -10,7 +10,7 @@ import trio
 async def shutdown_grace(seconds: float) -> AsyncIterator[None]:
     """Let a block run for up to `seconds` after it was canceled from outside, and without limit otherwise.
 
-    For steps whose outcome must be stored once they have begun, such as handing over an email.
+    For steps that must store their outcome once they have begun, such as handing over an email.
     """
     async with trio.open_nursery() as nursery:
         with trio.CancelScope(shield=True) as shielded:

@@ -57,7 +57,7 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
             await trio.sleep(jittered(pause))
             continue
         pause = job.period
-        # Without the lease this process cannot do what is due; the process that has it looks by itself.
+        # Without the lease this process cannot sweep, and the process that has it looks by itself.
         if counts is not None and job.next_due is not None and (due := await job.next_due(ports)) is not None:
             inbox.post(max(due, ports.clock.now() + SHORTEST_PAUSE))
         await inbox.wait(ports.clock, at_most=jittered(pause))

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.privacy`."""
+"""Privacy: the export of a user's data, and the rules for anonymization."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BATCH = 500  # of an export, at once
-# What logs say afterwards of where the person came from, and with what.
+BATCH = 500  # rows of an export that are read at once
+# The values that replace the IP address and the user agent in logs.
 NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
 NO_AGENT: Final = "anonymized"
-ANONYMIZED: Final = "user_anonymized"  # what the log of privacy says of an anonymization (decisions, point 143)
-# How often an anonymization begins again because somebody else was faster: at the placeholder, or by making the person a member.
-LOST_RACES = 100
+ANONYMIZED: Final = "user_anonymized"  # the event type in the privacy log (decision 143)
+# An anonymization starts over if a concurrent request took its placeholder, or made the user a member of another organization.
+MAX_LOST_RACES = 100
 
 
 class ExportNotAllowed(Forbidden):
-    """You can export what is kept about yourself, and about people who take part in an organization that you own."""
+    """You can export your own data, and the data of confirmed members of an organization that you own."""
 
 
 class AnonymizationNotAllowed(Forbidden):
-    """You can anonymize people who belong to organizations, take part in each of them, and you own them all."""
+    """You can only anonymize users who are confirmed members of one or more organizations, and only if you own all of these."""
 
 
-class PlatformOwnerStays(Forbidden):
-    """Platform owners cannot be anonymized. Demote this one first."""
+class CannotAnonymizePlatformOwner(Forbidden):
+    """This user is a platform owner and cannot be anonymized. Remove their platform ownership first."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMembership:
-    """A membership, in an export. Times are UTC here and below."""
+class ExportedMembership:
+    """A membership in an export. Times in an export are UTC."""
 
     id: UUID
     org_id: UUID
@@ -50,8 +50,8 @@ class KeptMembership:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptLogin:
-    """A login or a failed attempt at one. `risk_score` is in hundredths, 0 to 100 (decisions, point 84)."""
+class ExportedLogin:
+    """A successful or failed login. `risk_score` is between 0 and 100 (decision 84)."""
 
     id: UUID
     at: datetime
@@ -66,8 +66,8 @@ class KeptLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptIdentity:
-    """A linked account at an external provider, without what the provider gave with it."""
+class ExportedIdentity:
+    """A linked account at an identity provider, without its tokens."""
 
     id: UUID
     provider: Provider
@@ -76,8 +76,8 @@ class KeptIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMfaEvent:
-    """What happened with the second factor."""
+class ExportedMfaEvent:
+    """An entry of the second-factor log."""
 
     id: UUID
     event_type: str
@@ -86,8 +86,8 @@ class KeptMfaEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPasskey:
-    """A passkey, without its key."""
+class ExportedPasskey:
+    """A passkey without its key."""
 
     id: UUID
     name: str
@@ -98,33 +98,35 @@ class KeptPasskey:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
-    """What is kept about a person (identity.md section 2.8). The lists are read little by little: of `login_events` the newest, as many as
-    the policy says, of `login_events_count`; they and `mfa_events` are newest first, the others oldest first."""
+class PersonalDataExport:
+    """The stored data of a user. The lists are read in batches while they are sent.
+
+    `login_events` has the newest logins, up to the limit of the policy, of `login_events_count`. Logins and `mfa_events` are newest first,
+    the other lists oldest first.
+    """
 
     user_id: UUID
     email: Email
     created_at: datetime
-    memberships: Batches[KeptMembership]
+    memberships: Batches[ExportedMembership]
     login_events_count: int
-    login_events: Batches[KeptLogin]
-    oauth_identities: Batches[KeptIdentity]
-    mfa_events: Batches[KeptMfaEvent]
-    passkeys: Batches[KeptPasskey]
+    login_events: Batches[ExportedLogin]
+    oauth_identities: Batches[ExportedIdentity]
+    mfa_events: Batches[ExportedMfaEvent]
+    passkeys: Batches[ExportedPasskey]
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
-    """Somebody's membership, as it counts for who may anonymize them: in which organization, confirmed or not, and whether the one who asks
-    owns that organization."""
+class MembershipControl:
+    """A user's membership, and whether the caller owns its organization."""
 
     org_id: UUID
     confirmed: bool
     owned: bool
 
     @property
-    def gives_a_say(self) -> bool:
-        """Whether it lets the one who asks decide about the person (security.md R-5)."""
+    def gives_control(self) -> bool:
+        """Whether this membership lets the caller export or anonymize the user (security R-5)."""
         return self.confirmed and self.owned
 
 
@@ -132,5 +134,5 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def placeholder_at(time: datetime) -> Email:
-    """The address of an account that became unknown at this time (decisions, point 148). Mail goes nowhere from there."""
+    """Return the email address of an account that was anonymized at this time (decision 148). Its domain receives no email."""
     return Email(f"anonymized-{(time - _EPOCH) // timedelta(microseconds=1)}@deleted.local")

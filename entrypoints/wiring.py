@@ -28,7 +28,7 @@ from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
 from adapters.email.message import EmailTemplates
 from adapters.email.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
-from adapters.geoip import NoGeoIp, GeoIpFile, GeoIpFileUnreadable
+from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
 from adapters.http.guard import Guard, Opening, impatient, parse_openings
 from adapters.http.payments import HttpPayments, PaymentSettings
 from adapters.http.providers import HttpProviders, ProviderSettings
@@ -39,6 +39,7 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.user_agents import UserAgents
+from adapters.worker_threads import TrioThreads
 from core.kernel.outbound import Reply
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
@@ -167,6 +168,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         user_agents=UserAgents(),
         geoip=geoip(settings),
         clock=clock,
+        threads=TrioThreads(),
         metrics=metrics,
         policy=policy,
     )

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from core.kernel.policy import Policy
 from ports.crypto import Certificates, OneTimeCodes, Passwords, Tokens
 from ports.observe import Clock, Metrics
-from ports.outside import UserAgentParser, HttpSender, IdentityProviders, EmailTemplates, MailTransport, Payments, GeoIp, TxtRecords
+from ports.outside import EmailTemplates, GeoIp, HttpSender, IdentityProviders, MailTransport, Payments, TxtRecords, UserAgentParser
 from ports.saml import SamlDocuments
 from ports.storage import Storage
+from ports.threads import WorkerThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +31,5 @@ class Ports:
     geoip: GeoIp
     clock: Clock
     metrics: Metrics
+    threads: WorkerThreads
     policy: Policy

@@ -17,12 +17,12 @@ from core.privacy_rules import (
     ANONYMIZED,
     NO_ADDRESS,
     NO_AGENT,
-    Belonging,
-    KeptIdentity,
-    KeptLogin,
-    KeptMembership,
-    KeptMfaEvent,
-    KeptPasskey,
+    MembershipControl,
+    ExportedIdentity,
+    ExportedLogin,
+    ExportedMembership,
+    ExportedMfaEvent,
+    ExportedPasskey,
 )
 from core.tenancy.invitations_rules import Invitation
 
@@ -171,12 +171,12 @@ END_INVITATIONS: Final = f"""
 REMOVE_MAILS: Final = f"delete from mails where address = any({addresses('%(email)s::text')})"
 
 
-def to_membership(row: Row) -> KeptMembership:
-    return KeptMembership(row[0], row[1], row[2], Role(row[3]), row[4])
+def to_membership(row: Row) -> ExportedMembership:
+    return ExportedMembership(row[0], row[1], row[2], Role(row[3]), row[4])
 
 
-def to_login(row: Row) -> KeptLogin:
-    return KeptLogin(
+def to_login(row: Row) -> ExportedLogin:
+    return ExportedLogin(
         id=row[0],
         at=row[1],
         address=row[2],
@@ -190,16 +190,16 @@ def to_login(row: Row) -> KeptLogin:
     )
 
 
-def to_identity(row: Row) -> KeptIdentity:
-    return KeptIdentity(row[0], Provider(row[1]), row[2], row[3])
+def to_identity(row: Row) -> ExportedIdentity:
+    return ExportedIdentity(row[0], Provider(row[1]), row[2], row[3])
 
 
-def to_mfa_event(row: Row) -> KeptMfaEvent:
-    return KeptMfaEvent(*row)
+def to_mfa_event(row: Row) -> ExportedMfaEvent:
+    return ExportedMfaEvent(*row)
 
 
-def to_passkey(row: Row) -> KeptPasskey:
-    return KeptPasskey(*row)
+def to_passkey(row: Row) -> ExportedPasskey:
+    return ExportedPasskey(*row)
 
 
 class Privacy(Repository):
@@ -209,9 +209,9 @@ class Privacy(Repository):
 
     # What somebody may see, and do
 
-    async def belongings(self, user_id: UUID, owner_id: UUID) -> list[Belonging]:
+    async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
         return await self._all(
-            lambda row: Belonging(*row),
+            lambda row: MembershipControl(*row),
             """
             select m.org_id, m.confirmed_at is not null,
                    exists (select 1 from memberships o where o.org_id = m.org_id and o.user_id = %(owner_id)s and o.role = 'owner')
@@ -225,8 +225,8 @@ class Privacy(Repository):
     # An export
 
     async def memberships(
-        self, user_id: UUID, within: Collection[UUID] | None, after: KeptMembership | None, limit: int
-    ) -> list[KeptMembership]:
+        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedMembership | None, limit: int
+    ) -> list[ExportedMembership]:
         there = "" if within is None else "and m.org_id = any(%(within)s)"
         later = "" if after is None else "and (m.created_at, m.id) > (%(at)s, %(id)s)"
         return await self._all(
@@ -257,7 +257,7 @@ class Privacy(Repository):
             or 0
         )
 
-    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: KeptLogin | None, limit: int) -> list[KeptLogin]:
+    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: ExportedLogin | None, limit: int) -> list[ExportedLogin]:
         there = "" if within is None else "and org_id = any(%(within)s)"
         earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
         return await self._all(
@@ -277,8 +277,8 @@ class Privacy(Repository):
         )
 
     async def identities(
-        self, user_id: UUID, within: Collection[UUID] | None, after: KeptIdentity | None, limit: int
-    ) -> list[KeptIdentity]:
+        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedIdentity | None, limit: int
+    ) -> list[ExportedIdentity]:
         there = "" if within is None else "and exists (select 1 from services v where v.id = i.service_id and v.org_id = any(%(within)s))"
         later = "" if after is None else "and (i.linked_at, i.id) > (%(at)s, %(id)s)"
         return await self._all(
@@ -293,7 +293,7 @@ class Privacy(Repository):
             limit=limit,
         )
 
-    async def mfa_events(self, user_id: UUID, before: KeptMfaEvent | None, limit: int) -> list[KeptMfaEvent]:
+    async def mfa_events(self, user_id: UUID, before: ExportedMfaEvent | None, limit: int) -> list[ExportedMfaEvent]:
         earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
         return await self._all(
             to_mfa_event,
@@ -306,7 +306,7 @@ class Privacy(Repository):
             limit=limit,
         )
 
-    async def passkeys(self, user_id: UUID, after: KeptPasskey | None, limit: int) -> list[KeptPasskey]:
+    async def passkeys(self, user_id: UUID, after: ExportedPasskey | None, limit: int) -> list[ExportedPasskey]:
         later = "" if after is None else "and (created_at, id) > (%(at)s, %(id)s)"
         return await self._all(
             to_passkey,
@@ -321,7 +321,7 @@ class Privacy(Repository):
 
     # Anonymization
 
-    async def concerned(self, user_id: UUID) -> list[UUID]:
+    async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         return await self._all(
             lambda row: row[0],
             CONCERNED,
@@ -334,7 +334,7 @@ class Privacy(Repository):
     async def lock_memberships(self, user_id: UUID) -> None:
         await self._run("select 1 from memberships where user_id = %(user_id)s order by org_id for no key update", user_id=user_id)
 
-    async def replace_address(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
+    async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
         # The address goes on as in `Accounts.change_email`. Whoever would write of the account waits from here on: the new key of the row
         # takes the lock that foreign keys wait for.
         await self._run(
@@ -350,7 +350,7 @@ class Privacy(Repository):
         )
         self._signals.figures_changed()
 
-    async def remove_ways_in(self, user_id: UUID) -> None:
+    async def remove_sign_in_methods(self, user_id: UUID) -> None:
         # A sign-out under way goes on, without the names by which services know the person: who was not asked by now counts as asked, and
         # so as one that has not answered.
         removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in WAYS_IN])
@@ -368,29 +368,29 @@ class Privacy(Repository):
             user_id=user_id,
         )
 
-    async def blank_newest(self, user_id: UUID, limit: int) -> None:
+    async def redact_newest(self, user_id: UUID, limit: int) -> None:
         for log, statement in LOG_REDACTIONS.items():
             await self._write(statement, user_id=user_id, log=log.value, limit=limit)
 
-    async def blank(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
+    async def redact(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
         return await self._one(lambda row: int(row[0]), LOG_REDACTIONS[log], user_id=user_id, log=log.value, limit=limit) or 0
 
-    async def unblanked_person(self) -> UUID | None:
+    async def next_user_to_redact(self) -> UUID | None:
         return await self._one(lambda row: row[0], "select user_id from blankings order by user_id limit 1")
 
-    async def unblanked_log(self, user_id: UUID) -> PersonalLog | None:
+    async def next_log_to_redact(self, user_id: UUID) -> PersonalLog | None:
         return await self._one(
             lambda row: PersonalLog(row[0]), "select log from blankings where user_id = %(user_id)s order by log limit 1", user_id=user_id
         )
 
-    async def blank_impersonations(self, user_id: UUID, now: datetime) -> None:
+    async def redact_impersonations(self, user_id: UUID, now: datetime) -> None:
         await self._write(
             f"update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s",
             user_id=user_id,
             now=now,
         )
 
-    async def blank_arrivals(self, user_id: UUID, email: Email) -> None:
+    async def redact_joins(self, user_id: UUID, email: Email) -> None:
         await self._write(BLANK_ARRIVALS, user_id=user_id, email=email)
 
     async def end_invitations(
@@ -407,10 +407,10 @@ class Privacy(Repository):
             now=now,
         )
 
-    async def remove_mails(self, user_id: UUID, email: Email) -> None:
+    async def remove_emails(self, user_id: UUID, email: Email) -> None:
         await self._write(REMOVE_MAILS, user_id=user_id, email=email)
 
-    async def forget_deliveries(self, user_id: UUID) -> None:
+    async def redact_deliveries(self, user_id: UUID) -> None:
         # What is sent after this is signed as it is then. A receiver may have answered with what it was sent.
         await self._write(
             """
@@ -420,7 +420,7 @@ class Privacy(Repository):
             user_id=user_id,
         )
 
-    async def forget_descriptions(self, user_id: UUID) -> None:
+    async def remove_directory_data(self, user_id: UUID) -> None:
         await self._write(
             """
             update scim_users s set
@@ -430,10 +430,10 @@ class Privacy(Repository):
             user_id=user_id,
         )
 
-    async def remove_former_addresses(self, user_id: UUID) -> None:
+    async def remove_former_emails(self, user_id: UUID) -> None:
         await self._write("delete from former_addresses where user_id = %(user_id)s", user_id=user_id)
 
-    async def log(self, user_id: UUID, caller: Person, now: datetime) -> None:
+    async def record_anonymization(self, user_id: UUID, caller: Person, now: datetime) -> None:
         await self._write(
             """
             insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)

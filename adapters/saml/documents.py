@@ -1,4 +1,4 @@
-"""SAML documents, read, written and signed in a thread."""
+"""SAML documents, parsed, written and signed in a thread."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,14 +10,14 @@ from ports.observe import Clock
 
 T = TypeVar("T")
 
-QUEUE = 1024  # documents that wait: some seconds of work
+QUEUE = 1024  # waiting documents, which take a few seconds
 
 
 class XmlDocuments:
-    """ports.saml.SamlDocuments.
+    """The parser and writer of SAML documents, with lxml and xmlsec.
 
-    One thread signs more than the one that serves requests can ask for. The libraries take megabytes and few services use them, so they are
-    loaded with the first document. All raise Limited when too many wait.
+    One thread is enough: it signs more documents than the thread that serves requests can request. The libraries need megabytes of
+    memory, and few services use SAML, so the first document loads them.
     """
 
     def __init__(self, base_url: str, clock: Clock) -> None:

@@ -1,23 +1,26 @@
-"""The promise that the two libraries which share documents share their libxml2.
+"""The check that lxml and xmlsec load the same libxml2.
 
-As a program, `python -m adapters.saml.libraries`, it keeps that promise or says in a sentence why it cannot.
+`python -m adapters.saml.libraries` runs it as a program, which exits with an error message if they do not.
 """
 
 import sys
 
 
 class XmlLibrariesDisagree(Exception):
-    """lxml and xmlsec do not load the same libxml2; the text says what to do."""
+    """lxml and xmlsec load different versions of libxml2. The message says what to do."""
 
 
 def check_libraries() -> str:
-    """The version of libxml2 that both load. Raises XmlLibrariesDisagree: documents passed between two versions crash (security.md P-2)."""
+    """Return the version of libxml2 that both load. Documents passed between two versions crash (security P-2).
+
+    Raises: XmlLibrariesDisagree.
+    """
     from lxml import etree
 
     try:
         import xmlsec
-    except ImportError as error:  # newer releases of xmlsec look for themselves, and refuse to be imported
-        raise XmlLibrariesDisagree(f"lxml and xmlsec do not go together ({error}). Install the versions of the lock file.") from None
+    except ImportError as error:  # newer releases of xmlsec check this themselves when they are imported
+        raise XmlLibrariesDisagree(f"lxml and xmlsec are not compatible ({error}). Install the versions of the lock file.") from None
     versions = etree.LIBXML_VERSION, xmlsec.get_libxml_version()
     if versions[0] != versions[1]:
         shown = " and ".join(".".join(map(str, version)) for version in versions)

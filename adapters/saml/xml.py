@@ -1,6 +1,7 @@
-"""SAML documents, with lxml and xmlsec. They take megabytes, so documents.py loads this with the first document.
+"""Parsing, writing and signing of SAML documents with lxml and xmlsec.
 
-Nothing here is put together from text: every value enters through the document's object model (security.md X-7).
+The libraries need megabytes of memory, so `documents` imports this module with the first document. No document is assembled from text:
+every value enters through the DOM (security X-7).
 """
 
 import re
@@ -49,7 +50,7 @@ EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
 SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
 RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 
-# How long an assertion is good for, and how far the clock of a service may be behind ours.
+# The lifetime of an assertion, and how far the clock of a service may be behind ours.
 ASSERTION_TTL: Final = timedelta(minutes=5)
 SKEW: Final = timedelta(seconds=60)
 
@@ -63,29 +64,29 @@ _SPACES = " \t\r\n"
 
 
 def read(document: bytes) -> IncomingSamlMessage:
-    """The message that this document is. Raises MessageInvalid."""
-    root = _parsed(document)
+    """Parse a document. Raises: SamlMessageInvalid."""
+    root = _parse(document)
     match root.tag:
         case _Tags.AUTHN_REQUEST:
             return AuthnRequest(
-                **_said(root),
+                **_common_fields(root),
                 acs_url=root.get("AssertionConsumerServiceURL"),
                 binding=root.get("ProtocolBinding"),
                 force_authn=_boolean(root, "ForceAuthn"),
                 is_passive=_boolean(root, "IsPassive"),
-                policy=_policy(root),
+                policy=_name_id_policy(root),
                 subject=_subject(root),
-                context=_context(root),
+                context=_requested_context(root),
             )
         case _Tags.LOGOUT_REQUEST:
-            indexes = tuple(_text(found) for found in root.findall(_Tags.SESSION_INDEX))
-            return LogoutRequest(**_said(root), name_id=_named(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
+            indexes = tuple(_text(element) for element in root.findall(_Tags.SESSION_INDEX))
+            return LogoutRequest(**_common_fields(root), name_id=_received_name_id(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
-            # A service that signs people out elsewhere says by the second code that it has not reached everybody (SAML core, 3.7.3.2).
-            within = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
-            is_success = status.get("Value") == SUCCESS and SamlStatus.PARTIAL_LOGOUT not in within
-            return LogoutResponse(**_said(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
+            # A service that signs users out elsewhere reports failures there in the second-level code (SAML core section 3.7.3.2).
+            second_level = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
+            is_success = status.get("Value") == SUCCESS and SamlStatus.PARTIAL_LOGOUT not in second_level
+            return LogoutResponse(**_common_fields(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
     raise SamlMessageInvalid
 
 
@@ -106,8 +107,8 @@ class _Tags:
     CONTEXT_CLASS = f"{{{ASSERTION}}}AuthnContextClassRef"
 
 
-def _parsed(document: bytes) -> Any:
-    # A document type is refused before anything is made of it. In UTF-8, which is the only encoding that is read, it has one spelling.
+def _parse(document: bytes) -> Any:
+    # Refuse a DOCTYPE before parsing. UTF-8 is the only accepted encoding, so it has only one spelling (security X-2).
     declared = _ENCODING.match(document)
     if b"<!DOCTYPE" in document or (declared is not None and declared[1].lower() != b"utf-8"):
         raise SamlMessageInvalid
@@ -119,48 +120,48 @@ def _parsed(document: bytes) -> Any:
         attribute_defaults=False,
         resolve_entities=False,
         huge_tree=False,
-        remove_comments=True,  # so that a text is in one piece, and nothing in it is hidden (CVE-2026-57580)
+        remove_comments=True,  # a comment would split a text, and hide the part behind it (CVE-2026-57580)
     )
     try:
         document.decode("utf-8")
         root = etree.fromstring(document, parser)
     except (etree.XMLSyntaxError, ValueError):
         raise SamlMessageInvalid from None
-    around = (*root.itersiblings(preceding=True), *root.itersiblings())
-    if around or any(not isinstance(node.tag, str) for node in root.iter()):  # a processing instruction
+    siblings = (*root.itersiblings(preceding=True), *root.itersiblings())
+    if siblings or any(not isinstance(node.tag, str) for node in root.iter()):  # a processing instruction
         raise SamlMessageInvalid
     return root
 
 
-def _said(root: Any) -> dict[str, Any]:
+def _common_fields(root: Any) -> dict[str, Any]:
     if root.get("Version") != "2.0":
         raise SamlMessageInvalid
     return {
         "id": root.get("ID") or "",
-        "issue_instant": _instant(root.get("IssueInstant") or ""),
+        "issue_instant": _parse_instant(root.get("IssueInstant") or ""),
         "destination": root.get("Destination"),
         "issuer": _text(_only(root, _Tags.ISSUER)),
     }
 
 
-def _policy(root: Any) -> NameIdPolicy | None:
-    found = _at_most_one(root, _Tags.NAME_ID_POLICY)
-    return None if found is None else NameIdPolicy(format=found.get("Format"), sp_name_qualifier=found.get("SPNameQualifier"))
+def _name_id_policy(root: Any) -> NameIdPolicy | None:
+    element = _at_most_one(root, _Tags.NAME_ID_POLICY)
+    return None if element is None else NameIdPolicy(format=element.get("Format"), sp_name_qualifier=element.get("SPNameQualifier"))
 
 
 def _subject(root: Any) -> ReceivedNameId | None:
-    # Whoever brings a request without an identifier is meant (SAML core, section 3.4.1). How they are to prove it does not belong into one
-    # (SAML profiles, section 4.1.4.1), but python3-saml says it all the same.
+    # A subject without an identifier means the user who delivers the request (SAML core section 3.4.1). A SubjectConfirmation must not
+    # be there (SAML profiles section 4.1.4.1), but python3-saml sends one, so it is ignored.
     subject = _at_most_one(root, _Tags.SUBJECT)
     if subject is None:
         return None
     if any(subject.find(tag) is not None for tag in (_Tags.BASE_ID, _Tags.ENCRYPTED_ID)):
         return ReceivedNameId()
-    found = _at_most_one(subject, _Tags.NAME_ID)
-    return None if found is None else _named(found)
+    element = _at_most_one(subject, _Tags.NAME_ID)
+    return None if element is None else _received_name_id(element)
 
 
-def _named(element: Any) -> ReceivedNameId:
+def _received_name_id(element: Any) -> ReceivedNameId:
     return ReceivedNameId(
         value=_text(element),
         format=element.get("Format"),
@@ -169,15 +170,15 @@ def _named(element: Any) -> ReceivedNameId:
     )
 
 
-def _context(root: Any) -> RequestedContext | None:
-    found = _at_most_one(root, _Tags.REQUESTED_CONTEXT)
-    if found is None or len(found) == 0:
+def _requested_context(root: Any) -> RequestedContext | None:
+    element = _at_most_one(root, _Tags.REQUESTED_CONTEXT)
+    if element is None or len(element) == 0:
         return None
     try:
-        comparison = ContextComparison(found.get("Comparison", ContextComparison.EXACT))
+        comparison = ContextComparison(element.get("Comparison", ContextComparison.EXACT))
     except ValueError:
         raise SamlMessageInvalid from None
-    return RequestedContext(comparison=comparison, classes=tuple(_text(one) for one in found.findall(_Tags.CONTEXT_CLASS)))
+    return RequestedContext(comparison=comparison, classes=tuple(_text(class_) for class_ in element.findall(_Tags.CONTEXT_CLASS)))
 
 
 def _at_most_one(parent: Any, tag: str) -> Any:
@@ -185,14 +186,14 @@ def _at_most_one(parent: Any, tag: str) -> Any:
 
 
 def _only(parent: Any, tag: str) -> Any:
-    found = parent.findall(tag)
-    if len(found) != 1:
+    elements = parent.findall(tag)
+    if len(elements) != 1:
         raise SamlMessageInvalid
-    return found[0]
+    return elements[0]
 
 
 def _text(element: Any) -> str:
-    """What stands in an element of the simple kind."""
+    """Return the text of an element without child elements."""
     if len(element):
         raise SamlMessageInvalid
     return str(element.text or "").strip(_SPACES)
@@ -205,12 +206,12 @@ def _boolean(root: Any, name: str) -> bool:
     return value
 
 
-def _instant(text: str) -> datetime:
-    found = _INSTANT.fullmatch(text)
+def _parse_instant(text: str) -> datetime:
+    match = _INSTANT.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        time = datetime.fromisoformat(f"{found[1]}.{(found[2] or '0')[:6]:0<6}{found[3] or 'Z'}")
+        time = datetime.fromisoformat(f"{match[1]}.{(match[2] or '0')[:6]:0<6}{match[3] or 'Z'}")
         return time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise SamlMessageInvalid from None
@@ -220,7 +221,7 @@ def _instant(text: str) -> datetime:
 
 
 def metadata(base_url: str, provider: SamlIdentityProvider) -> bytes:
-    """An EntityDescriptor, valid by the schema."""
+    """Return an EntityDescriptor that is valid by the schema."""
     service = provider.service
     root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": endpoint_url(base_url, service)}, {"md": METADATA, "ds": DSIG})
     role = _add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
@@ -232,104 +233,106 @@ def metadata(base_url: str, provider: SamlIdentityProvider) -> bytes:
     _add(role, METADATA, "NameIDFormat").text = provider.name_id_format.value
     for binding in (HTTP_REDIRECT, HTTP_POST):
         _add(role, METADATA, "SingleSignOnService", Binding=binding, Location=endpoint_url(base_url, service, "sso"))
-    return _bytes(root, declaration=True)
+    return _serialize(root, declaration=True)
 
 
-def response(base_url: str, provider: SamlIdentityProvider, said: SamlResponse) -> bytes:
-    """A Response to the ACS URL, signed as the configuration says."""
+def response(base_url: str, provider: SamlIdentityProvider, message: SamlResponse) -> bytes:
+    """Return a Response to the ACS URL, signed as configured."""
     issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}Response", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    _head(root, said.id, said.issued_at, issuer, provider.acs_url)
-    if said.in_response_to is not None:
-        root.set("InResponseTo", said.in_response_to)
-    _status(root, said.status)
-    if said.assertion is not None:
-        assertion = _assertion(root, issuer, provider, said, said.assertion)
+    _add_header(root, message.id, message.issued_at, issuer, provider.acs_url)
+    if message.in_response_to is not None:
+        root.set("InResponseTo", message.in_response_to)
+    _add_status(root, message.status)
+    if message.assertion is not None:
+        assertion = _add_assertion(root, issuer, provider, message, message.assertion)
         if provider.sign_assertions:
             _sign(assertion, provider)
-    if provider.sign_response or said.assertion is None:
+    if provider.sign_response or message.assertion is None:
         _sign(root, provider)
-    return _bytes(root)
+    return _serialize(root)
 
 
-def _assertion(root: Any, issuer: str, provider: SamlIdentityProvider, said: SamlResponse, told: SamlAssertion) -> Any:
-    until = _written(said.issued_at + ASSERTION_TTL)
-    assertion = _add(root, ASSERTION, "Assertion")
-    _head(assertion, told.id, said.issued_at, issuer, None)
-    subject = _add(assertion, ASSERTION, "Subject")
-    _name_id(subject, issuer, provider, told.name_id)
+def _add_assertion(root: Any, issuer: str, provider: SamlIdentityProvider, message: SamlResponse, assertion: SamlAssertion) -> Any:
+    until = _format_instant(message.issued_at + ASSERTION_TTL)
+    element = _add(root, ASSERTION, "Assertion")
+    _add_header(element, assertion.id, message.issued_at, issuer, None)
+    subject = _add(element, ASSERTION, "Subject")
+    _add_name_id(subject, issuer, provider, assertion.name_id)
     confirmation = _add(subject, ASSERTION, "SubjectConfirmation", Method=BEARER)
     bearer = _add(confirmation, ASSERTION, "SubjectConfirmationData", NotOnOrAfter=until, Recipient=provider.acs_url)
-    if said.in_response_to is not None:
-        bearer.set("InResponseTo", said.in_response_to)
-    conditions = _add(assertion, ASSERTION, "Conditions", NotBefore=_written(said.issued_at - SKEW), NotOnOrAfter=until)
+    if message.in_response_to is not None:
+        bearer.set("InResponseTo", message.in_response_to)
+    conditions = _add(element, ASSERTION, "Conditions", NotBefore=_format_instant(message.issued_at - SKEW), NotOnOrAfter=until)
     _add(_add(conditions, ASSERTION, "AudienceRestriction"), ASSERTION, "Audience").text = provider.entity_id
-    statement = _add(assertion, ASSERTION, "AuthnStatement", AuthnInstant=_written(told.authenticated_at), SessionIndex=told.session_index)
-    _add(_add(statement, ASSERTION, "AuthnContext"), ASSERTION, "AuthnContextClassRef").text = told.context_class
-    if told.attributes:
-        attributes = _add(assertion, ASSERTION, "AttributeStatement")
-        for name, value in told.attributes.items():
+    statement = _add(
+        element, ASSERTION, "AuthnStatement", AuthnInstant=_format_instant(assertion.authenticated_at), SessionIndex=assertion.session_index
+    )
+    _add(_add(statement, ASSERTION, "AuthnContext"), ASSERTION, "AuthnContextClassRef").text = assertion.context_class
+    if assertion.attributes:
+        attributes = _add(element, ASSERTION, "AttributeStatement")
+        for name, value in assertion.attributes.items():
             attribute = _add(attributes, ASSERTION, "Attribute", Name=name, NameFormat=_name_format(name))
             _add(attribute, ASSERTION, "AttributeValue").text = value
-    return assertion
+    return element
 
 
 def _name_format(name: str) -> str:
-    # Basic names have no spaces (SAML core, section 8.2.3).
+    # Names in the basic format have no spaces (SAML core section 8.2.3).
     return UNSPECIFIED_NAME if any(letter.isspace() for letter in name) else BASIC_NAME
 
 
 def logout_request(
     base_url: str, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str, now: datetime
 ) -> str:
-    """The address at which the service is asked to sign somebody out."""
+    """Return the SLO URL of the service with a LogoutRequest."""
     issuer = endpoint_url(base_url, provider.service)
     root = etree.Element(f"{{{PROTOCOL}}}LogoutRequest", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    _head(root, request_id, now, issuer, provider.slo_url)
-    root.set("NotOnOrAfter", _written(now + ASSERTION_TTL))
-    _name_id(root, issuer, provider, name_id)
+    _add_header(root, request_id, now, issuer, provider.slo_url)
+    root.set("NotOnOrAfter", _format_instant(now + ASSERTION_TTL))
+    _add_name_id(root, issuer, provider, name_id)
     _add(root, PROTOCOL, "SessionIndex").text = session_index
-    return _signed_address(provider, "SAMLRequest", root, None)
+    return _signed_url(provider, "SAMLRequest", root, None)
 
 
 def logout_response(
     base_url: str, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None, now: datetime
 ) -> str:
-    """The address at which the service is told what became of its request."""
+    """Return the SLO URL of the service with a LogoutResponse."""
     root = etree.Element(f"{{{PROTOCOL}}}LogoutResponse", nsmap={"samlp": PROTOCOL, "saml": ASSERTION})
-    _head(root, new_message_id(), now, endpoint_url(base_url, provider.service), provider.slo_url)
+    _add_header(root, new_message_id(), now, endpoint_url(base_url, provider.service), provider.slo_url)
     root.set("InResponseTo", in_response_to)
-    _status(root, status)
-    return _signed_address(provider, "SAMLResponse", root, relay_state)
+    _add_status(root, status)
+    return _signed_url(provider, "SAMLResponse", root, relay_state)
 
 
-def _head(element: Any, id_: str, now: datetime, issuer: str, destination: str | None) -> None:
+def _add_header(element: Any, id_: str, now: datetime, issuer: str, destination: str | None) -> None:
     element.set("ID", id_)
     element.set("Version", "2.0")
-    element.set("IssueInstant", _written(now))
+    element.set("IssueInstant", _format_instant(now))
     if destination is not None:
         element.set("Destination", destination)
     _add(element, ASSERTION, "Issuer").text = issuer
 
 
-def _name_id(parent: Any, issuer: str, provider: SamlIdentityProvider, name_id: NameId) -> None:
+def _add_name_id(parent: Any, issuer: str, provider: SamlIdentityProvider, name_id: NameId) -> None:
     element = _add(parent, ASSERTION, "NameID", Format=name_id.format.value)
-    if name_id.format in (NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT):  # whose name it is, and for whom (SAML core, section 8.3.7)
+    if name_id.format in (NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT):  # SAML core sections 8.3.7 and 8.3.8
         element.set("NameQualifier", issuer)
         element.set("SPNameQualifier", provider.entity_id)
     element.text = name_id.value
 
 
-def _status(root: Any, status: SamlStatus | None) -> None:
-    # Partial logout is success in part: it comes below it (SAML core, section 3.7.3.2).
+def _add_status(root: Any, status: SamlStatus | None) -> None:
+    # PartialLogout is a second-level code of Success (SAML core section 3.7.3.2).
     match status:
         case None | SamlStatus.PARTIAL_LOGOUT:
-            outer = SUCCESS
+            top_level = SUCCESS
         case SamlStatus.NO_PASSIVE | SamlStatus.NO_AUTHN_CONTEXT:
-            outer = RESPONDER
+            top_level = RESPONDER
         case SamlStatus.UNKNOWN_PRINCIPAL | SamlStatus.INVALID_NAME_ID_POLICY:
-            outer = REQUESTER
-    code = _add(_add(root, PROTOCOL, "Status"), PROTOCOL, "StatusCode", Value=outer)
+            top_level = REQUESTER
+    code = _add(_add(root, PROTOCOL, "Status"), PROTOCOL, "StatusCode", Value=top_level)
     if status is not None:
         _add(code, PROTOCOL, "StatusCode", Value=status.value)
 
@@ -338,13 +341,13 @@ def _add(parent: Any, namespace: str, name: str, **attributes: str) -> Any:
     return etree.SubElement(parent, f"{{{namespace}}}{name}", attributes)
 
 
-def _written(time: datetime) -> str:
+def _format_instant(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
 
 
-def _bytes(root: Any, *, declaration: bool = False) -> bytes:
-    written: bytes = etree.tostring(root, encoding="UTF-8", xml_declaration=declaration)
-    return written
+def _serialize(root: Any, *, declaration: bool = False) -> bytes:
+    document: bytes = etree.tostring(root, encoding="UTF-8", xml_declaration=declaration)
+    return document
 
 
 def _base64_of(pem: str) -> str:
@@ -354,7 +357,7 @@ def _base64_of(pem: str) -> str:
 # Signing
 
 
-# Put together once, since each call of xmlsec's own templates lets the interpreter go and has to wait for it.
+# Parsed once and copied. Each call of xmlsec.template releases the GIL and has to wait until it gets it back.
 _SIGNATURE: Final = etree.fromstring(f"""
 <ds:Signature xmlns:ds="{DSIG}"><ds:SignedInfo
     ><ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/><ds:SignatureMethod Algorithm="{RSA_SHA256}"/><ds:Reference
@@ -364,32 +367,35 @@ _SIGNATURE: Final = etree.fromstring(f"""
 
 
 def _sign(element: Any, provider: SamlIdentityProvider) -> None:
-    """Sign the element, which has an issuer, right behind that, where the schema wants the signature."""
+    """Sign the element. The signature is inserted after its first child, the Issuer, as the schema requires."""
     signature = deepcopy(_SIGNATURE)
     signature.find(f".//{{{DSIG}}}Reference").set("URI", f"#{element.get('ID')}")
     signature.find(f".//{{{DSIG}}}X509Certificate").text = _base64_of(provider.certificate.certificate)
     element.insert(1, signature)
     context = xmlsec.SignatureContext()
-    context.key = _key(provider.certificate.private_key())
+    context.key = _load_key(provider.certificate.private_key())
     context.register_id(element, "ID")
     context.sign(signature)
 
 
-def _signed_address(provider: SamlIdentityProvider, parameter: str, root: Any, relay_state: str | None) -> str:
-    """The SLO URL of the service with this message (SAML bindings, section 3.4.4.1): what is signed is the query as it is sent."""
-    fields = {parameter: encode_redirect(_bytes(root))}
+def _signed_url(provider: SamlIdentityProvider, parameter: str, root: Any, relay_state: str | None) -> str:
+    """Return the SLO URL of the service with this message.
+
+    The signature covers the query exactly as sent (SAML bindings section 3.4.4.1).
+    """
+    fields = {parameter: encode_redirect(_serialize(root))}
     if relay_state is not None:
         fields["RelayState"] = relay_state
     query = urlencode({**fields, "SigAlg": RSA_SHA256}, quote_via=quote, safe="")
     context = xmlsec.SignatureContext()
-    context.key = _key(provider.certificate.private_key())
+    context.key = _load_key(provider.certificate.private_key())
     signature = context.sign_binary(query.encode(), xmlsec.constants.TransformRsaSha256)
-    assert provider.slo_url is not None, "who has none is sent nothing"
-    joint = "&" if urlsplit(provider.slo_url).query else "?"
-    return f"{provider.slo_url}{joint}{query}&{urlencode({'Signature': encode_post(signature)}, quote_via=quote, safe='')}"
+    assert provider.slo_url is not None, "services without an SLO URL get no messages"
+    separator = "&" if urlsplit(provider.slo_url).query else "?"
+    return f"{provider.slo_url}{separator}{query}&{urlencode({'Signature': encode_post(signature)}, quote_via=quote, safe='')}"
 
 
 @lru_cache(maxsize=64)
-def _key(private_key: bytes) -> Any:
-    """Reading a key takes a third of what signing with it does."""
+def _load_key(private_key: bytes) -> Any:
+    """Return the parsed key. Parsing takes a third of the time of a signature, so recent keys are cached."""
     return xmlsec.Key.from_memory(private_key, xmlsec.constants.KeyDataFormatPem)

@@ -1,4 +1,4 @@
-"""Accounts: registration, proof of the mailbox, passwords, the profile (identity.md sections 2.1, 4.1 and 4.2)."""
+"""Use cases for accounts: registration, email verification, passwords and the email address."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ from core.accounts.accounts_rules import (
 
 
 async def register(ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None) -> Account:
-    """A new, unverified account, and a mail with a verification link to it (identity.md section 4.1), in the design of the organization
-    `org_slug`.
+    """Create an unverified account and queue an email with a verification link.
 
-    Raises EmailTaken and what check_new_password raises.
+    The email has the branding of the organization `org_slug`, if that organization is active.
+
+    Raises: EmailTaken; the errors of `check_new_password`.
     """
     check_new_password(password, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
     account = new_account(email, password_hash, now)
     async with ports.storage.transaction(by=caller) as tx:
-        org_id = await _design(tx, org_slug)
+        org_id = await _branding_org_id(tx, org_slug)
         await tx.accounts.add(account)
         await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=org_id))
         tx.record(events.signed_up(account.id))
@@ -56,18 +57,24 @@ async def register(ports: Ports, caller: Caller, email: Email, password: str, or
 async def find_or_add(
     tx: Transaction, email: Email, now: datetime, *, origin: AccountOrigin = AccountOrigin.PLATFORM, org_id: UUID | None = None
 ) -> tuple[Account, bool]:
-    """The account with this address, locked, and whether it was born just now: there, unverified, without a password."""
+    """Lock the account with this address, or create one that is unverified and has no password.
+
+    Return the account, and whether it was created.
+    """
     while True:
-        if (found := await tx.accounts.lock_by_email(email)) is not None:
-            return found, False
-        born = new_account(email, None, now, origin=origin, org_id=org_id)
-        if await tx.accounts.add_if_free(born):
-            return born, True
-        # Somebody else was faster, and has committed by now.
+        if (existing := await tx.accounts.lock_by_email(email)) is not None:
+            return existing, False
+        account = new_account(email, None, now, origin=origin, org_id=org_id)
+        if await tx.accounts.add_if_free(account):
+            return account, True
+        # Another transaction took the address first, and has committed. Lock its account.
 
 
 async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
-    """The address that a verification link proves, from now on verified. Raises LinkInvalid; a link works once."""
+    """Verify the address that a verification link was sent to, and return it. A link works once.
+
+    Raises: LinkInvalid.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
@@ -76,53 +83,57 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> Email:
 
 
 async def forgot_password(ports: Ports, caller: Caller, email: Email, org_slug: str | None = None) -> None:
-    """Queue a reset link for whoever has this address, in the design of the organization `org_slug`.
+    """Queue an email with a reset link, with the branding of the organization `org_slug`.
 
-    Whether anybody has the address is found out later, by the mailer (security.md B-2).
+    The mailer looks up the account later, so that the response time does not reveal whether one exists
+    (security B-2).
     """
     await _queue(ports, caller, EmailKind.RESET_PASSWORD, email, org_slug)
 
 
 async def resend_verification(ports: Ports, caller: Caller, email: Email) -> None:
-    """Queue a verification link for whoever has this address and has not proved it yet."""
+    """Queue an email with a verification link. The mailer drops it if the address needs no verification."""
     await _queue(ports, caller, EmailKind.VERIFY_EMAIL, email)
 
 
 async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, org_slug: str | None = None) -> None:
     async with ports.storage.transaction(by=caller) as tx:
-        org_id = await _design(tx, org_slug)
+        org_id = await _branding_org_id(tx, org_slug)
         await tx.email_queue.add(new_email(kind, email, ports.clock.now(), org_id=org_id))
 
 
-async def _design(tx: Transaction, org_slug: str | None) -> UUID | None:
-    """Whose design a mail has; an organization that is unknown or not active is passed over in silence (decisions, point 66).
+async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None:
+    """Return the organization that brands an email. Unknown and inactive organizations are ignored (decision 66).
 
-    It is asked for before anything depends on the account, whoever asks (security.md B-2).
+    Callers ask before any step that depends on the account, so that every request takes the same time
+    (security B-2).
     """
     return None if org_slug is None else await tx.branding.active_org_id(org_slug)
 
 
 async def reset_link_is_live(ports: Ports, token: str) -> bool:
-    """Whether a reset link would work now; asking uses nothing up."""
+    """Return whether a reset link works now, without using it up."""
     async with ports.storage.reading() as read:
         return await read.one_time_tokens.is_live(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now())
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str) -> None:
-    """A new password by a reset link, which proves the mailbox too (identity.md section 3, security.md A-6 and A-7).
+    """Set a new password by a reset link, which also verifies the address (security A-6, A-7).
 
-    Every session, refresh token, pre-auth token and device trust ends, and so does every other reset link. Raises LinkInvalid and
-    what check_new_password raises.
+    All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account end.
+
+    Raises: LinkInvalid; the errors of `check_new_password`.
     """
     check_new_password(new_password, ports.policy.common_passwords)
-    if not await reset_link_is_live(ports, token):  # before the expensive hash; the answer that counts is the one below
+    if not await reset_link_is_live(ports, token):  # saves the expensive hash; `_redeem` decides
         raise LinkInvalid
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _redeem(tx, TokenPurpose.RESET_PASSWORD, token, now)
-        # Whoever gave this address has not shown that the mailbox is theirs. Nothing they left behind may survive (A-7); where the account
-        # was proved with another address before, its second factor stays, since a thief of the account may have changed the address.
+        # The address was never verified, so a squatter may have registered it. Nothing they left behind
+        # may survive (security A-7). If another address of the account was verified before, the second
+        # factor stays: a thief of the account may have changed the address.
         if account.first_verified_at is None:
             await revoke_all_access(tx, account, now)
         elif account.email_verified_at is None:
@@ -140,8 +151,10 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
 
 async def revoke_all_access(tx: Transaction, account: Account, now: datetime) -> None:
-    """Leave no way into a locked account, whoever may have one, but the password, which is the caller's to set (security.md A-7): no link
-    of a mail, session, waiting sign-in, linked identity, second factor or trusted device."""
+    """Remove every way into a locked account except the password, which the caller sets (security A-7).
+
+    Ends email links, sessions, pending sign-ins, linked identities, the second factor and trusted devices.
+    """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await tx.sessions.end_all(account.id, now)
@@ -150,27 +163,36 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
 
 
 async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> Account:
-    """The account that the token was made for, locked; the token is used up. Raises LinkInvalid."""
-    hashed = digest(token)
-    account = await tx.accounts.lock_by_token(hashed, purpose) or refuse(LinkInvalid)
-    sent_to = await tx.one_time_tokens.redeem(hashed, purpose, now)
-    # A token is bound to the address it was sent to: after a change of address the old mailbox opens nothing (A-5, A-9).
+    """Use up a token and return its account, locked.
+
+    Raises: LinkInvalid.
+    """
+    token_hash = digest(token)
+    account = await tx.accounts.lock_by_token(token_hash, purpose) or refuse(LinkInvalid)
+    sent_to = await tx.one_time_tokens.redeem(token_hash, purpose, now)
+    # A token is bound to the address it was sent to. After a change of address, the owner of the old
+    # mailbox must not get in (security A-5, A-9).
     if sent_to != account.email or not account.is_usable:
         raise LinkInvalid
     return account
 
 
 async def get_own(ports: Ports, caller: Person) -> Account:
-    """The caller's account. Raises AccountGone."""
+    """Return the caller's account.
+
+    Raises: AccountGone.
+    """
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
 
 
 async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
-    """The address after the change, which takes effect at once and is unverified until proved (security.md A-9).
+    """Change the caller's address at once, and return it. The new address is unverified (security A-9).
 
-    A verification link goes to the new address and a notice to the old one; older links die, all other sessions end. Nothing
-    happens when it is the address that the account has. Raises EmailNotFree, AccountGone, SessionEnded.
+    A verification link goes to the new address and a notice to the old one. Older links and all other
+    sessions end. Nothing happens if the account already has this address.
+
+    Raises: EmailNotFree; the errors of `lock_own_account`.
     """
     if email == caller.email:
         return email
@@ -186,21 +208,25 @@ async def change_email(ports: Ports, caller: Person, email: Email) -> Email:
 
 
 async def change_account_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
-    """Give a locked account another address, which is unverified: what was sent to the old one, and sign-ins that wait, are worth nothing
-    any more. Which sessions end is the caller's to say. Raises EmailNotFree."""
+    """Give a locked account another address, which is unverified.
+
+    Links sent to the old address and pending sign-ins end. The caller decides which sessions end.
+
+    Raises: EmailNotFree.
+    """
     try:
         await tx.accounts.change_email(account.id, email, now)
     except EmailTaken:
-        raise EmailNotFree from None  # the contract has 400 here and 409 at registration
+        raise EmailNotFree from None  # the API answers 400 here, and 409 at registration
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await tx.pre_auths.remove_all(account.id)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """A first password for an account without one; ends nothing (decisions, point 47).
+    """Set the first password of an account. No session ends (decision 47).
 
-    Raises PasswordAlreadySet, AccountGone, SessionEnded.
+    Raises: PasswordAlreadySet; the errors of `check_new_password` and `lock_own_account`.
     """
     check_new_password(new_password, ports.policy.common_passwords)
     async with ports.storage.reading() as read:
@@ -211,7 +237,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        if account.password_hash is not None:  # read again under the lock: another request may have set one meanwhile
+        if account.password_hash is not None:  # checked again under the lock: another request may have set one
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, account.email, now))
@@ -219,10 +245,10 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
 
 
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
-    """Another password for an account that has one; every other session and all device trust end, the caller's session stays (security.md
-    A-8).
+    """Change the caller's password. All other sessions and the trust of all devices end (security A-8).
 
-    Raises CurrentPasswordWrong (it counts as a wrong guess), TooManyGuesses, NoPasswordSet, AccountGone, SessionEnded.
+    Raises: CurrentPasswordWrong, which counts as a failed attempt; TooManyAttempts; NoPasswordSet; the
+    errors of `check_new_password` and `lock_own_account`.
     """
     check_new_password(new_password, ports.policy.common_passwords)
     check_password_length(current)
@@ -233,12 +259,12 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, digest(account.email))
     if not await ports.passwords.verify(account.password_hash, current):
         raise CurrentPasswordWrong
-    await attempt_limits.clear(ports, SecretKind.PASSWORD, digest(account.email))  # it was right, whatever comes of it
+    await attempt_limits.clear(ports, SecretKind.PASSWORD, digest(account.email))  # the password was right, even if the change fails
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
-        if locked.password_hash != account.password_hash:  # changed by somebody else while we were hashing
+        if locked.password_hash != account.password_hash:  # another request changed it while we were hashing
             raise CurrentPasswordWrong
         await tx.accounts.set_password(locked.id, password_hash, now)
         await tx.one_time_tokens.void(locked.id, TokenPurpose.RESET_PASSWORD)
@@ -250,12 +276,13 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 
 
 async def delete_account(tx: Transaction, user_id: UUID) -> None:
-    """Remove a locked account, a member of nothing, for good, with all that is about the person alone (decisions, point 111).
+    """Delete a locked account that is a member of no organization, with all data about the user (decision 111).
 
-    What organizations did with the person stays in their logs. The address is free from now on; who takes it is somebody else.
+    The logs of organizations keep their entries. The address becomes free: an account that takes it later
+    is a different user.
     """
     await tx.sessions.remove(user_id)
     await tx.service_users.remove_everywhere(user_id)
     await tx.logins.remove(user_id)
     await tx.accounts.remove(user_id)
-    await tx.audit.forget(user_id)  # last, for others may be waiting for the totals that it holds
+    await tx.audit.forget(user_id)  # last: it locks totals that other transactions wait for

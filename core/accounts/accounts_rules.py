@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.accounts.accounts`."""
+"""The account, its errors, and the rules for passwords."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AccountOrigin(StrEnum):
-    """Where an account was born (the terms of security.md)."""
+    """How an account was created (docs/specification/security.md, Terms)."""
 
     PLATFORM = "platform"
     API_KEY = "api_key"
@@ -25,30 +25,30 @@ class AccountOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A person's account. Times are UTC; `password_hash` is a PHC string, or None for an account without password."""
+    """A user's account. Times are UTC."""
 
     id: UUID
     email: Email
     email_verified_at: datetime | None
-    password_hash: str | None = field(repr=False)
+    password_hash: str | None = field(repr=False)  # a PHC string; None for an account without a password
     is_platform_owner: bool
     origin: AccountOrigin
     origin_org_id: UUID | None
     deactivated_at: datetime | None
     anonymized_at: datetime | None
     created_at: datetime
-    first_verified_at: datetime | None  # stays when a change of address unverifies the account
-    mfa_enabled_at: datetime | None = None  # since when the second factor is asked for
+    first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
+    mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
 
     @property
     def is_usable(self) -> bool:
-        """Whether anybody may sign in to it at all (security.md A-4)."""
+        """Return whether the account allows sign-ins at all (security A-4)."""
         return self.deactivated_at is None and self.anonymized_at is None
 
 
 @dataclass(frozen=True, slots=True)
 class AccountSummary:
-    """Of an account, what is shown beside what belongs to it."""
+    """The fields of an account that other resources show, such as the owner of an organization."""
 
     id: str
     email: str
@@ -56,36 +56,36 @@ class AccountSummary:
     created_at: datetime
 
 
-# What is shown where the account does not exist any more (organizations.md section 2.3).
+# The placeholder for an account that was deleted.
 DELETED_ACCOUNT: Final = AccountSummary("unknown", "deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC))
 
 
 class EmailTaken(Conflict):
-    """An account with this email address exists already. Sign in, or reset the password."""
+    """An account with this email address already exists. Sign in, or reset the password."""
 
 
 class EmailNotFree(Invalid):
-    """The email address belongs to another account."""
+    """This email address belongs to another account. Choose another one."""
 
 
 class PasswordTooShort(Invalid):
-    """The password must have at least 8 characters."""
+    """The password must have at least 8 characters. Choose a longer one."""
 
 
 class PasswordTooLong(Invalid):
-    """The password must have at most 128 characters, and at most 512 bytes in UTF-8."""
+    """The password must have at most 128 characters, and at most 512 bytes in UTF-8. Choose a shorter one."""
 
 
 class PasswordTooCommon(Invalid):
-    """The password is on the list of common passwords. Choose another one."""
+    """This password is on a list of common passwords. Choose another one."""
 
 
 class LinkInvalid(Invalid):
-    """This link is not valid: it has expired or was already used. Ask for a new one."""
+    """This link has expired or has already been used. Request a new one."""
 
 
 class PasswordAlreadySet(Invalid):
-    """This account has a password. Change it with POST /api/user/change-password."""
+    """This account already has a password. Change it with POST /api/user/change-password."""
 
 
 class NoPasswordSet(Invalid):
@@ -93,7 +93,7 @@ class NoPasswordSet(Invalid):
 
 
 class CurrentPasswordWrong(Unauthenticated):
-    """The current password is wrong."""
+    """The current password is wrong. Try again."""
 
 
 def new_account(
@@ -105,12 +105,12 @@ def new_account(
     origin: AccountOrigin = AccountOrigin.PLATFORM,
     org_id: UUID | None = None,
 ) -> Account:
-    """An account born on the platform, or where else `origin` says at the organization `org_id`."""
-    proved_at = now if verified else None
+    """Return a new account. `org_id` is the organization that created it, unless `origin` is the platform."""
+    verified_at = now if verified else None
     return Account(
         id=new_id(),
         email=email,
-        email_verified_at=proved_at,
+        email_verified_at=verified_at,
         password_hash=password_hash,
         is_platform_owner=False,
         origin=origin,
@@ -118,14 +118,14 @@ def new_account(
         deactivated_at=None,
         anonymized_at=None,
         created_at=now,
-        first_verified_at=proved_at,
+        first_verified_at=verified_at,
     )
 
 
 def check_new_password(password: str, common: frozenset[str] = frozenset()) -> None:
-    """Raises PasswordTooShort, PasswordTooLong or PasswordTooCommon (security.md A-1; decisions, point 67).
+    """Check a new password as typed, without trimming, case folding or composition rules (security A-1, decision 67).
 
-    Compared as it came: no trimming, no case folding, no rules of composition.
+    Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon.
     """
     if len(password) < 8:
         raise PasswordTooShort
@@ -135,6 +135,9 @@ def check_new_password(password: str, common: frozenset[str] = frozenset()) -> N
 
 
 def check_password_length(password: str) -> None:
-    """Raises PasswordTooLong, so that nobody pays for hashing megabytes."""
+    """Refuse passwords that would make hashing expensive.
+
+    Raises: PasswordTooLong.
+    """
     if len(password) > 128 or len(password.encode()) > 512:
         raise PasswordTooLong

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.accounts.attempt_limits`."""
+"""The limits on failed attempts to guess a secret (security A-3, M-2, V-2)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 
 class SecretKind(StrEnum):
-    """What is being guessed."""
+    """The kind of secret that an attempt is counted for."""
 
     PASSWORD = "password"  # noqa: S105
-    PASSWORD_ON_TRUSTED_DEVICE = "password_on_trusted_device"  # noqa: S105  (security.md A-3)
-    MFA = "mfa"  # by code of an app and backup code alike
-    USER_CODE = "user_code"  # of devices that wait to be signed in, whoever has them
+    PASSWORD_ON_TRUSTED_DEVICE = "password_on_trusted_device"  # noqa: S105  (security A-3)
+    MFA = "mfa"  # codes of an authenticator app and backup codes together
+    USER_CODE = "user_code"  # user codes of the device flow
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimit:
-    """How many wrong guesses in which time; then one guess after each wait, which begins at `first_wait` and doubles to `longest_wait`.
+    """A limit on failed attempts: `limit` attempts within `window`, then one attempt after each wait.
 
-    When nobody has guessed for `quiet` after a wait, all is forgotten.
+    The waits begin at `first_wait` and double up to `longest_wait`. If no attempt follows for `quiet`
+    after a wait, the count starts again.
     """
 
     limit: int
@@ -37,7 +38,7 @@ class AttemptLimit:
 
 
 class TooManyAttempts(Limited):
-    """Too many attempts."""
+    """Too many attempts. Try again later."""
 
     def __init__(self, retry_after: float, secret: SecretKind = SecretKind.PASSWORD) -> None:
         super().__init__(retry_after)
@@ -49,15 +50,20 @@ class TooManyAttempts(Limited):
 
 
 def attempt_limit(policy: Policy, secret: SecretKind) -> AttemptLimit:
-    """How often it may be guessed."""
+    """Return the limit for a kind of secret."""
     window = policy.guess_window
-    if secret in (SecretKind.MFA, SecretKind.USER_CODE):  # after so many wrong codes none at all for as long, and then so many again (M-2, V-2)
+    if secret in (SecretKind.MFA, SecretKind.USER_CODE):
+        # After the limit, no code is checked for a whole window. Then the full number is allowed again
+        # (security M-2, V-2).
         limit = policy.mfa_guess_limit if secret is SecretKind.MFA else policy.account_guess_limit
         return AttemptLimit(limit, window, first_wait=window, longest_wait=window, quiet=timedelta(0))
     return AttemptLimit(policy.account_guess_limit, window, quiet=window)
 
 
 def raise_if_locked(secret: SecretKind, blocked_until: datetime | None, now: datetime) -> None:
-    """Raises TooManyGuesses if a guess was not counted because it must wait until then."""
+    """Refuse an attempt that was not counted because it must wait until `blocked_until`.
+
+    Raises: TooManyAttempts.
+    """
     if blocked_until is not None:
         raise TooManyAttempts((blocked_until - now).total_seconds(), secret)

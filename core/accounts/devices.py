@@ -1,6 +1,4 @@
-"""Devices: from where people sign in, and which of them are trusted (identity.md sections 2.5 and 4.3; decisions, points 78 to 85;
-security.md S-5).
-"""
+"""The devices that users sign in from, and which of them are trusted (decisions 78, 79, 80, 81, 82, 83, 84, 85; security S-5)."""
 
 from __future__ import annotations
 
@@ -8,6 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import risk
+from core.accounts.devices_rules import (
+    NAME_LENGTH,
+    TRUST_TOKEN_TTL,
+    Device,
+    DeviceFingerprint,
+    DeviceIsCurrent,
+    DeviceMatch,
+    DeviceNotFound,
+    DeviceOfAnotherUser,
+    ListedDevice,
+    PresentedDevice,
+    client_hash_of,
+    trust_hash_of,
+)
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, digest, new_id, new_secret
@@ -21,68 +33,62 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Reading, Transaction
-from core.accounts.devices_rules import (
-    CLIENT_ID_LENGTH,
-    NAME_LENGTH,
-    TRUST_TOKEN_TTL,
-    DeviceMatch,
-    PresentedDevice,
-    Device,
-    DeviceIsCurrent,
-    DeviceNotFound,
-    DeviceOfAnotherUser,
-    DeviceFingerprint,
-    ListedDevice,
-    _hash_of,
-    trust_hash_of,
-)
 
 # At sign-in
 
 
 def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> DeviceFingerprint:
-    """See what somebody comes from. It takes a few milliseconds, for which no account should be locked."""
+    """Collect the properties of the device behind a request.
+
+    This takes a few milliseconds, so call it before locking an account.
+    """
     return DeviceFingerprint(
         trust_hash=trust_hash_of(client),
-        client_hash=_hash_of(client.device_id, CLIENT_ID_LENGTH),
+        client_hash=client_hash_of(client),
         name=client.name,
         declared_type=client.device_type,
-        agent=ports.user_agents.parse(caller.agent),
+        user_agent=ports.user_agents.parse(caller.agent),
         address=caller.address,
         location=ports.geoip.of(caller.address),
     )
 
 
-async def match_device(tx: Transaction, user_id: UUID, look: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
-    """Recognise the device that somebody comes from, and judge how unusual their coming is. Only asks; the account is locked.
+async def match_device(
+    tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime
+) -> DeviceMatch:
+    """Find the user's device that sent a sign-in, or describe a new one, and assess the risk. Nothing is stored.
 
-    A device is recognised by its trust token, else by the id that the client keeps, else, where the client keeps none, by what it says of
-    itself (decisions, point 78). `org_id` is the organization of the service that is signed in to, None without one: its trust period
-    counts beside those of the organizations that the person is a member of.
+    A device is matched by its trust token, else by the client's device id, else, for clients without an id,
+    by browser, operating system and type (decision 78). The account is locked. `org_id` is the organization
+    of the service of the sign-in, if any: its trust period applies like those of the user's organizations.
     """
-    recognised = await tx.devices.find_match(user_id, look, org_id, now)
-    known = recognised.device
-    assessed = risk.assess(recognised.history, is_new_device=known is None, location_is_known=look.location is not None)
-    device = new_device(user_id, look, assessed, now) if known is None else refresh_device(known, look, assessed, now)
-    trusted = device.has_trust_token(look.trust_hash) and device.remembers_second_factor(recognised.trust_days, now) and not assessed.is_high
-    return DeviceMatch(device, trusted)
+    known = await tx.devices.find_match(user_id, fingerprint, org_id, now)
+    is_new, has_location = known.device is None, fingerprint.location is not None
+    assessment = risk.assess(known.history, is_new_device=is_new, location_is_known=has_location)
+    if known.device is None:
+        device = new_device(user_id, fingerprint, assessment, now)
+    else:
+        device = refresh_device(known.device, fingerprint, assessment, now)
+    is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
+    return DeviceMatch(device, is_trusted and not assessment.is_high)
 
 
-def new_device(user_id: UUID, look: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
-    """One that was not seen with this person before."""
+def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
+    """Return a device that this user has not used before."""
+    user_agent = fingerprint.user_agent
     return Device(
         id=new_id(),
         user_id=user_id,
-        client_hash=look.client_hash,
-        name=look.name or f"{look.agent.browser} on {look.agent.os}"[:NAME_LENGTH],
-        device_type=look.device_type,
-        browser=look.agent.browser,
-        browser_version=look.agent.browser_version,
-        os=look.agent.os,
-        os_version=look.agent.os_version,
+        client_hash=fingerprint.client_hash,
+        name=fingerprint.name or f"{user_agent.browser} on {user_agent.os}"[:NAME_LENGTH],
+        device_type=fingerprint.device_type,
+        browser=user_agent.browser,
+        browser_version=user_agent.browser_version,
+        os=user_agent.os,
+        os_version=user_agent.os_version,
         last_used_at=now,
-        last_ip=look.address,
-        location=look.location,
+        last_ip=fingerprint.address,
+        location=fingerprint.location,
         risk=risk,
         mfa_at=None,
         trust_hash=None,
@@ -92,31 +98,34 @@ def new_device(user_id: UUID, look: DeviceFingerprint, risk: LoginRisk, now: dat
     )
 
 
-def refresh_device(device: Device, look: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
-    """A device that is there, with what there is to see of it now."""
+def refresh_device(device: Device, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
+    """Return a known device with the values of a new sign-in."""
+    user_agent = fingerprint.user_agent
     return replace(
         device,
-        name=look.name or device.name,
-        # What kind of device it is was guessed when it first came, unless it was told; only what is told now can say better.
-        device_type=look.declared_type or device.device_type,
-        browser=look.agent.browser,
-        browser_version=look.agent.browser_version,
-        os=look.agent.os,
-        os_version=look.agent.os_version,
+        name=fingerprint.name or device.name,
+        # The stored type was declared or derived when the device was new. Only a declared type may replace it.
+        device_type=fingerprint.declared_type or device.device_type,
+        browser=user_agent.browser,
+        browser_version=user_agent.browser_version,
+        os=user_agent.os,
+        os_version=user_agent.os_version,
         last_used_at=now,
-        last_ip=look.address,
-        location=look.location,
+        last_ip=fingerprint.address,
+        location=fingerprint.location,
         risk=risk,
     )
 
 
-async def remember_device(tx: Transaction, arrival: DeviceMatch, now: datetime, *, second_factor: bool = False, trust: bool = False) -> str | None:
-    """Keep the device as one that was signed in from just now; the account is locked since the arrival.
+async def remember_device(
+    tx: Transaction, match: DeviceMatch, now: datetime, *, second_factor: bool = False, trust: bool = False
+) -> str | None:
+    """Store the device of a successful sign-in. The account has been locked since `match_device`.
 
-    `second_factor` says that it was shown just now. With `trust` as well there is a new trust token in the location of an older one, and it is
-    returned, once; without a second factor there is nothing to remember (identity.md section 4.3).
+    `second_factor` means that it was verified in this sign-in. With `trust` as well, create a new trust
+    token, which replaces an earlier one, and return it.
     """
-    device, token = arrival.device, None
+    device, token = match.device, None
     if second_factor:
         device = replace(device, mfa_at=now)
         if trust:
@@ -126,35 +135,41 @@ async def remember_device(tx: Transaction, arrival: DeviceMatch, now: datetime, 
     return token
 
 
-# What people do with their own
+# The caller's own devices
 
 
 def list_own(ports: Ports, caller: Person) -> Batches[ListedDevice]:
-    """All that are not revoked, the one that was used last first."""
+    """Return the caller's devices that are not revoked, the most recently used first."""
     now, org_id = ports.clock.now(), _org_of(caller)
 
-    async def read_on(last: ListedDevice | None, limit: int) -> Sequence[ListedDevice]:
+    async def read_batch(last: ListedDevice | None, limit: int) -> Sequence[ListedDevice]:
         async with ports.storage.reading() as read:
             after = None if last is None else last.device
             return await read.devices.of_user(caller.user_id, caller.session_id, org_id, now, after, limit)
 
-    return Batches(read_on)
+    return Batches(read_batch)
 
 
 async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
-    """One of them. Raises DeviceNotFound, DeviceOfAnother."""
+    """Return one of the caller's devices.
+
+    Raises: DeviceNotFound; DeviceOfAnotherUser.
+    """
     async with ports.storage.reading() as read:
-        seen = await _own(read, caller, device_id, ports.clock.now())
-    if seen.device.revoked_at is not None:
+        listed = await _own_device(read, caller, device_id, ports.clock.now())
+    if listed.device.revoked_at is not None:
         raise DeviceNotFound
-    return seen
+    return listed
 
 
 async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> Device:
-    """Give it another name. Raises DeviceNotFound, DeviceOfAnother, SessionEnded."""
+    """Rename one of the caller's devices.
+
+    Raises: DeviceNotFound; DeviceOfAnotherUser; SessionEnded.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        device = (await _enter(tx, caller, device_id, now)).device
+        device = (await _lock_own_device(tx, caller, device_id, now)).device
         if device.revoked_at is not None:
             raise DeviceNotFound
         await tx.devices.rename(caller.user_id, device.id, name, now)
@@ -162,32 +177,37 @@ async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> De
 
 
 async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
-    """End the device's sessions, refresh tokens and trust (security.md S-5). One that was revoked before stays so (decisions, point 80).
+    """End the device's sessions, refresh tokens and trust (security S-5).
 
-    Raises DeviceNotFound, DeviceOfAnother, DeviceIsCurrent, SessionEnded.
+    A device that is already revoked stays revoked (decision 80).
+
+    Raises: DeviceNotFound; DeviceOfAnotherUser; DeviceIsCurrent; SessionEnded.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        seen = await _enter(tx, caller, device_id, now)
-        if seen.device.revoked_at is not None:
+        listed = await _lock_own_device(tx, caller, device_id, now)
+        if listed.device.revoked_at is not None:
             return
-        if seen.is_current:
+        if listed.is_current:
             raise DeviceIsCurrent
-        await tx.devices.revoke(caller.user_id, seen.device.id, now)
-        await tx.sessions.end_on_device(caller.user_id, seen.device.id, now)
+        await tx.devices.revoke(caller.user_id, listed.device.id, now)
+        await tx.sessions.end_on_device(caller.user_id, listed.device.id, now)
 
 
-async def _enter(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
-    """The device, with the account locked and the caller's session alive still: devices may be revoking each other."""
+async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
+    """Lock the caller's account and return the device.
+
+    The lock makes two devices that revoke each other take turns. The caller's session must not have ended.
+    """
     await lock_own_account(tx, caller, now)
-    return await _own(tx, caller, device_id, now)
+    return await _own_device(tx, caller, device_id, now)
 
 
-async def _own(read: Reading | Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
-    seen = await read.devices.by_id(device_id, caller.session_id, _org_of(caller), now) or refuse(DeviceNotFound)
-    if seen.device.user_id != caller.user_id:
+async def _own_device(read: Reading | Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
+    listed = await read.devices.by_id(device_id, caller.session_id, _org_of(caller), now) or refuse(DeviceNotFound)
+    if listed.device.user_id != caller.user_id:
         raise DeviceOfAnotherUser
-    return seen
+    return listed
 
 
 def _org_of(caller: Person) -> UUID | None:

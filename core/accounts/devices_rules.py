@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.accounts.devices`."""
+"""The devices that users sign in from, their errors, and the rules for trusting them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     from core.accounts.risk import LoginHistory, LoginRisk
 
-CLIENT_ID_LENGTH = 200  # characters; an id that is longer is not looked at
-TRUST_TOKEN_LENGTH = 200  # as is a trust token, of which ours are shorter
-TRUST_TOKEN_TTL: Final = timedelta(days=90)  # identity.md section 5, rule 3
-TRUST_DAYS = 30  # where no organization says for how long
+CLIENT_ID_LENGTH = 200  # characters; longer client ids are ignored
+TRUST_TOKEN_LENGTH = 200  # characters; longer trust tokens are ignored, ours are shorter
+TRUST_TOKEN_TTL: Final = timedelta(days=90)
+TRUST_DAYS = 30  # the default if no organization sets a period
 NAME_LENGTH = 100
 
 
 class DeviceNotFound(NotFound):
-    """There is no such device."""
+    """This device does not exist or has been revoked."""
 
 
 class DeviceOfAnotherUser(Forbidden):
-    """This device belongs to somebody else."""
+    """This device belongs to another user."""
 
 
 class DeviceIsCurrent(Invalid):
@@ -36,7 +36,7 @@ class DeviceIsCurrent(Invalid):
 
 
 class DeviceType(StrEnum):
-    """What kind of a client it is (decisions, point 79)."""
+    """The kind of client that a device is (decision 79)."""
 
     BROWSER = "browser"
     MOBILE = "mobile"
@@ -46,7 +46,7 @@ class DeviceType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParsedUserAgent:
-    """What a User-Agent header says; what it does not say is called unknown."""
+    """The browser and the operating system that a User-Agent header names, or placeholders for unknown ones."""
 
     browser: str
     browser_version: str | None
@@ -57,37 +57,32 @@ class ParsedUserAgent:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an address is: a city by its English name, if it is known, and a country by its code (ISO 3166-1)."""
+    """The location of an IP address."""
 
-    city: str | None
-    country: str
+    city: str | None  # in English
+    country: str  # ISO 3166-1 alpha-2 code
 
 
 @dataclass(frozen=True, slots=True)
 class PresentedDevice:
-    """What a sign-in shows of its device.
+    """The device data that a client sends with a sign-in."""
 
-    `device_id` is an id that the client keeps, in the header X-Device-Id or a cookie of our pages; `token` a trust token. `name` and
-    `device_type` are given where somebody has named the device, and where the way of signing in tells what it is.
-    """
-
-    device_id: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    name: str | None = None
-    device_type: DeviceType | None = None
+    device_id: str | None = field(default=None, repr=False)  # stored by the client; from X-Device-Id or a cookie of our pages
+    token: str | None = field(default=None, repr=False)  # a trust token
+    name: str | None = None  # chosen by the user
+    device_type: DeviceType | None = None  # set if the sign-in method implies it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """From where somebody signs in. Times are UTC; `risk` is that of the last login, `location` and `last_ip` where it came from.
+    """A device that a user signs in from. Times are UTC.
 
-    `client_hash` is the SHA-256 of the id that the client keeps; without one it is recognised by what it says of itself. `mfa_at` is when
-    somebody last showed the second factor on it. `trust_hash` is the SHA-256 of its trust token, which is none from `trust_expires_at` on.
+    `last_ip`, `location` and `risk` are those of the last login.
     """
 
     id: UUID
     user_id: UUID
-    client_hash: bytes | None
+    client_hash: bytes | None  # SHA-256 of the client's device id; None if it sends none
     name: str
     device_type: DeviceType
     browser: str
@@ -98,20 +93,23 @@ class Device:
     last_ip: str | None
     location: Location | None
     risk: LoginRisk
-    mfa_at: datetime | None
-    trust_hash: bytes | None
+    mfa_at: datetime | None  # the last time that the second factor was verified on this device
+    trust_hash: bytes | None  # SHA-256 of the trust token
     trust_expires_at: datetime | None
     created_at: datetime
     updated_at: datetime
     revoked_at: datetime | None = None
 
     def has_trust_token(self, trust_hash: bytes | None) -> bool:
-        """Whether this is the SHA-256 of its trust token; whether that counts still is another question."""
+        """Return whether this is the hash of the device's trust token, which may have expired."""
         return trust_hash is not None and self.trust_hash is not None and hmac.compare_digest(trust_hash, self.trust_hash)
 
     def remembers_second_factor(self, trust_days: int, now: datetime) -> bool:
-        """Whether the second factor that was shown on it counts still, for whoever has its trust token: while the token lives and so many
-        days have not gone by (decisions, point 81)."""
+        """Return whether a sign-in with the trust token may skip the second factor (decision 81).
+
+        The token must not have expired, and the second factor must have been verified on this device less
+        than `trust_days` ago.
+        """
         return (
             self.revoked_at is None
             and self.trust_expires_at is not None
@@ -123,54 +121,57 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFingerprint:
-    """What there is to see of a device that somebody comes from: SHA-256 of its trust token and of the id that the client keeps, what it
-    says of itself, and where it is. `name` and `told_type` are those of `Client`."""
+    """The properties of a device that sends a sign-in request."""
 
-    trust_hash: bytes | None
-    client_hash: bytes | None
-    name: str | None
-    declared_type: DeviceType | None
-    agent: ParsedUserAgent
+    trust_hash: bytes | None  # SHA-256 of the trust token
+    client_hash: bytes | None  # SHA-256 of the client's device id
+    name: str | None  # as in PresentedDevice
+    declared_type: DeviceType | None  # PresentedDevice.device_type
+    user_agent: ParsedUserAgent
     address: str | None
     location: Location | None
 
     @property
     def device_type(self) -> DeviceType:
-        """What kind of a client it is, as well as can be seen."""
-        return self.declared_type or self.agent.device_type
+        """The declared type, or else the type derived from the User-Agent header."""
+        return self.declared_type or self.user_agent.device_type
 
 
 @dataclass(frozen=True, slots=True)
 class KnownDevice:
-    """What one statement knows of who comes: the device, if it is one that is there; for how many days the second factor may be remembered,
-    which is the shortest period of the person's organizations; and the person's earlier logins."""
+    """The stored device that a fingerprint belongs to, with the data to decide about its trust."""
 
-    device: Device | None
-    trust_days: int
+    device: Device | None  # None if the fingerprint matches no device of the user
+    trust_days: int  # the shortest trust period of the user's organizations
     history: LoginHistory
 
 
 @dataclass(frozen=True, slots=True)
 class ListedDevice:
-    """A device, as somebody's list shows it."""
+    """A device in a user's list."""
 
     device: Device
-    is_current: bool  # the one of the session that asks
-    trusted: bool  # whether whoever has its trust token is not asked for the second factor
+    is_current: bool  # the device of the caller's session
+    trusted: bool  # a sign-in with its trust token skips the second factor
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMatch:
-    """Somebody signs in from a device, as it will be. `is_trusted`: its trust token was shown, and is honoured now."""
+    """The device of a sign-in, new or known, with the values that it has after the sign-in."""
 
     device: Device
-    is_trusted: bool
+    is_trusted: bool  # the request has a valid trust token, and the risk is not high
 
 
 def trust_hash_of(client: PresentedDevice) -> bytes | None:
-    """By what the device is known that brings a trust token."""
+    """Return the hash of the trust token, or None without a token of acceptable length."""
     return _hash_of(client.token, TRUST_TOKEN_LENGTH)
 
 
-def _hash_of(secret: str | None, longest: int) -> bytes | None:
-    return digest(secret) if secret and len(secret) <= longest else None
+def client_hash_of(client: PresentedDevice) -> bytes | None:
+    """Return the hash of the client's device id, or None without an id of acceptable length."""
+    return _hash_of(client.device_id, CLIENT_ID_LENGTH)
+
+
+def _hash_of(secret: str | None, max_length: int) -> bytes | None:
+    return digest(secret) if secret and len(secret) <= max_length else None

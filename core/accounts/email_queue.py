@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from ports.outside import EmailMessage
     from ports.storage import Transaction
 from core.accounts.email_queue_rules import (
-    ACCOUNT_MAILS,
-    FAREWELLS,
-    INVITATIONS,
+    ACCOUNT_EMAILS,
+    ADDRESS_CHANGE_EMAILS,
+    INVITATION_EMAILS,
     LEASE,
     MAX_ATTEMPTS,
     MAX_LOST_CLAIMS,
     NO_BUSY_SERVERS,
-    OF_ORGANIZATIONS,
-    TOO_LATE,
-    WELCOMES,
+    SENT_BY_ORGANIZATIONS,
+    LINK_EXPIRED,
+    WELCOME_EMAILS,
     EmailResult,
     BusyServers,
     QueuedEmail,
@@ -62,7 +62,7 @@ async def prepare(ports: Ports, mail: QueuedEmail) -> tuple[QueuedEmail, EmailMe
             return prepared
         if mail.org_id is not None:
             prepared = replace(prepared, design=await tx.branding.design(mail.org_id))
-            if mail.kind in OF_ORGANIZATIONS:
+            if mail.kind in SENT_BY_ORGANIZATIONS:
                 prepared = replace(prepared, server=await tx.smtp.server(mail.org_id))
     return prepared, ports.email_templates.compose(prepared)
 
@@ -79,7 +79,7 @@ async def _prepared(ports: Ports, tx: Transaction, mail: QueuedEmail, now: datet
         case EmailKind.INVITATION:
             return await _invitation(ports, tx, mail, now)
         case EmailKind.EMAIL_CHANGED:
-            return mail if await _let_through(ports, tx, mail, FAREWELLS, now) else EmailResult(EmailOutcome.DROPPED)
+            return mail if await _let_through(ports, tx, mail, ADDRESS_CHANGE_EMAILS, now) else EmailResult(EmailOutcome.DROPPED)
         case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
             return await _about_subscription(tx, mail)
         case _:  # a notice has nothing of ours to open
@@ -90,7 +90,7 @@ async def _prepared(ports: Ports, tx: Transaction, mail: QueuedEmail, now: datet
         return mail
     # A link that no longer opens anything would only confuse: it has expired on the way, or a later mail has taken its place.
     if now >= mail.created_at + ttl:
-        return EmailResult(EmailOutcome.GIVEN_UP, TOO_LATE)
+        return EmailResult(EmailOutcome.GIVEN_UP, LINK_EXPIRED)
     return EmailResult(EmailOutcome.DROPPED)
 
 
@@ -101,7 +101,7 @@ async def _with_token(ports: Ports, tx: Transaction, mail: QueuedEmail, purpose:
         return None
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
-    if await _has_enough(ports, tx, mail, WELCOMES if mail.kind is EmailKind.WELCOME else ACCOUNT_MAILS, now):
+    if await _has_enough(ports, tx, mail, WELCOME_EMAILS if mail.kind is EmailKind.WELCOME else ACCOUNT_EMAILS, now):
         return None
     if purpose is TokenPurpose.RESET_PASSWORD:
         # A new reset link cancels earlier ones, by the time they were asked for: another process may be ahead of this one.
@@ -127,8 +127,8 @@ async def _invitation(ports: Ports, tx: Transaction, mail: QueuedEmail, now: dat
     offer = await tx.invitations.received_by_token(digest(mail.token), now)
     if offer is None or not offer.invitation.is_pending:
         expired = offer is not None and offer.invitation.expires_at <= now
-        return EmailResult(EmailOutcome.GIVEN_UP, TOO_LATE) if expired else EmailResult(EmailOutcome.DROPPED)
-    return replace(mail, offer=offer) if await _let_through(ports, tx, mail, INVITATIONS, now) else EmailResult(EmailOutcome.DROPPED)
+        return EmailResult(EmailOutcome.GIVEN_UP, LINK_EXPIRED) if expired else EmailResult(EmailOutcome.DROPPED)
+    return replace(mail, offer=offer) if await _let_through(ports, tx, mail, INVITATION_EMAILS, now) else EmailResult(EmailOutcome.DROPPED)
 
 
 async def _about_subscription(tx: Transaction, mail: QueuedEmail) -> QueuedEmail | EmailResult:

@@ -39,13 +39,13 @@ class EmailKind(StrEnum):
 
 # Which mails are counted together against the limit per recipient (security.md E-5). Invitations, and the welcome to whom a directory has
 # provisioned, are counted apart, so that no organization can use up what somebody may need to get back into the own account.
-ACCOUNT_MAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
-INVITATIONS = frozenset({EmailKind.INVITATION})
-WELCOMES = frozenset({EmailKind.WELCOME})
+ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
+INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
+WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 # That an address is no account's any more can be brought about by whoever gives and takes addresses, such as a directory.
-FAREWELLS = frozenset({EmailKind.EMAIL_CHANGED})
+ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
 # What an organization writes itself, and sends through a server of its own if it has one. Never a mail of an account (security.md E-1).
-OF_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
+SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ LEASE = timedelta(seconds=120)
 MAX_ATTEMPTS = 24
 # Claims after which nothing was heard: a mail that takes the process down with it must not do so for ever.
 MAX_LOST_CLAIMS = 10
-TOO_LATE = "its link expired before it could be sent"
+LINK_EXPIRED = "its link expired before it could be sent"
 
 
 def new_email(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Transaction
 from core.accounts.mfa_rules import (
-    _TIMED_CODE,
+    TOTP_CODE,
     ALPHABET,
     BACKUP_CODES,
     AlreadyEnabled,
@@ -94,7 +94,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     elsewhere (X-8).
     Raises SetupCodeMalformed, NotSetUp, AlreadyEnabled, TooManyGuesses, and SetupCodeWrong, which counts as a wrong guess (M-2).
     """
-    if not _TIMED_CODE.fullmatch(code):
+    if not TOTP_CODE.fullmatch(code):
         raise SetupCodeMalformed
     async with ports.storage.reading() as read:
         enrollment = _confirmable(await read.mfa.enrollment(caller.user_id), ports.clock.now())
@@ -183,7 +183,7 @@ async def check_code(ports: Ports, user_id: UUID, enrollment: MfaEnrollment | No
     """
     proof = None
     if enrollment is not None and enrollment.enabled_at is not None:
-        if _TIMED_CODE.fullmatch(code):
+        if TOTP_CODE.fullmatch(code):
             proof = _timed_proof(ports, enrollment, code)
         else:
             proof = await _backup_proof(ports, user_id, enrollment, code)

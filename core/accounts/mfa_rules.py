@@ -21,7 +21,7 @@ SETUP_TTL: Final = timedelta(minutes=15)
 BACKUP_CODES: Final = 10
 # Without what is easily taken for something else: I and 1, O and 0. Eight of these are 40 bits (security.md M-4).
 ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-_TIMED_CODE: Final = re.compile("[0-9]{6}")
+TOTP_CODE: Final = re.compile("[0-9]{6}")
 _BACKUP_CODE: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
 
 
@@ -125,7 +125,7 @@ class NotEnabled(Invalid):
 
 def check_format(code: str) -> None:
     """Raises CodeMalformed for what is neither six ASCII digits nor spelled as a backup code is (security.md M-3)."""
-    if not _TIMED_CODE.fullmatch(code) and not _BACKUP_CODE.fullmatch(code):
+    if not TOTP_CODE.fullmatch(code) and not _BACKUP_CODE.fullmatch(code):
         raise CodeMalformed
 
 

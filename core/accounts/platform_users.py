@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from core.kernel.principals import Person
     from ports import Ports
 from core.accounts.platform_users_rules import (
-    ALERTS_OF,
-    FIGURES_OF,
+    ALERT_PERIOD,
+    METRICS_PERIOD,
     MAX_ALERTS,
     MfaAlert,
     FoundUser,
-    MfaFigures,
+    MfaMetrics,
     UserMfaStatus,
     CannotRemoveOwnMfa,
 )
@@ -83,13 +83,13 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
     return True
 
 
-async def get_mfa_figures(ports: Ports) -> MfaFigures:
+async def get_mfa_metrics(ports: Ports) -> MfaMetrics:
     """How many people have a second factor, and what happened in the last seven days."""
     async with ports.storage.reading() as read:
-        return await read.platform_users.mfa_figures(ports.clock.now() - FIGURES_OF)
+        return await read.platform_users.mfa_metrics(ports.clock.now() - METRICS_PERIOD)
 
 
 async def list_alerts(ports: Ports) -> Sequence[MfaAlert]:
     """What was suspicious in the last day, the newest first, at most MAX_ALERTS."""
     async with ports.storage.reading() as read:
-        return await read.platform_users.alerts(ports.clock.now() - ALERTS_OF, MAX_ALERTS)
+        return await read.platform_users.alerts(ports.clock.now() - ALERT_PERIOD, MAX_ALERTS)

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
 
 # What the figures of the second factor are about (organizations.md section 4.6).
-FIGURES_OF: Final = timedelta(days=7)
+METRICS_PERIOD: Final = timedelta(days=7)
 
 # What is looked through for alerts: long enough to have last night's in the morning.
-ALERTS_OF: Final = timedelta(hours=24)
+ALERT_PERIOD: Final = timedelta(hours=24)
 # Nobody reads more; where there are so many, something is wrong with all of them.
 MAX_ALERTS: Final = 100
 # Half of what one account may guess in a quarter of an hour (security.md M-2): people stop sooner, and a guesser who stays below that limit
 # is still seen.
-MANY_FAILURES: Final = 5
+FAILURE_ALERT_THRESHOLD: Final = 5
 # A code is for the day on which the telephone is lost, and the next thing then is to set up another one. Of ten, three on one day are more
 # than that takes.
-MANY_BACKUP_CODES: Final = 3
+BACKUP_CODE_ALERT_THRESHOLD: Final = 3
 # Whoever has got into an account of somebody else takes away the second factor first of all.
-SOON_AFTER_LOGIN: Final = timedelta(minutes=15)
+SHORTLY_AFTER_LOGIN: Final = timedelta(minutes=15)
 
 
 class CannotRemoveOwnMfa(Invalid):
@@ -70,7 +70,7 @@ class UserMfaStatus(MfaStatus):
 
 
 @dataclass(frozen=True, slots=True)
-class MfaFigures:
+class MfaMetrics:
     """The second factor on the platform: accounts that are not deactivated, those of them that have it, and what happened lately."""
 
     total_users: int

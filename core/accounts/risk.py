@@ -1,6 +1,6 @@
-"""How risky a login is (identity.md section 2.5; decisions, point 83): a sum of what is unusual about it, in hundredths, 100 at most.
+"""The risk of a login: the sum of the points of its unusual properties, at most 100 (decision 83).
 
-That somebody comes through a VPN or a proxy would add another 10, but nothing here knows of any.
+A VPN or a proxy would add another 10 points, but they are not detected.
 """
 
 from dataclasses import dataclass
@@ -9,50 +9,45 @@ from typing import Final
 
 NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, FAILED_ATTEMPT = 30, 20, 10, 20
 HIGHEST = 100
-HIGH = 70  # what is above this asks for additional verification
+HIGH = 70  # above this, device trust is ignored
 
-# What is looked back at, and how many logins it takes until an hour can be unusual.
-FAILURES_WITHIN: Final = timedelta(hours=24)
-HABITS_OF: Final = timedelta(days=30)
-LOGINS_OF_A_HABIT = 10
-# More failures than this change nothing, so nobody needs to count them.
-FAILURES_THAT_COUNT = HIGHEST // FAILED_ATTEMPT
+# The periods to look at, and the number of logins before an hour can be unusual.
+FAILURE_PERIOD: Final = timedelta(hours=24)
+HABIT_PERIOD: Final = timedelta(days=30)
+MIN_LOGINS_FOR_HABIT = 10
+# More failures do not raise the score, so the query stops counting here.
+MAX_COUNTED_FAILURES = HIGHEST // FAILED_ATTEMPT
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRisk:
-    """What is unusual about a login: `score` in hundredths, 0 to 100, and the names of what has added to it."""
+    """The risk score of a login, and the unusual properties that added to it."""
 
-    score: int
+    score: int  # 0 to 100
     factors: tuple[str, ...]
 
     @property
     def is_high(self) -> bool:
-        """Whether device trust counts for nothing, and people without a second factor are told by mail."""
+        """Return whether device trust is ignored, and users without a second factor are notified by email."""
         return self.score > HIGH
 
 
 @dataclass(frozen=True, slots=True)
 class LoginHistory:
-    """What is known of somebody's earlier logins that says how unusual this one is.
+    """A summary of a user's earlier logins, to compare a new login with."""
 
-    `failures` are those since the last success within 24 hours, counted as far as they count. `logins` are the successful ones of the last
-    30 days, counted as far as it takes for a habit, and `at_this_hour` whether one of them was in the same hour of a day in UTC.
-    `known_location` is whether any successful login came from the same place.
-    """
-
-    failures: int
-    logins: int
-    at_this_hour: bool
-    known_location: bool
+    failures: int  # since the last success within 24 hours, at most MAX_COUNTED_FAILURES
+    logins: int  # successful ones of the last 30 days, at most MIN_LOGINS_FOR_HABIT
+    at_this_hour: bool  # one of these was in the same hour of the day, in UTC
+    known_location: bool  # a successful login at any time came from the same location
 
 
 def assess(history: LoginHistory, *, is_new_device: bool, location_is_known: bool) -> LoginRisk:
-    """The risk of a login by somebody with this history. A place that is not known adds nothing."""
+    """Return the risk of a login by a user with this history. An unknown location adds no points."""
     contributions = {
         "new_device": NEW_DEVICE if is_new_device else 0,
         "unknown_location": UNKNOWN_LOCATION if location_is_known and not history.known_location else 0,
-        "unusual_time": UNUSUAL_TIME if history.logins >= LOGINS_OF_A_HABIT and not history.at_this_hour else 0,
+        "unusual_time": UNUSUAL_TIME if history.logins >= MIN_LOGINS_FOR_HABIT and not history.at_this_hour else 0,
         "failed_attempts": FAILED_ATTEMPT * history.failures,
     }
     return LoginRisk(min(HIGHEST, sum(contributions.values())), tuple(name for name, points in contributions.items() if points > 0))

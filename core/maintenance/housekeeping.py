@@ -1,4 +1,4 @@
-"""Deletion of rows that are no longer needed (security N-9), and the batches in which every sweep works.
+"""Deletion of obsolete rows (security N-9), and the batches in which every sweep works.
 
 No rule relies on it: every use of a row checks its expiry.
 """
@@ -74,7 +74,7 @@ async def in_batches(
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Delete the rows that are no longer needed. Return their number by kind, or None if another process holds the lease."""
+    """Delete obsolete rows. Return their number by kind, or None if another process holds the lease."""
     started = ports.clock.now()
     kept = {
         Sweep.SESSIONS: ENDED_SESSIONS_KEPT,

@@ -69,7 +69,7 @@ class Sweep(StrEnum):
 
 
 class SealedColumn(StrEnum):
-    """A column whose values are encrypted at rest."""
+    """A column with values that are encrypted at rest."""
 
     SIGNING_KEYS = "signing_keys.private_key"
     MAIL_TOKENS = "mails.token"

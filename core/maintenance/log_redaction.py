@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def finish(ports: Ports, user_id: UUID) -> None:
     """Redact the rest of the user's log entries, one transaction per batch. The housekeeper may work on them at the same time."""
     async with ports.storage.reading() as read:
-        if await read.privacy.unblanked_log(user_id) is None:
+        if await read.privacy.next_log_to_redact(user_id) is None:
             return
     done = BATCH
     while done >= BATCH:
@@ -31,7 +31,7 @@ async def finish(ports: Ports, user_id: UUID) -> None:
 async def sweep(tx: Transaction, limit: int) -> int:
     """Redact at most `limit` entries of anonymized users, one user after the other. Return the number of entries."""
     done = 0
-    while done < limit and (user_id := await tx.privacy.unblanked_person()) is not None:
+    while done < limit and (user_id := await tx.privacy.next_user_to_redact()) is not None:
         done += await _redact(tx, user_id, limit - done)
     return done
 
@@ -39,6 +39,6 @@ async def sweep(tx: Transaction, limit: int) -> int:
 async def _redact(tx: Transaction, user_id: UUID, limit: int) -> int:
     await tx.accounts.lock(user_id)  # a concurrent redaction waits here, and then continues with the next entries
     done = 0
-    while done < limit and (log := await tx.privacy.unblanked_log(user_id)) is not None:
-        done += await tx.privacy.blank(user_id, log, limit - done)
+    while done < limit and (log := await tx.privacy.next_log_to_redact(user_id)) is not None:
+        done += await tx.privacy.redact(user_id, log, limit - done)
     return done

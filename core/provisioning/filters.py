@@ -1,7 +1,7 @@
 """SCIM filters over the fields of users and of the group (RFC 7644 section 3.4.2.2).
 
-A filter is a tree over known fields. Storage turns it into SQL and binds every value (security C-7). The syntax is
-in `core.provisioning.grammar`.
+A filter is a tree over known fields. Storage turns it into SQL and binds every value (security
+C-7). The syntax is in `core.provisioning.grammar`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class FieldType(Enum):
-    """The types of fields, which determine how values are compared. The text is for error messages."""
+    """The types of fields, which determine how values are compared.
+
+    The text is for error messages.
+    """
 
     EXACT = "a string"
     TEXT = "a string, ignoring case"
@@ -85,7 +88,10 @@ ComparisonValue: TypeAlias = str | bool | datetime
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A comparison of a field with a value of the field's type. Email addresses are in lower case."""
+    """A comparison of a field with a value of the field's type.
+
+    Email addresses are in lower case.
+    """
 
     field: ScimField
     operator: FilterOperator
@@ -138,19 +144,23 @@ def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
 
 
 def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
-    """Replace the names by fields. `prefix` is the attribute whose brackets surround the filter, with a dot."""
+    """Replace the names by fields.
+
+    Inside brackets, `prefix` is the attribute before them, with a dot.
+    """
     match parsed:
         case ParsedComparison(name, operator, literal):
             return _compare(_find_field(name, fields, prefix, urn), operator, literal)
         case ParsedPresence(name):
-            # A complex attribute is present if one of its sub-attributes is (RFC 7644 section 3.4.2.2).
+            # A complex attribute is present if one of its sub-attributes is (RFC 7644 section
+            # 3.4.2.2).
             full_name = prefix + name.removeprefix(urn)
             parts = tuple(FieldPresent(field) for part, field in fields.items() if part.startswith(f"{full_name}."))
             is_complex = bool(parts) and full_name not in fields
             return Or(parts) if is_complex else FieldPresent(_find_field(name, fields, prefix, urn))
         case ParsedValuePath(name, inner):
-            # A user has one email address, and members can be compared by their id only. So "one value
-            # matches the whole filter" is the same as "the filter matches".
+            # A user has one email address, and members can be compared by their id only. So "one
+            # value matches the whole filter" is the same as "the filter matches".
             name = name.removeprefix(urn)
             if prefix or name not in ("emails", "members") or name not in fields:
                 raise FilterInvalid("brackets are allowed only after emails or members")
@@ -198,7 +208,8 @@ def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
 def _parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text.upper())
-        # A time without an offset is UTC. The first and the last years cannot be converted from every offset.
+        # A time without an offset is UTC. The first and the last years cannot be converted from
+        # every offset.
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
         return time.astimezone(UTC)
     except (ValueError, OverflowError):

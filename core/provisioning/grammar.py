@@ -1,7 +1,7 @@
 """Parser for SCIM filters (RFC 7644 section 3.4.2.2) and for the paths of patches (section 3.5.2).
 
-Paths contain the same grammar in brackets. The parser is a recursive descent parser that reads each character once.
-It knows no attributes: `core.provisioning.filters` gives filters their meaning.
+Paths contain the same grammar in brackets. The parser is a recursive descent parser that reads each
+character once. It knows no attributes: `core.provisioning.filters` gives filters their meaning.
 """
 
 from __future__ import annotations
@@ -203,7 +203,8 @@ class _Parser:
             value_path = ParsedValuePath(name, self._parse_until("]", depth))
             if self._text[self._position : self._position + 1] != ".":
                 return value_path
-            # Entra ID sends `emails[type eq "work"].value eq "..."`, which is not part of the grammar.
+            # Entra ID sends `emails[type eq "work"].value eq "..."`, which is not part of the
+            # grammar.
             return And((value_path, self._parse_comparison(name + self._read_word().lower())))
         return self._parse_comparison(name)
 

@@ -1,7 +1,7 @@
 """Changes to the members of the SCIM group, read from patches and from whole groups.
 
-A group can have too many members to build the whole resource and change it. So operations become sets of ids to add
-and to remove.
+A group can have too many members to build the whole resource and change it. So operations become
+sets of ids to add and to remove.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class GroupMemberUnknown(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class MemberChanges:
-    """The changes to the members of the group. With `replace_all`, `added` replaces all present members."""
+    """The changes to the members of the group.
+
+    With `replace_all`, `added` replaces all present members.
+    """
 
     replace_all: bool = False
     added: frozenset[UUID] = frozenset()
@@ -57,8 +60,8 @@ class MemberChanges:
 def parse_member_replacement(schema: ScimSchema, body: Mapping[str, Any]) -> MemberChanges:
     """Return the changes of a whole group.
 
-    Without the attribute `members`, the members stay: a client that renames a group does not mean to empty the
-    organization. The name is checked and then ignored (decisions 135, 136).
+    Without the attribute `members`, the members stay: a client that renames a group does not mean
+    to empty the organization. The name is checked and then ignored (decisions 135, 136).
 
     Raises: AttributeValueInvalid, GroupMemberUnknown.
     """
@@ -76,10 +79,12 @@ def parse_member_replacement(schema: ScimSchema, body: Mapping[str, Any]) -> Mem
 
 
 def parse_member_changes(schema: ScimSchema, operations: Iterable[PatchOperation]) -> MemberChanges:
-    """Return the changes of a patch. Other attributes of the group stay as they are (decision 136).
+    """Return the changes of a patch.
 
-    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid, FilterInvalid,
-    GroupMemberUnknown.
+    Other attributes of the group stay as they are (decision 136).
+
+    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid,
+    FilterInvalid, GroupMemberUnknown.
     """
     replace_all, added, removed = False, set[str](), set[str]()
     for operation in operations:
@@ -115,7 +120,10 @@ def _member_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple
 
 
 def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[str] | None:
-    """Return the ids of an operation. None means all members, if it has no value. A null means no members."""
+    """Return the ids of an operation.
+
+    None means all members, if it has no value. A null means no members.
+    """
     if target.sub is not None:
         raise AttributeNotWritable(f"members.{target.sub.name}")
     if target.filter is not None:

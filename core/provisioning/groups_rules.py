@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.provisioning.groups`."""
+"""The SCIM group: the organization as a group, and its members."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import NotFound, Unsupported
+from core.kernel.principals import Role
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Role, ScimClient
+    from core.kernel.principals import ScimClient
     from core.tenancy.organizations_rules import Organization
 
 
-BATCH: Final = 2000  # people, at once
+BATCH_SIZE: Final = 2000  # members per statement
 
 
 class GroupNotFound(NotFound):
-    """There is no such group. There is one, which is the organization of the token."""
+    """This group does not exist. The only group is the organization of the token."""
 
 
 class GroupCreationUnsupported(Unsupported):
-    """Groups are not made here: an organization is one, and is made through the organizations interface."""
+    """Groups cannot be created by SCIM. The only group is the organization of the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +39,26 @@ class ScimGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """Of somebody whom the directory knows: whether they are in the group, and may be moved."""
+    """The group state of a user that the directory knows."""
 
     user_id: UUID
     role: Role | None  # None: not in the group
-    is_deactivated: bool  # so that it is put away what they are
+    is_deactivated: bool  # the membership is suspended and does not count
     is_platform_owner: bool
+
+    @property
+    def is_protected(self) -> bool:
+        """Return whether SCIM cannot remove this user from the group (security C-3)."""
+        return self.role is Role.OWNER or self.is_platform_owner
 
 
 def to_group(organization: Organization) -> ScimGroup:
+    """Return the organization as a group."""
     updated_at = max(organization.updated_at, organization.members_changed_at or organization.updated_at)
     return ScimGroup(organization.id, organization.name, organization.created_at, updated_at)
 
 
-def check(caller: ScimClient, group_id: UUID) -> None:
-    """Raises GroupNotFound for every other group, before anything is known of what shall become of it."""
+def require_own_group(caller: ScimClient, group_id: UUID) -> None:
+    """Check that the id is that of the caller's organization. Raises: GroupNotFound."""
     if group_id != caller.org_id:
         raise GroupNotFound

@@ -1,8 +1,8 @@
 """SCIM patches (RFC 7644 section 3.5.2): the operations, and their application to a user.
 
-Either all operations of a patch are applied, or none. Everything here is pure and works on JSON objects with the
-names of the schema. Deviations of Okta and Entra ID are accepted: names of paths as names in the value, and the values
-to remove beside the path instead of in its brackets.
+Either all operations of a patch are applied, or none. Everything here is pure and works on JSON
+objects with the names of the schema. Deviations of Okta and Entra ID are accepted: names of paths
+as names in the value, and the values to remove beside the path instead of in its brackets.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ class PatchOperation:
 
 @dataclass(frozen=True, slots=True)
 class UserPatch:
-    """The operations of a patch of a user. `is_large` means that applying them would block other requests."""
+    """The operations of a patch of a user.
+
+    `is_large` means that applying them would block other requests.
+    """
 
     operations: Sequence[PatchOperation]
     is_large: bool = False
@@ -119,12 +122,16 @@ def find_target(schema: ScimSchema, path: PatchPath) -> PatchTarget | None:
 
 
 def is_without_path(schema: ScimSchema, operation: PatchOperation) -> bool:
-    """Return whether the value names the targets: there is no path, or it is only the URN of the schema."""
+    """Return whether the value names the targets: there is no path, or it is only the URN of the
+    schema.
+    """
     return operation.path is None or operation.path.lower() == schema.id.lower()
 
 
 def targets_in_value(schema: ScimSchema, operation: PatchOperation) -> list[tuple[PatchTarget, Any]]:
-    """Return the targets and values of an operation without a path. Unknown attributes are ignored, as in whole resources.
+    """Return the targets and values of an operation without a path.
+
+    Unknown attributes are ignored, as in whole resources.
 
     Raises: NoTarget, AttributeValueInvalid.
     """
@@ -148,7 +155,8 @@ def targets_in_value(schema: ScimSchema, operation: PatchOperation) -> list[tupl
 def _flatten_schema_container(value: Mapping[str, Any], schema: ScimSchema) -> Mapping[str, Any]:
     """Move the attributes inside the URN of the schema one level up.
 
-    Some clients put all attributes of a schema into an object named by its URN, as is usual for extensions.
+    Some clients put all attributes of a schema into an object named by its URN, as is usual for
+    extensions.
     """
     attributes = dict[str, Any]()
     for name, item in value.items():
@@ -165,7 +173,8 @@ def _flatten_schema_container(value: Mapping[str, Any], schema: ScimSchema) -> M
 def apply_operations(schema: ScimSchema, resource: Mapping[str, Any], operations: Iterable[PatchOperation]) -> Resource:
     """Return the resource after all operations.
 
-    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid, FilterInvalid.
+    Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid,
+    FilterInvalid.
     """
     changed = copy.deepcopy(dict(resource))
     for operation in operations:
@@ -213,8 +222,8 @@ def _apply_to_single_value(resource: Resource, op: PatchOp, target: PatchTarget,
     elif op is PatchOp.REMOVE or value is None:
         resource.pop(attribute.name, None)
     elif attribute.type is AttributeType.COMPLEX:
-        # Add and replace both set the given sub-attributes and keep the others (RFC 7644 section 3.5.2.3).
-        # A null removes a sub-attribute.
+        # Add and replace both set the given sub-attributes and keep the others (RFC 7644 section
+        # 3.5.2.3). A null removes a sub-attribute.
         parts = {**(resource.get(attribute.name) or {}), **(read_value(attribute, value) or {})}
         if isinstance(value, Mapping):
             cleared = {name.lower() for name, part in value.items() if part is None or part == ""}
@@ -285,8 +294,7 @@ def _keep_one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
     if not primary:
         return list(values)
     return [
-        {**item, "primary": False} if isinstance(item, Mapping) and item.get("primary") and item != primary[-1] else item
-        for item in values
+        {**item, "primary": False} if isinstance(item, Mapping) and item.get("primary") and item != primary[-1] else item for item in values
     ]
 
 
@@ -294,7 +302,10 @@ def _keep_one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
 
 
 def _value_matching(filter_: ParsedFilter | None, attribute: ScimAttribute) -> Resource:
-    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`. Raises: NoTarget."""
+    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`.
+
+    Raises: NoTarget.
+    """
     match filter_:
         case None:
             return {}

@@ -1,8 +1,8 @@
 """SCIM resources as JSON objects: reading and checking the values that clients send.
 
-Okta and Entra ID deviate from the RFC in their own ways. Together with `core.provisioning.patches`, this module is the
-only place that knows these deviations: "False" as a string, a list with one element instead of a single value, and a
-single value inside an object.
+Okta and Entra ID deviate from the RFC in their own ways. Together with `core.provisioning.patches`,
+this module is the only place that knows these deviations: "False" as a string, a list with one
+element instead of a single value, and a single value inside an object.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 Resource = dict[str, Any]
 
-# Values of one attribute of a user. Members and operations are limited only by the size of the body (security C-7).
-# With MAX_TEXT_LENGTH, this limits the time of a patch operation, no matter what earlier operations added.
+# Values of one attribute of a user. Members and operations are limited only by the size of the body
+# (security C-7). With MAX_TEXT_LENGTH, this limits the time of a patch operation, no matter what
+# earlier operations added.
 MAX_VALUES: Final = 10
 MAX_TEXT_LENGTH: Final = 256  # characters
 
@@ -36,8 +37,8 @@ class AttributeValueInvalid(Invalid):
 def read_value(attribute: ScimAttribute, value: Any) -> Any:
     """Return `value` as a value of the attribute, or None if it is empty.
 
-    For an attribute with several values, return a list. Names are spelled as in the schema, and unknown
-    sub-attributes are left out.
+    For an attribute with several values, return a list. Names are spelled as in the schema, and
+    unknown sub-attributes are left out.
 
     Raises: AttributeValueInvalid.
     """
@@ -54,14 +55,19 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
 
 def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
     """Check the number of values. Raises: AttributeValueInvalid."""
-    # Each value is compared with every other one, so a million values would block all other requests.
+    # Each value is compared with every other one, so a million values would block all other
+    # requests.
     if len(values) > MAX_VALUES:
         raise AttributeValueInvalid(attribute.name, f"a list of at most {MAX_VALUES} values")
 
 
 def check_unique_names(what: str, value: Mapping[str, Any], schema: ScimSchema | None = None) -> None:
-    """Check that no name occurs twice in the object. `what` names the object. Raises: AttributeValueInvalid."""
-    # Names are case-insensitive (RFC 7643 section 2.1), and nothing says which of two spellings would win.
+    """Check that no name occurs twice in the object.
+
+    `what` names the object. Raises: AttributeValueInvalid.
+    """
+    # Names are case-insensitive (RFC 7643 section 2.1), and nothing says which of two spellings
+    # would win.
     names = {(name if schema is None else schema.without_urn(name)).lower() for name in value}
     if len(names) < len(value):
         raise AttributeValueInvalid(what, "an object without duplicate names, whatever their case")

@@ -52,7 +52,8 @@ class Uniqueness(StrEnum):
 class ScimAttribute:
     """An attribute of a resource. Clients may write its name in any case.
 
-    `common` attributes belong to every resource and are not part of a schema (RFC 7643 section 3.1).
+    `common` attributes belong to every resource and are not part of a schema (RFC 7643 section
+    3.1).
     """
 
     name: str
@@ -115,7 +116,14 @@ _META: Final = ScimAttribute(
         ScimAttribute("resourceType", "The resource type.", case_exact=True, mutability=Mutability.READ_ONLY),
         ScimAttribute("created", "The time of creation.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
         ScimAttribute("lastModified", "The time of the last change.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
-        ScimAttribute("location", "The URL of the resource.", AttributeType.REFERENCE, case_exact=True, mutability=Mutability.READ_ONLY, reference_types=("uri",)),
+        ScimAttribute(
+            "location",
+            "The URL of the resource.",
+            AttributeType.REFERENCE,
+            case_exact=True,
+            mutability=Mutability.READ_ONLY,
+            reference_types=("uri",),
+        ),
     ),
     mutability=Mutability.READ_ONLY,
     common=True,
@@ -165,7 +173,7 @@ USER: Final = ScimSchema(
         ScimAttribute("displayName", "The name to display.", case_exact=True),
         ScimAttribute(
             "emails",
-            "The email address, which is the same as userName. A different primary address replaces both.",
+            "The email address, equal to userName. A different primary address replaces both.",
             AttributeType.COMPLEX,
             (
                 ScimAttribute("value", "The email address."),
@@ -199,7 +207,13 @@ GROUP: Final = ScimSchema(
                     mutability=Mutability.IMMUTABLE,
                     reference_types=("User",),
                 ),
-                ScimAttribute("type", "The resource type, which is always User.", case_exact=True, mutability=Mutability.IMMUTABLE, canonical_values=("User",)),
+                ScimAttribute(
+                    "type",
+                    "The resource type, which is always User.",
+                    case_exact=True,
+                    mutability=Mutability.IMMUTABLE,
+                    canonical_values=("User",),
+                ),
             ),
             multi_valued=True,
         ),

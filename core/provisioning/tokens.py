@@ -1,5 +1,6 @@
-"""SCIM tokens, with which an organization's directory provisions its people (identity.md sections 2.6 and 4.6; decisions, point 141;
-security.md C-1 and C-8)."""
+"""SCIM tokens, with which the directory of an organization provisions its users (security C-1, C-8,
+decision 141).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +11,17 @@ from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import Capability, OrganizationStatus, ScimClient
 from core.kernel.values import digest, new_id
 from core.provisioning import events
+from core.provisioning.tokens_rules import (
+    MAX_TOKEN_LENGTH,
+    MAX_TOKENS,
+    TOKEN_START,
+    ScimToken,
+    ScimTokenExpiryPast,
+    ScimTokenInvalid,
+    ScimTokenNotFound,
+    TooManyScimTokens,
+    new_token,
+)
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
@@ -21,33 +33,23 @@ if TYPE_CHECKING:
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
     from ports.storage import Transaction
-from core.provisioning.tokens_rules import (
-    LONGEST,
-    MOST,
-    START,
-    ScimTokenExpiryPast,
-    ScimToken,
-    ScimTokenInvalid,
-    ScimTokenNotFound,
-    TooManyScimTokens,
-    new_token,
-)
 
-# What members do with them
+# Management by members
 
 
 async def create(ports: Ports, caller: Member, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
-    """A token of the organization, and its text, which nobody gets to see again.
+    """Create a token. Return it with its secret, which is never returned again.
 
-    Raises ScimTokenExpiryPast, TooManyScimTokens, and what organizations.lock_organization_for raises.
+    Raises: ScimTokenExpiryPast, TooManyScimTokens; the errors of
+    `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
         raise ScimTokenExpiryPast
-    text, prefix = new_token()
+    secret, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        if len(await tx.scim_tokens.of_org(organization.id)) >= MOST:
+        if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
             raise TooManyScimTokens
         token = ScimToken(
             id=new_id(),
@@ -58,19 +60,22 @@ async def create(ports: Ports, caller: Member, name: str, expires_at: datetime |
             created_by=caller.user_id,
             created_at=now,
         )
-        await tx.scim_tokens.add(token, digest(text))
+        await tx.scim_tokens.add(token, digest(secret))
         tx.record(events.scim_token_created(token))
-    return token, text
+    return token, secret
 
 
-async def listed(ports: Ports, caller: Member) -> list[ScimToken]:
-    """And tokens of the organization, expired ones too, the oldest first."""
+async def list_tokens(ports: Ports, caller: Member) -> list[ScimToken]:
+    """Return all tokens of the organization, including expired ones, oldest first."""
     async with ports.storage.reading() as read:
         return await read.scim_tokens.of_org(caller.acts_in.id)
 
 
 async def revoke(ports: Ports, caller: Member, token_id: UUID) -> None:
-    """Remove a token, whose next request is refused. Raises ScimTokenNotFound, and what organizations.lock_organization_for raises."""
+    """Revoke a token. It stops working with the next request.
+
+    Raises: ScimTokenNotFound; the errors of `organizations.lock_organization_for`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         token = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
@@ -78,42 +83,48 @@ async def revoke(ports: Ports, caller: Member, token_id: UUID) -> None:
         tx.record(events.scim_token_revoked(token))
 
 
-# What tokens do
+# Use by directories
 
 
 async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None) -> ScimClient:
-    """Who presents this token. It is looked up and compared as an API key is (security.md K-1).
+    """Return the directory that sent this token.
 
-    Raises ScimTokenInvalid, OrganizationNotActive.
+    The lookup uses the hash, in constant time (security K-1).
+
+    Raises: ScimTokenInvalid, OrganizationNotActive.
     """
-    if len(token) > LONGEST or not token.startswith(START):
+    if len(token) > MAX_TOKEN_LENGTH or not token.startswith(TOKEN_START):
         raise ScimTokenInvalid
     token_hash = digest(token)
     async with ports.storage.reading() as read:
-        standing = await read.scim_tokens.standing(token_hash, ports.clock.now())
-    if standing is None or not hmac.compare_digest(standing.token_hash, token_hash):
+        record = await read.scim_tokens.by_hash(token_hash, ports.clock.now())
+    if record is None or not hmac.compare_digest(record.token_hash, token_hash):
         raise ScimTokenInvalid
-    if standing.status is not OrganizationStatus.ACTIVE:
+    if record.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    return ScimClient(token_id=standing.token_id, org_id=standing.org_id, org_slug=standing.org_slug, address=address, agent=agent)
+    return ScimClient(token_id=record.token_id, org_id=record.org_id, org_slug=record.org_slug, address=address, agent=agent)
 
 
 def lock_organization_deferred(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:
-    """With this begins every change that a directory makes: with the next statement the organization is locked, and it is known whether the
-    token still opens it (security.md Z-5). What this gives is to be called after that one, which may refuse by itself before: it returns
-    the organization, or raises ScimTokenInvalid, OrganizationNotActive.
+    """Lock the organization and check the token again with the next statement of the transaction
+    (security Z-5).
 
-    Whoever revokes the token holds the organization, too. And who provision wait for it, so it is held for as few exchanges as can be.
+    Every change by a directory starts here. The caller runs its first statement, which may raise
+    its own errors, and then calls the returned function, which returns the organization or raises
+    ScimTokenInvalid or OrganizationNotActive.
+
+    Revoking a token locks the organization, too. All requests of the directory wait for this lock,
+    so it is held for as few round trips as possible.
     """
-    locked = tx.organizations.lock_deferred(caller.org_id)
+    organization_row = tx.organizations.lock_deferred(caller.org_id)
     is_live = tx.scim_tokens.is_live_deferred(caller.org_id, caller.token_id, now)
 
-    def entered() -> Organization:
-        organization = locked.value
+    def locked_organization() -> Organization:
+        organization = organization_row.value
         if organization is None or not is_live.value:
             raise ScimTokenInvalid
         if organization.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
         return organization
 
-    return entered
+    return locked_organization

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.provisioning.tokens`."""
+"""SCIM tokens: the entity, its limits, and the format of the secret."""
 
 from __future__ import annotations
 
@@ -15,47 +15,49 @@ if TYPE_CHECKING:
 
     from core.kernel.principals import OrganizationStatus
 
-MOST: Final = 100  # of one organization
-LONGEST: Final = 256  # characters; what is longer is none of our tokens, and is not hashed
-START: Final = "scim_live_"
-LABEL: Final = 6  # how many characters of a token tell it from others in a list
-_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"  # of base32, in lower case
+MAX_TOKENS: Final = 100  # of one organization
+MAX_TOKEN_LENGTH: Final = 256  # longer texts cannot be valid tokens and are not hashed
+TOKEN_START: Final = "scim_live_"  # noqa: S105  (a prefix, not a secret)
+_PREFIX_LENGTH: Final = 6  # random characters that identify a token in lists
+_BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 class ScimTokenInvalid(Unauthenticated):
-    """The SCIM token is unknown, expired or revoked. Send one that is valid in the header Authorization."""
+    """The SCIM token is unknown, expired or revoked. Send a valid token in the header Authorization."""
 
     token_sent = True
 
 
 class ScimTokenNotFound(NotFound):
-    """There is no such SCIM token."""
+    """This SCIM token does not exist."""
 
 
 class ScimTokenExpiryPast(Invalid):
-    """A token expires at a time that is still to come."""
+    """The expiry of the token must be in the future."""
 
 
 class TooManyScimTokens(Invalid):
-    """The organization has as many SCIM tokens as it can have, which is 100. Revoke one that is not needed any more."""
+    """The organization already has the maximum of 100 SCIM tokens. Revoke one that you no longer need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimToken:
-    """A token of an organization, without its text, which nobody has but its holder. Times are UTC; `expires_at` None is never."""
+    """A SCIM token of an organization, without its secret. Times are UTC."""
 
     id: UUID
     org_id: UUID
     name: str
-    prefix: str
-    expires_at: datetime | None
-    created_by: UUID  # the account may be gone by now
+    prefix: str  # the first characters of the secret, to recognize the token in lists
+    expires_at: datetime | None  # None: does not expire
+    created_by: UUID  # the account may no longer exist
     created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ScimTokenRecord:
-    """What one statement knows of a token that has not expired, and of its organization."""
+    """The result of the statement that looks up a token: a token that has not expired, and its
+    organization.
+    """
 
     token_id: UUID
     token_hash: bytes = field(repr=False)
@@ -65,6 +67,6 @@ class ScimTokenRecord:
 
 
 def new_token() -> tuple[str, str]:
-    """A token of 256 random bits, and its prefix, by which lists show it."""
-    prefix = START + "".join(secrets.choice(_ALPHABET) for _ in range(LABEL))
+    """Return a new secret with 256 random bits, and its prefix."""
+    prefix = TOKEN_START + "".join(secrets.choice(_BASE32) for _ in range(_PREFIX_LENGTH))
     return f"{prefix}_{new_secret()}", prefix

@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.provisioning.users`."""
+"""SCIM users: the entity, its JSON form, and the limits on its organization."""
 
 from __future__ import annotations
 
@@ -8,72 +8,75 @@ from typing import TYPE_CHECKING, Any, Final
 from core.kernel.errors import Conflict, Forbidden, NotFound
 from core.kernel.principals import Role
 from core.kernel.values import Email, is_printable
-from core.provisioning.patches import Resource, AttributeValueInvalid, read_resource
+from core.provisioning.resources import AttributeValueInvalid, Resource, read_resource
 from core.provisioning.schemas import USER
 from core.tenancy.invitations_rules import TeamFull
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from core.tenancy.organizations_rules import Organization
 
-LONGEST_NAME: Final = 100
-LONGEST_ID: Final = 256
-# For each whom the organization may have as a member, so many more may be known who are none: directories deactivate who leaves, and delete
-# nobody.
-OUTSIDE_PER_MEMBER: Final = 10
+MAX_NAME_LENGTH: Final = 100
+MAX_EXTERNAL_ID_LENGTH: Final = 256
+# Directories deactivate users who leave, and never delete them. So for each member that the
+# organization may have, its directory may know this many users who are not members.
+INACTIVE_PER_MEMBER: Final = 10
 
 
 class ScimUserNotFound(NotFound):
-    """The organization's directory knows nobody of this id."""
+    """The directory of the organization knows no user with this id."""
 
 
 class ProtectedUser(Forbidden):
-    """The owner of the organization, and platform owners, cannot be changed, deactivated or removed by SCIM."""
+    """The owner of the organization and platform owners cannot be changed, deactivated or removed by SCIM."""
 
 
 class AnonymizedUser(Forbidden):
-    """This person was anonymized. They can be removed, and nothing else."""
+    """This user was anonymized and cannot be changed. Delete the user instead."""
 
 
 class EmailNotManaged(Forbidden):
-    """Only its holder can change the address of an account that others use, too, that manages here, or whose domain is not verified."""
+    """Only the user can change this address: the account is used elsewhere, is an owner or admin, or its domain is not verified."""
 
 
 class UserNameTaken(Conflict):
-    """This userName is taken: change that user, if your directory knows them; anybody else is invited to the organization."""
+    """This userName is already taken. If your directory knows the user, change that user. Otherwise invite them to the organization."""
 
 
 class UserNameReserved(Conflict):
-    """A former user of this name, who is deactivated, has to be deleted first."""
+    """A former user with this userName is deactivated. Delete that user first."""
 
 
 class MembersFull(TeamFull):
-    """The organization has as many members as it may have."""
+    """The organization has reached its member limit."""
 
     scim_type = None
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"The organization may have {limit} members, and there is no room for more.")
+        super().__init__(f"The organization may have {limit} members, and has no room for more.")
 
 
 class TooManyInactiveUsers(TeamFull):
-    """The directory has put away too many people."""
+    """The directory knows too many users who are not members."""
 
     scim_type = None
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__(
-            f"Your directory has deactivated, or taken out of the group, {most} people or more, which is {OUTSIDE_PER_MEMBER} times as "
-            "many as the organization may have members. Delete some of them before you provision others.",
+            f"Your directory has {limit} or more users who are deactivated or outside the group. The limit is {INACTIVE_PER_MEMBER} times "
+            "the number of members that the organization may have. Delete some of these users before you provision others.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ScimProfile:
-    """What a directory says of a person, and nobody else."""
+    """The names and the external id that a directory gave to a user.
+
+    Only this organization sees them.
+    """
 
     external_id: str | None = None
     formatted: str | None = None
@@ -84,88 +87,138 @@ class ScimProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimUser:
-    """A person whom the directory knows. Times are UTC: `created_at` is when the directory made them, or else they became a member, and
-    `updated_at` when anything of this last changed. Of whoever is no member, the address is that of when they left."""
+    """A user that the directory of an organization knows. Times are UTC."""
 
     id: UUID
-    email: Email
-    description: ScimProfile
+    email: Email  # for a former member, the address they had when they left
+    profile: ScimProfile
     active: bool
-    created_at: datetime
-    updated_at: datetime
-    role: Role | None  # of the membership; or of the one that activating gives back, None for none
-    deactivated_here: bool
-    whole_account: bool  # was deactivated here
+    created_at: datetime  # when the directory provisioned the user, or else when the membership began
+    updated_at: datetime  # when one of these fields last changed
+    role: Role | None  # of the membership, or of the suspended one that activating restores; None if there is none
+    deactivated_here: bool  # by this directory
+    whole_account: bool  # this directory deactivated the whole account
     is_platform_owner: bool
     is_anonymized: bool
 
     @property
-    def is_untouchable(self) -> bool:
-        """Whether SCIM can do nothing to the person (security.md C-3)."""
+    def is_protected(self) -> bool:
+        """Return whether SCIM cannot change this user (security C-3)."""
         return self.role is Role.OWNER or self.is_platform_owner
 
 
 @dataclass(frozen=True, slots=True)
 class ScimUserData:
-    """What a resource says somebody should be; `active` None says nothing of that."""
+    """The state of a user that a request asks for."""
 
     email: Email
-    description: ScimProfile
-    active: bool | None
+    profile: ScimProfile
+    active: bool | None  # None: stays as it is
 
 
 # Resources
 
 
 def to_resource(user: ScimUser) -> Resource:
-    """What of a person a directory can change. What has no value is null, so that the attributes are the same of everybody."""
-    described = user.description
-    name = {"formatted": described.formatted, "familyName": described.family_name, "givenName": described.given_name}
+    """Return the attributes that a directory can change.
+
+    Empty ones are null, so that all users have the same attributes.
+    """
+    profile = user.profile
+    name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
     return {
-        "externalId": described.external_id,
+        "externalId": profile.external_id,
         "userName": user.email,
         "name": name if any(name.values()) else None,
-        "displayName": described.display_name,
+        "displayName": profile.display_name,
         "emails": [{"value": user.email, "type": "work", "primary": True}],
         "active": user.active,
     }
 
 
-def parse_user(given: Mapping[str, Any]) -> ScimUserData:
-    """What a whole resource wants, as a client gave it. Raises AttributeValueInvalid, EmailInvalid."""
-    return wanted(read_resource(USER, given))
+def parse_user(body: Mapping[str, Any]) -> ScimUserData:
+    """Parse the body of a request. Raises: AttributeValueInvalid, EmailInvalid."""
+    return to_user_data(read_resource(USER, body))
 
 
-def wanted(resource: Mapping[str, Any]) -> ScimUserData:
-    """The same of one with the names of the schema."""
+def to_user_data(resource: Mapping[str, Any]) -> ScimUserData:
+    """Return the data of a resource with the names of the schema.
+
+    Raises: AttributeValueInvalid, EmailInvalid.
+    """
     if "userName" not in resource:
-        raise AttributeValueInvalid("userName", "there: an email address")
+        raise AttributeValueInvalid("userName", "present and an email address")
     name = resource.get("name") or {}
     return ScimUserData(
         email=Email.parse(resource["userName"]),
-        description=ScimProfile(
-            external_id=_text(resource, "externalId", LONGEST_ID),
-            formatted=_text(name, "formatted", LONGEST_NAME),
-            given_name=_text(name, "givenName", LONGEST_NAME),
-            family_name=_text(name, "familyName", LONGEST_NAME),
-            display_name=_text(resource, "displayName", LONGEST_NAME),
+        profile=ScimProfile(
+            external_id=_read_text(resource, "externalId", MAX_EXTERNAL_ID_LENGTH),
+            formatted=_read_text(name, "formatted", MAX_NAME_LENGTH),
+            given_name=_read_text(name, "givenName", MAX_NAME_LENGTH),
+            family_name=_read_text(name, "familyName", MAX_NAME_LENGTH),
+            display_name=_read_text(resource, "displayName", MAX_NAME_LENGTH),
         ),
         active=resource.get("active"),
     )
 
 
-def _text(resource: Mapping[str, Any], name: str, longest: int) -> str | None:
-    found: str | None = resource.get(name)
-    if found is None:
+def _read_text(resource: Mapping[str, Any], name: str, max_length: int) -> str | None:
+    value: str | None = resource.get(name)
+    if value is None:
         return None
-    trimmed = found.strip()
-    if len(trimmed) > longest or not is_printable(trimmed):
-        raise AttributeValueInvalid(name, f"a text of at most {longest} characters, all of which can be seen")
+    trimmed = value.strip()
+    if len(trimmed) > max_length or not is_printable(trimmed):
+        raise AttributeValueInvalid(name, f"a string of at most {max_length} characters, without control characters")
     return trimmed or None
 
 
+def with_user_name(before: Mapping[str, Any], after: Resource) -> Resource:
+    """Add the userName that a patch implies.
+
+    A patch that makes another email address the primary one, without a userName, changes both
+    (decision 130). If no address is primary, the one of type work counts, and never a private one.
+    """
+    if "userName" in after:
+        return after
+    emails: Sequence[Mapping[str, Any]] = after.get("emails") or []
+    primary = [email for email in emails if email.get("primary")]
+    work = [email for email in emails if email.get("primary") is None and email.get("type", "work").lower() == "work"]
+    chosen = next(iter(primary or work), {}).get("value") if emails != before.get("emails") else None
+    return {**after, "userName": chosen or before["userName"]}
+
+
+_ATTRIBUTE_NAMES: Final = {
+    "external_id": "externalId",
+    "formatted": "name.formatted",
+    "given_name": "name.givenName",
+    "family_name": "name.familyName",
+    "display_name": "displayName",
+}
+
+
+def changed_attributes(old: ScimProfile, new: ScimProfile) -> list[str]:
+    """Return the SCIM names of the attributes that differ."""
+    return [attribute for field, attribute in _ATTRIBUTE_NAMES.items() if getattr(old, field) != getattr(new, field)]
+
+
+# Limits
+
+
 def require_member_capacity(organization: Organization, count: int) -> None:
-    """Raises MembersFull unless so many more may be members of the locked organization."""
+    """Check that the locked organization may have `count` more members. Raises: MembersFull."""
     limit = organization.user_limit.value
     if count > 0 and organization.member_count + count > limit:
         raise MembersFull(limit)
+
+
+def require_inactive_capacity(organization: Organization, count: int) -> None:
+    """Check that a directory that knows `count` users outside the group may provision another user.
+
+    Each of them occupies an email address with which its owner, who may know nothing about this,
+    could otherwise have created an account.
+
+    Raises: TooManyInactiveUsers.
+    """
+    limit = INACTIVE_PER_MEMBER * organization.user_limit.value
+    if count >= limit:
+        raise TooManyInactiveUsers(limit)

@@ -59,7 +59,7 @@ async def get(ports: Ports, org_id: UUID) -> Organization:
 async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None) -> Organization:
     """Approve a pending organization, and return it.
 
-    Its tier becomes `tier_id`. If that is None, the organization keeps its tier, or gets the initial one if it has none.
+    Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one if it has none.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
     """

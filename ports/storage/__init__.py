@@ -38,7 +38,7 @@ class Reading(
     PrivacyReading,
     Protocol,
 ):
-    """Queries that change nothing. Each query has a snapshot of its own."""
+    """Queries that change nothing. Each query has its own snapshot."""
 
 
 class Transaction(
@@ -92,7 +92,7 @@ class Storage(Protocol):
     """PostgreSQL, in tests too."""
 
     def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction whose changes are committed when the block ends.
+        """Open a transaction. Its changes are committed when the block ends.
 
         After the commit, the actors of this process get the signals that belong to the changes (ports.signals).
         A person acts within their session. If that has ended before the recorded events are written,

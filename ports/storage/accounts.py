@@ -12,7 +12,7 @@ from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, Queued
 from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, RedeemedCode, MfaStatus
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.platform_rules import PlatformFigures
-from core.accounts.platform_users_rules import MfaAlert, FoundUser, MfaFigures, UserMfaStatus
+from core.accounts.platform_users_rules import MfaAlert, FoundUser, MfaMetrics, UserMfaStatus
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
@@ -364,7 +364,7 @@ class PlatformUsersRead(Protocol):
 
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None: ...
 
-    async def mfa_figures(self, since: datetime) -> MfaFigures:
+    async def mfa_metrics(self, since: datetime) -> MfaMetrics:
         """What happened is counted since then."""
         ...
 

@@ -1,4 +1,4 @@
-"""Storage of maintenance: leases on jobs, deletion of rows that are no longer needed, and encrypted columns."""
+"""Storage of maintenance: leases on jobs, deletion of obsolete rows, and encrypted columns."""
 
 from datetime import datetime
 from typing import Protocol
@@ -16,10 +16,10 @@ class Leases(Protocol):
 
 
 class Housekeeping(Protocol):
-    """Deletion of rows that are no longer needed."""
+    """Deletion of obsolete rows."""
 
     async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
-        """Delete at most `limit` rows that were no longer needed at `before`. Return their number. Rows that are locked are skipped.
+        """Delete at most `limit` rows that were obsolete at `before`. Return their number. Rows that are locked are skipped.
 
         Totals of logins are not deleted: those of days before `before` are merged into one row per day.
         The records of a deleted organization, service or webhook are deleted at once. Its tombstone follows
@@ -34,7 +34,7 @@ class SealedColumns(Protocol):
     """The values that are encrypted at rest."""
 
     async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
-        """Encrypt under the active key the values of up to `limit` rows whose names follow `after`; "" is before the first.
+        """Encrypt under the active key the values of up to `limit` rows with names after `after`; "" is before the first.
 
         Return the number of values that had another key, and the name of the last row, or None if no rows are left. Takes
         one statement per value.

@@ -8,7 +8,7 @@ from uuid import UUID
 from core.kernel.principals import Person
 from core.kernel.values import Email
 from core.maintenance.log_redaction_rules import PersonalLog
-from core.privacy_rules import Belonging, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
+from core.privacy_rules import MembershipControl, ExportedIdentity, ExportedLogin, ExportedMembership, ExportedMfaEvent, ExportedPasskey
 from core.tenancy.invitations_rules import Invitation
 
 # privacy: What is asked of storage about all that is kept about a person.
@@ -18,42 +18,42 @@ class PrivacyRead(Protocol):
     """What is kept about a person, looked at (identity.md section 2.8). `within` are the organizations that it is limited to, None is no
     limit; what is listed comes after the given item, or from the beginning."""
 
-    async def belongings(self, user_id: UUID, owner_id: UUID) -> list[Belonging]:
+    async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
         """Every membership of the first person, and whether it is the second one who owns the organization; by the organizations' ids."""
         ...
 
     async def memberships(
-        self, user_id: UUID, within: Collection[UUID] | None, after: KeptMembership | None, limit: int
-    ) -> list[KeptMembership]:
+        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedMembership | None, limit: int
+    ) -> list[ExportedMembership]:
         """The oldest first."""
         ...
 
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int: ...
 
-    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: KeptLogin | None, limit: int) -> list[KeptLogin]:
+    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: ExportedLogin | None, limit: int) -> list[ExportedLogin]:
         """The newest first, failed attempts too; within organizations, those to their services. Those of somebody who is unknown say no
         address, agent and place, whether or not they are blanked yet."""
         ...
 
     async def identities(
-        self, user_id: UUID, within: Collection[UUID] | None, after: KeptIdentity | None, limit: int
-    ) -> list[KeptIdentity]:
+        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedIdentity | None, limit: int
+    ) -> list[ExportedIdentity]:
         """The oldest first; within organizations, those of their services."""
         ...
 
-    async def mfa_events(self, user_id: UUID, before: KeptMfaEvent | None, limit: int) -> list[KeptMfaEvent]:
+    async def mfa_events(self, user_id: UUID, before: ExportedMfaEvent | None, limit: int) -> list[ExportedMfaEvent]:
         """The newest first."""
         ...
 
-    async def passkeys(self, user_id: UUID, after: KeptPasskey | None, limit: int) -> list[KeptPasskey]:
+    async def passkeys(self, user_id: UUID, after: ExportedPasskey | None, limit: int) -> list[ExportedPasskey]:
         """The oldest first."""
         ...
 
-    async def unblanked_person(self) -> UUID | None:
+    async def next_user_to_redact(self) -> UUID | None:
         """Somebody unknown of whose logs there is more to blank, by id the first."""
         ...
 
-    async def unblanked_log(self, user_id: UUID) -> PersonalLog | None:
+    async def next_log_to_redact(self, user_id: UUID) -> PersonalLog | None:
         """Where more of this person is to be blanked."""
         ...
 
@@ -64,7 +64,7 @@ class Privacy(PrivacyRead, Protocol):
 
     Addresses of the person are the one given, which was the account's, and all that it had before, unless another account has them now."""
 
-    async def concerned(self, user_id: UUID) -> list[UUID]:
+    async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         """Which organizations to lock before: those that the person belongs to or is invited to by any of the addresses that are theirs, in
         the order of their ids."""
         ...
@@ -75,29 +75,29 @@ class Privacy(PrivacyRead, Protocol):
 
     async def lock_memberships(self, user_id: UUID) -> None: ...
 
-    async def replace_address(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
+    async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
         """The account is anonymized, and has neither password nor second factor. Raises EmailTaken."""
         ...
 
-    async def remove_ways_in(self, user_id: UUID) -> None:
+    async def remove_sign_in_methods(self, user_id: UUID) -> None:
         """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens, and the names by which services with
         SAML know the person; sessions are `Sessions.remove`."""
         ...
 
-    async def blank_newest(self, user_id: UUID, limit: int) -> None:
+    async def redact_newest(self, user_id: UUID, limit: int) -> None:
         """`blank` for the first time, in every log: a statement each."""
         ...
 
-    async def blank(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
+    async def redact(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
         """Have the next entries of the log, the newest first, say core.privacy.NO_ADDRESS, NO_AGENT and no place; how many it were. If it
         were as many as `limit`, there is something to go on with from then on, and else no more."""
         ...
 
-    async def blank_impersonations(self, user_id: UUID, now: datetime) -> None:
+    async def redact_impersonations(self, user_id: UUID, now: datetime) -> None:
         """The sessions in which they were somebody else end, and say neither where they were."""
         ...
 
-    async def blank_arrivals(self, user_id: UUID, email: Email) -> None:
+    async def redact_joins(self, user_id: UUID, email: Email) -> None:
         """The same for how they came to organizations that they belong to or were ever invited to by any address, if without signing in.
         `end_invitations` comes after it."""
         ...
@@ -110,24 +110,24 @@ class Privacy(PrivacyRead, Protocol):
         returned."""
         ...
 
-    async def remove_mails(self, user_id: UUID, email: Email) -> None:
+    async def remove_emails(self, user_id: UUID, email: Email) -> None:
         """All to addresses of the person, queued or sent."""
         ...
 
-    async def forget_deliveries(self, user_id: UUID) -> None:
+    async def redact_deliveries(self, user_id: UUID) -> None:
         """Have what webhooks were told of the person's doing, or will be, not say the address. Those of invitations are for
         `end_invitations`."""
         ...
 
-    async def forget_descriptions(self, user_id: UUID) -> None:
+    async def remove_directory_data(self, user_id: UUID) -> None:
         """What the directories of organizations have said of the person, and the addresses that they know them by."""
         ...
 
-    async def remove_former_addresses(self, user_id: UUID) -> None:
+    async def remove_former_emails(self, user_id: UUID) -> None:
         """What addresses the account had. Nothing finds them after that."""
         ...
 
-    async def log(self, user_id: UUID, caller: Person, now: datetime) -> None:
+    async def record_anonymization(self, user_id: UUID, caller: Person, now: datetime) -> None:
         """Write in the log of privacy that the caller has anonymized this person."""
         ...
 

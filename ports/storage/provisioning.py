@@ -1,4 +1,4 @@
-"""Storage of the area provisioning."""
+"""Storage of SCIM tokens, and of the users that directories provision."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -14,125 +14,155 @@ from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
 from core.provisioning.users_rules import ScimProfile, ScimUser
 from core.tenancy.organizations_rules import Membership
 
-# scim_tokens: What is asked of storage about SCIM tokens.
+# SCIM tokens
 
 
 class ScimTokensRead(Protocol):
-    """SCIM tokens, looked at; they are kept as SHA-256."""
+    """Read access to SCIM tokens. They are stored as SHA-256 hashes."""
 
-    async def standing(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
-        """Everything a request with this token is judged by, or None unless there is such a token and it has not expired."""
+    async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
+        """Return the token with its organization, or None if it is unknown or expired."""
         ...
 
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
-        """Those of the organization, expired ones too, the oldest first."""
+        """Return all tokens of the organization, including expired ones, oldest first."""
         ...
 
     async def by_id(self, org_id: UUID, token_id: UUID) -> ScimToken | None: ...
 
 
 class ScimTokens(ScimTokensRead, Protocol):
-    """SCIM tokens, changed. The organization is locked before any of these."""
+    """Write access to SCIM tokens. Callers lock the organization first."""
 
     def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> Deferred[bool]:
-        """Whether the organization has this token and it has not expired, with the next statement."""
+        """Return, after the next statement, whether the token exists and has not expired."""
         ...
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None: ...
     async def remove(self, org_id: UUID, token_id: UUID) -> None: ...
 
 
-# scim_users: What is asked of storage about whom directories provision (SCIM).
+# SCIM users
 
 
 class ScimUsersRead(Protocol):
-    """Whom the directory of an organization knows, looked at: members, those whom it has deactivated, those whom it has made and taken out
-    of the group. Whoever is no member has the address of when they left."""
+    """Read access to the users that an organization's directory knows.
 
-    async def page(self, org_id: UUID, found: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
-        """Those of whom the filter holds, in the order in which they came."""
+    These are members, users the directory deactivated, and users it provisioned and later removed
+    from the group. A former member has the email address they had when they left.
+    """
+
+    async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
+        """Return a page of the matching users, oldest first, with the total number."""
         ...
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
 
     async def is_blocked(self, org_id: UUID, user_id: UUID) -> bool:
-        """Whether the directory has deactivated this person, or deleted them and keeps them out: they get into nothing of the organization
-        then."""
+        """Return whether the directory blocks this user, by deactivating or by deleting them.
+
+        A blocked user cannot use any service of the organization.
+        """
         ...
 
-    async def group(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
-        """Who is in the group, in the order of their ids, those after this one. That is the members, and whoever was one when the directory
-        deactivated them."""
+    async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
+        """Return the next ids of the group after this one, in order.
+
+        The group has all members, including those that the directory deactivated.
+        """
         ...
 
     async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
-        """Of those of these people whom the directory knows what they are to the group; less those who are out of it and whom it cannot
-        take back."""
+        """Return the group state of each of these users that the directory knows.
+
+        Users who are outside the group and cannot be restored to it are left out.
+        """
         ...
 
     async def all_group_members(self, org_id: UUID, after: UUID | None, limit: int) -> list[GroupMember]:
-        """The same of everybody, in the order of their ids, those after this one."""
+        """Return the group state of the next users after this id, in order.
+
+        Otherwise as `group_members`.
+        """
         ...
 
 
 class ScimUsers(ScimUsersRead, Protocol):
-    """The same, changed. The organization, and the accounts in question, are locked before any of these."""
+    """Write access.
+
+    Callers lock the organization and then the accounts before calling any method.
+    """
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
-        """Who of these, who are locked, is a platform owner by now."""
+        """Return those of these locked users who are platform owners now."""
         ...
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        """Lock the memberships and then the accounts of these people."""
+        """Lock the memberships and then the accounts of these users."""
         ...
 
     def count_non_members_deferred(self, org_id: UUID) -> Deferred[int]:
-        """How many the directory knows who are no members, known with the next statement."""
+        """Return, after the next statement, the number of known users who are not members."""
         ...
 
     def claim_email_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> Deferred[bool]:
-        """This person is the one whom the organization knows by this address: with the next statement, the directory forgets whoever else
-        left with it. Whether it has deactivated such a one, who then stays known, is known with that statement, too."""
+        """Make this user the only one with this userName, with the next statement.
+
+        The directory forgets other users who left with the address. A deactivated one stays known;
+        then return true, available after the next statement.
+        """
         ...
 
-    async def provision(self, account: Account, membership: Membership, description: ScimProfile) -> None:
-        """A new account, which the directory has made, is a member from now on; counted. Raises UserNameTaken."""
+    async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
+        """Add an account created by the directory, with its membership.
+
+        Also counts the member. Raises: UserNameTaken.
+        """
         ...
 
-    async def describe(self, org_id: UUID, user_id: UUID, description: ScimProfile, email: Email, now: datetime) -> None:
-        """What the directory says of this person from now on. `email` is what it knows those by who are no members."""
+    async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
+        """Store the profile. `email` is stored only for users who are not members."""
         ...
 
     async def deactivate(self, org_id: UUID, user_id: UUID, now: datetime, *, whole_account: bool) -> None:
-        """Put the person's membership away, if there is one, and count it out; where one is put away already, it stays so. `whole_account`
-        is noted, and the caller's to see to."""
+        """Suspend the user's membership, if any, and decrement the member count.
+
+        A membership that is already suspended stays as it is. `whole_account` is only stored here;
+        the caller deactivates the account itself.
+        """
         ...
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Give the person the membership again that was put away, and count it."""
+        """Restore the suspended membership, if any, and increment the member count."""
         ...
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
-        """Open all accounts again that the directory has closed as a whole; they are locked for that."""
+        """Lock and reactivate all accounts that the directory deactivated as a whole."""
         ...
 
     async def forget(self, org_id: UUID, user_id: UUID) -> None:
-        """The directory knows the person no more, unless they are a member."""
+        """Remove the directory's data about a user. Members stay known."""
         ...
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """The directory knows the person no more, who is no member, and has them stay out of the organization's services all the same,
-        until they are a member again."""
+        """Forget a user who is not a member, and block them from the organization's services until
+        they join again.
+        """
         ...
 
-    async def admit(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """Make these people, who are known and not in the group, members of it, and count them; those who are deactivated, once they are
-        not any more. The membership of an account that the directory has made counts as confirmed."""
+    async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+        """Make known users outside the group members again, and count them.
+
+        Deactivated users get a suspended membership. The membership of an account that the
+        directory created is confirmed.
+        """
         ...
 
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """End the memberships of these people, and count them out. Whoever is deactivated stays so, and has no membership any more that
-        activating would give back."""
+        """End the memberships of these users, and count them out.
+
+        Deactivated users stay deactivated and lose their suspended membership.
+        """
         ...
 
 

@@ -13,8 +13,9 @@ from actors import billing_reconciler as actor
 from adapters.http.payments import HttpPayments
 from adapters.postgres.engine.pool import Pool
 from core.applications import cancellations_rules
-from core.billing import provider_events, provider_events_rules, reconciliation, reconciliation_rules, subscriptions
-from core.billing.payments import AFTER_PERIOD, EVERY, SOON, UNHEARD, read_subscription
+from core.billing import provider_events, provider_events_rules, provider_state, reconciliation, reconciliation_rules, subscriptions
+from core.billing.provider_facts import AFTER_PERIOD, CHECK_INTERVAL, LATE_EVENTS, SOON
+from core.billing.provider_objects import parse_subscription
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import new_id, rfc3339
 from entrypoints.http.app import create_app
@@ -127,12 +128,12 @@ async def test_a_subscription_of_which_only_the_checkout_was_told_is_asked_about
 async def test_missed_news_is_learnt_within_a_day(till: Till, provider: FakePayments, ports: Ports, theirs: str, ours: str) -> None:
     made = await paid(till, provider, heard=True)
     provider.subscriptions[made["id"]]["status"] = theirs
-    till.clock.advance(EVERY - timedelta(seconds=10))
+    till.clock.advance(CHECK_INTERVAL - timedelta(seconds=10))
     assert await reconcile(ports) == {}
     till.clock.advance(timedelta(seconds=10))
     assert await reconcile(ports) == {"subscriptions": 1, "changed": 1}
     assert await till.status() == ours
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     assert await reconcile(ports) == ({"subscriptions": 1} if ours == "past_due" else {}), "what is over is asked about no more"
 
 
@@ -149,13 +150,13 @@ async def test_a_period_that_ended_without_news_is_asked_about_soon(till: Till, 
 async def test_what_the_provider_does_not_know_any_more_ends_with_its_period(till: Till, provider: FakePayments, ports: Ports) -> None:
     made = await paid(till, provider, heard=True)
     del provider.subscriptions[made["id"]]
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     await reconcile(ports)
     assert await till.status() == "active"
     till.clock.advance(timedelta(seconds=MONTH))
     assert (await reconcile(ports))["lapsed"] == 1
     assert await till.status() == "expired"
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     assert await reconcile(ports) == {}
 
 
@@ -180,7 +181,7 @@ async def test_what_the_provider_does_not_know_is_told_of_once_a_day_while_it_is
     provider.answers[f"subscriptions/{made['id']}"] = Answer(500)  # so that it stays for now that it was ended here
     assert (await till.by_key("DELETE")).status == 204
     provider.answers.clear()
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     assert "unknown" not in await reconcile(ports)
 
 
@@ -199,7 +200,7 @@ async def test_what_was_paid_for_last_is_its_period_also_when_the_provider_does_
 async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider: FakePayments, ports: Ports) -> None:
     made = await paid(till, provider, heard=True)
     provider.change(made["id"], status="past_due")  # which is on its way for two days
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     provider.subscriptions[made["id"]]["status"] = "active"
     provider.subscriptions[made["id"]]["current_period_end"] += MONTH
     await reconcile(ports)
@@ -209,16 +210,16 @@ async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider:
 
 async def test_each_that_something_is_learnt_of_is_told_with_whose_it_is(till: Till, provider: FakePayments, ports: Ports) -> None:
     made = await paid(till, provider, heard=True)
-    for price, effect, level in (("price_silver", "done", "info"), ("price_of_nothing", "disagrees", "warning")):
+    for price, effect, level in (("price_silver", "done", "info"), ("price_of_nothing", "mismatch", "warning")):
         provider.change(made["id"], price=price)
-        till.clock.advance(EVERY)
+        till.clock.advance(CHECK_INTERVAL)
         with structlog.testing.capture_logs() as log:
             done = await actor.reconcile(ports, HOLDER)
-        assert done == {"subscriptions": 1, {"done": "changed", "disagrees": "disagreed"}[effect]: 1}
+        assert done == {"subscriptions": 1, {"done": "changed", "mismatch": "mismatch"}[effect]: 1}
         assert [line for line in log if line["event"] == "billing_learnt"] == [
             {"event": "billing_learnt", "subscription": made["id"], "org_id": str(till.tenant.org), "effect": effect, "log_level": level}
         ]
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     assert await actor.reconcile(ports, HOLDER) == {"subscriptions": 1}
     assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
 
@@ -231,7 +232,7 @@ async def test_what_is_read_counts_whatever_a_key_has_made_of_it_if_it_is_news(t
     for theirs, done, ours in (("past_due", {}, "active"), ("unpaid", {"changed": 1}, "past_due"), ("unpaid", {}, "active")):
         assert (await till.by_key(status="active")).status == 200
         provider.subscriptions[made["id"]]["status"] = theirs
-        till.clock.advance(EVERY)
+        till.clock.advance(CHECK_INTERVAL)
         assert await reconcile(ports) == {"subscriptions": 1, **done}
         assert await till.status() == ours
 
@@ -242,7 +243,7 @@ async def test_what_does_not_agree_with_what_is_stored_is_told_of_once_a_day(til
     told = []
     for _ in range(3 * 24):
         till.clock.advance(timedelta(hours=1))
-        told.append((await reconcile(ports)).get("disagreed", 0))
+        told.append((await reconcile(ports)).get("mismatch", 0))
     assert sum(told) == 3
 
 
@@ -265,7 +266,7 @@ async def test_a_second_page_that_is_paid_for_and_never_heard_of_is_found(
     told = []
     for _ in range(5 * 24):
         till.clock.advance(timedelta(hours=1))
-        told.append((await reconcile(ports)).get("second", 0))
+        told.append((await reconcile(ports)).get("duplicate_subscription", 0))
     assert (sum(told), told[0]) == (5, 1)
     assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
     assert await alive(till) == [first["id"]]
@@ -279,7 +280,7 @@ async def test_of_two_that_were_never_heard_of_the_first_lives(till: Till, provi
     first, _ = [provider.complete(page) for page in pages]
     provider.events.clear()
     till.clock.advance(SOON)
-    assert await reconcile(ports) == {"checkouts": 2, "changed": 1, "second": 1}
+    assert await reconcile(ports) == {"checkouts": 2, "changed": 1, "duplicate_subscription": 1}
     assert await alive(till) == [first["id"]]
 
 
@@ -299,7 +300,7 @@ async def test_what_is_found_and_does_not_agree_is_told_of_once_a_day(till: Till
     told = []
     for _ in range(5 * 24):
         till.clock.advance(timedelta(hours=1))
-        told.append((await reconcile(ports)).get("disagreed", 0))
+        told.append((await reconcile(ports)).get("mismatch", 0))
     assert (sum(told[:24]), sum(told[24:48]), sum(told[48:72]), sum(told[96:])) == (1, 1, 1, 0)
 
 
@@ -315,10 +316,10 @@ async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePaym
     provider.subscriptions[made["id"]]["status"] = "past_due"
     for name in ("sub_a", "sub_b"):
         await fails_for(till, provider, name, till.clock.now())
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 3, "changed": 1, "failed": 2}
     assert await reconcile(ports) == {}
-    till.clock.advance(reconciliation_rules.PUT_BACK)
+    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 2, "failed": 2}
 
 
@@ -326,7 +327,7 @@ async def test_one_that_cannot_be_read_holds_up_nobody(till: Till, provider: Fak
     """It is told of by name, asked about again after some minutes, and no reason to wait for the provider."""
     made = await paid(till, provider, heard=True)
     provider.answers[f"subscriptions/{made['id']}"] = Answer(200, b"{{{")
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     provider.asked.clear()
     with structlog.testing.capture_logs() as log:
         done = await rounds(till, ports, 60, timedelta(minutes=1))
@@ -334,7 +335,7 @@ async def test_one_that_cannot_be_read_holds_up_nobody(till: Till, provider: Fak
     assert len(provider.asked) == 12
     assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {made["id"]}
     provider.answers.clear()
-    till.clock.advance(reconciliation_rules.PUT_BACK)
+    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 1}
 
 
@@ -343,11 +344,15 @@ async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_pe
     for id_ in ("sub_1", "sub_else"):
         metadata = till.metadata() if id_ == "sub_1" else {}
         await till.tell("customer.subscription.created", till.subscription(id_, metadata=metadata))
-    for moment, status in ((timedelta(seconds=MONTH), "active"), (UNHEARD - timedelta(hours=1), "active"), (timedelta(hours=2), "expired")):
+    for moment, status in (
+        (timedelta(seconds=MONTH), "active"),
+        (LATE_EVENTS - timedelta(hours=1), "active"),
+        (timedelta(hours=2), "expired"),
+    ):
         clock.advance(moment)
         await reconcile(ports)
         assert await till.status() == status
-    clock.advance(EVERY)
+    clock.advance(CHECK_INTERVAL)
     assert await reconcile(ports) == {}
 
 
@@ -373,7 +378,7 @@ async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_end
         await till.tell("customer.subscription.deleted", ended, till.now + 2)
     else:
         provider.subscriptions[first["id"]]["status"] = "canceled"
-        till.clock.advance(EVERY + SOON)
+        till.clock.advance(CHECK_INTERVAL + SOON)
     for _ in range(2):
         await reconcile(ports)
     assert sorted(status for status, _, _ in await till.rows()) == ["active", "cancelled"]
@@ -481,7 +486,7 @@ async def test_one_of_which_something_is_heard_in_the_moment_when_the_other_ends
     await reconcile(ports)
     bill = provider_events_rules.read_event(event("invoice.paid", invoice(second["id"], till.ends, customer=second["customer"]), till.now))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await provider_events.HANDLED[bill.type](tx, bill, till.clock.now())
+        await provider_events.HANDLERS[bill.type](tx, bill, till.clock.now())
         with trio.fail_after(5):
             await everyone(1, lambda _: till.by_key("DELETE"))
     till.clock.advance(SOON)
@@ -501,7 +506,7 @@ async def test_what_a_key_ends_ends_there_and_stays_what_it_was_made(till: Till,
     await provider.deliver(till.sent)
     await till.tell("invoice.paid", invoice(made["id"], till.ends + MONTH, customer=made["customer"]))  # late
     assert (await till.begin()).status == 200, "nothing is paid for beside what they buy now"
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     await reconcile(ports)
     assert await till.rows() == rows
     assert await till.recorded() == before
@@ -540,7 +545,7 @@ async def test_what_a_key_makes_live_again_before_it_was_cancelled_there_goes_on
     for status in ("cancelled", "active", "expired", "active"):
         assert (await till.by_key(status=status)).status == 200
     provider.answers.clear()
-    till.clock.advance(cancellations_rules.LEASE + cancellations_rules.TRIED_AGAIN)
+    till.clock.advance(cancellations_rules.LEASE + cancellations_rules.RETRY_INTERVAL)
     await reconcile(ports)
     assert provider.subscriptions[made["id"]]["status"] == "active"
     provider.change(made["id"], status="past_due")
@@ -587,7 +592,7 @@ async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
         await reconcile(ports)
     assert [provider.subscriptions[one["id"]]["status"] for one in made] == ["canceled"] * 2
     for _ in range(2):
-        till.clock.advance(reconciliation_rules.CHECKOUTS_ASKED_FOR)
+        till.clock.advance(reconciliation_rules.CHECKOUT_CHECK_PERIOD)
         done = await reconcile(ports)
     assert done == {}, "nobody asks for ever"
 
@@ -611,13 +616,15 @@ async def test_what_waited_ends_there_with_what_it_was_for_though_no_checkout_te
         await run_sql(pool, "delete from services" if what == "services" else "delete from organizations")
     await till.tell("customer.subscription.created", provider.subscriptions["sub_else"])
     done = await reconcile(ports)
-    assert (done["orphaned"], done.get("disagreed")) == (1, None)
-    till.clock.advance(cancellations_rules.TRIED_AGAIN)
+    assert (done["orphaned"], done.get("mismatch")) == (1, None)
+    till.clock.advance(cancellations_rules.RETRY_INTERVAL)
     await reconcile(ports)
     assert [provider.subscriptions[name]["status"] for name in (made["id"], *names)] == ["canceled", "canceled", "active"]
     with structlog.testing.capture_logs() as log:
         await provider.deliver(till.sent)
-    assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_ours"] * 2, "there is nothing left to look after"
+    assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_managed_here"] * 2, (
+        "there is nothing left to look after"
+    )
 
 
 async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
@@ -634,11 +641,11 @@ async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
 
 async def test_an_event_of_the_same_second_counts_more_than_what_was_asked(till: Till, provider: FakePayments, ports: Ports) -> None:
     made = await paid(till, provider, heard=True)
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        seen = read_subscription(made)
-        await provider_events.learn(tx, seen, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
+        seen = parse_subscription(made)
+        await provider_state.apply_provider_state(tx, seen, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
     assert await till.status() == "past_due"
 
 
@@ -678,7 +685,7 @@ async def test_what_the_provider_does_not_know_is_not_taken_for_cancelled(
     await reconcile(ports)
     assert await run_sql(pool, recorded) == []
     provider.subscriptions[made["id"]] = hidden
-    till.clock.advance(cancellations_rules.TRIED_AGAIN)
+    till.clock.advance(cancellations_rules.RETRY_INTERVAL)
     await reconcile(ports)
     assert hidden["id"] == made["id"]
     assert provider.subscriptions[made["id"]]["status"] == "canceled"
@@ -690,7 +697,7 @@ async def test_what_the_provider_goes_on_not_to_know_is_given_up(till: Till, pro
     provider.subscriptions.pop(made["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     await run_sql(pool, "update billing_cancellations set asked_at = %s", till.clock.now())
-    till.clock.advance(cancellations_rules.UNKNOWN_FOR + timedelta(hours=1))
+    till.clock.advance(cancellations_rules.GIVE_UP_AFTER + timedelta(hours=1))
     await reconcile(ports)
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
@@ -709,7 +716,7 @@ async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider:
     provider.answers.clear()
     assert await reconcile(ports) == {"subscriptions": 2}
     assert [path for _, path, _ in provider.asked] == [f"subscriptions/{name}" for name in names]
-    till.clock.advance(reconciliation_rules.PUT_BACK)
+    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 6}
 
 
@@ -717,13 +724,13 @@ async def test_what_always_fails_does_not_stand_before_everything_else(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
     made = await paid(till, provider, heard=True)
-    for number in range(reconciliation_rules.AWAY):
+    for number in range(reconciliation_rules.MAX_CONSECUTIVE_FAILURES):
         await fails_for(till, provider, f"sub_bad_{number}", till.clock.now())
     await run_sql(pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, made["id"])
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     assert await reconcile(ports) == {"subscriptions": 1}
-    till.clock.advance(reconciliation_rules.PUT_BACK)
+    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
 
 
@@ -731,14 +738,14 @@ async def test_an_event_that_comes_while_the_provider_fails_says_when_to_ask(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
     made = await paid(till, provider, heard=True)
-    till.clock.advance(EVERY)
+    till.clock.advance(CHECK_INTERVAL)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        until = till.clock.now() + reconciliation_rules.ASKED_AGAIN
+        until = till.clock.now() + reconciliation_rules.RECHECK_INTERVAL
         assert await tx.billing.claim_check(till.clock.now(), until) == made["id"]
     await till.tell("customer.subscription.updated", made)
     said = await run_sql(pool, "select check_at from billing_facts")
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.billing.put_back_check(made["id"], until, till.clock.now())
+        await tx.billing.reschedule_check(made["id"], until, till.clock.now())
     assert await run_sql(pool, "select check_at from billing_facts") == said
 
 
@@ -746,15 +753,15 @@ async def test_checkouts_are_asked_about_as_soon_as_the_provider_is_back(till: T
     """Also those that are so old by then that they are asked about for the last time."""
     for _ in range(2):
         provider.complete((await till.begin()).json["session_id"])
-    till.clock.advance(reconciliation_rules.CHECKOUTS_ASKED_FOR + SOON)
+    till.clock.advance(reconciliation_rules.CHECKOUT_CHECK_PERIOD + SOON)
     provider.answers["subscriptions"] = Answer(500)
     assert await reconcile(ports) == {"checkouts": 2, "failed": 1}
     assert await reconcile(ports) == {}
     provider.answers.clear()
-    till.clock.advance(reconciliation_rules.PUT_BACK)
+    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
     assert (await reconcile(ports))["checkouts"] == 2
     assert await till.status() == "active"
-    till.clock.advance(reconciliation_rules.ASKED_AGAIN)
+    till.clock.advance(reconciliation_rules.RECHECK_INTERVAL)
     assert "checkouts" not in await reconcile(ports)
 
 
@@ -764,7 +771,7 @@ async def test_a_checkout_that_is_heard_of_while_the_provider_fails_is_not_asked
     await paid(till, provider, heard=True)
     ids = [id_ for (id_,) in await run_sql(pool, "select id from billing_checkouts")]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.billing.put_back_checkouts(ids, till.clock.now(), till.clock.now() - reconciliation_rules.CHECKOUTS_ASKED_FOR)
+        await tx.checkouts.reschedule(ids, till.clock.now(), till.clock.now() - reconciliation_rules.CHECKOUT_CHECK_PERIOD)
     assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
 
 

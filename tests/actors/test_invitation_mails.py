@@ -116,7 +116,7 @@ async def test_an_invitation_that_expired_on_the_way_is_given_up(
         await invitations.sweep(ports, new_id())
     await deliver(ports)
     assert sent.letters == []
-    assert await row(pool) == (EmailOutcome.GIVEN_UP, email_queue_rules.TOO_LATE, None)
+    assert await row(pool) == (EmailOutcome.GIVEN_UP, email_queue_rules.LINK_EXPIRED, None)
 
 
 async def test_a_token_whose_seal_is_broken_cannot_be_mailed(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool) -> None:

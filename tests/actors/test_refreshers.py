@@ -12,6 +12,7 @@ from actors.key_reader import key_reader
 from actors.mailbox import Mailbox
 from actors.metrics_refresher import metrics_refresher, refresh
 from adapters.postgres.engine.pool import Pool
+from adapters.worker_threads import TrioThreads
 from core.accounts import email_queue_rules
 from core.accounts.email_queue_rules import EmailKind
 from core.authentication import signing_keys
@@ -100,6 +101,7 @@ async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testin
         user_agents=unused,
         geoip=unused,
         clock=FakeClock(),
+        threads=TrioThreads(),
         metrics=metrics,
         policy=policy,
     )

@@ -87,7 +87,7 @@ async def test_nothing_to_do_is_nothing_done(ports: Ports, pool: Pool) -> None:
 
 @pytest.mark.slow
 async def test_a_backlog_expires_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "BATCH", 4)
+    monkeypatch.setattr(subscriptions, "EXPIRY_BATCH", 4)
     late = await subscribe(ports, pool, await add_plan_of_a_service(pool), 10, clock.now())
     assert await subscriptions.sweep(ports, new_id()) == {"subscriptions": 10}
     assert await expired(pool) == late
@@ -136,7 +136,7 @@ async def test_one_that_is_prolonged_meanwhile_does_not_expire(ports: Ports, poo
 async def test_each_subscription_expires_once_however_many_sweep(
     ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "BATCH", 7)
+    monkeypatch.setattr(subscriptions, "EXPIRY_BATCH", 7)
     # A lease that is over as soon as it is taken: they get in each other's way as much as they can.
     monkeypatch.setattr(subscriptions, "LEASE", timedelta())
     late = set[UUID]()

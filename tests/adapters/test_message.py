@@ -13,8 +13,8 @@ import pytest
 
 from adapters.email.message import EmailTemplates, spoken
 from adapters.email.smtp import to_message
-from core.accounts.email_queue_rules import QueuedEmail, EmailKind
-from core.billing.payments import LONGEST_PAGE
+from core.accounts.email_queue_rules import EmailKind, QueuedEmail
+from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.subscriptions_rules import Purchase
 from core.kernel.policy import Policy
 from core.kernel.principals import Role
@@ -163,7 +163,7 @@ def test_a_payment_is_completed_on_the_page_of_the_provider_where_it_is_known() 
     for part, other in ((letter.text, without.text), (page.shown, Page(without.html).shown)):
         assert "Complete the payment on the page of the payment provider" in words(part)
         assert "Open the application that you subscribed to" in words(other)
-    longest = LETTERS.compose(replace(MAIL, kind=EmailKind.PAYMENT_ACTION, token=f"{INVOICE}{'x' * (LONGEST_PAGE - len(INVOICE))}"))
+    longest = LETTERS.compose(replace(MAIL, kind=EmailKind.PAYMENT_ACTION, token=f"{INVOICE}{'x' * (MAX_PAGE_URL_LENGTH - len(INVOICE))}"))
     assert max(map(len, (longest.text + longest.html).splitlines())) <= 998
 
 

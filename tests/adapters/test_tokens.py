@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.crypto import JwtTokens
-from core.applications import plans
+from core.applications import plans_rules
 from core.authentication.signing_keys_rules import SigningKey, UnknownKey
 from core.kernel.errors import TokenExpired, TokenInvalid
 from core.kernel.principals import Claims
@@ -191,7 +191,7 @@ def test_what_somebody_does_not_have_of_a_service_is_absent_and_what_is_empty_is
 
 def test_the_largest_plan_there_can_be_fits_into_a_token() -> None:
     longest = "\U0001f600" * 100  # each is twelve letters of JSON
-    features = plans.features(["x" * (plans.MOST_FEATURES - len('[""]'))])
+    features = plans_rules.check_features(["x" * (plans_rules.MAX_FEATURES_SIZE - len('[""]'))])
     claims = replace(
         SERVICE_CLAIMS, plan=longest, features=features, org="o" * 63, service="s" * 63, email=Email("x" * 64 + "@" + "y" * 189)
     )

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import structlog
 
-from adapters.http.payments import PAGE, PAGES, HttpPayments, PaymentSettings
-from core.billing.checkout_rules import Checkout
-from core.billing.payments import CheckoutSession, CustomerNotFound, CheckoutMetadata, ProviderSubscription, ProviderSnapshot
+from adapters.http.payments import MAX_PAGES, PAGE_SIZE, HttpPayments, PaymentSettings
+from core.billing.checkout_rules import Checkout, CheckoutSession, CustomerNotFound
+from core.billing.provider_objects import CheckoutMetadata, ProviderSnapshot, ProviderSubscription
 from core.kernel.errors import PaymentsFailed
 from core.kernel.values import new_id
 from tests.fakes.http_server import TRAP, Answer, in_json
@@ -32,7 +32,7 @@ def payments(provider: FakePayments, clock: FakeClock) -> HttpPayments:
 def checkout(clock: FakeClock) -> Checkout:
     return Checkout(
         id=new_id(),
-        meant=CheckoutMetadata(new_id(), new_id(), new_id(), new_id()),
+        metadata=CheckoutMetadata(new_id(), new_id(), new_id(), new_id()),
         price_id="price_gold",
         success_url="https://shop.example.com/?a=b&c={CHECKOUT_SESSION_ID}",
         cancel_url="https://shop.example.com/",
@@ -75,7 +75,7 @@ async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
 ) -> None:
     whose, ends = CheckoutMetadata(new_id(), new_id(), new_id(), new_id()), int(clock.now().timestamp()) + 5
     provider.subscriptions["sub_1"] = subscription(
-        "sub_1", status="trialing", customer={"id": "cus_2"}, metadata=whose.metadata, current_period_end=ends
+        "sub_1", status="trialing", customer={"id": "cus_2"}, metadata=whose.to_strings(), current_period_end=ends
     )
     provider.now = lambda: clock.now().timestamp() - 3600
     found = ProviderSubscription(
@@ -84,7 +84,7 @@ async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
         status="trialing",
         price_id="price_gold",
         period_end=datetime.fromtimestamp(ends, UTC),
-        meant=whose,
+        metadata=whose,
     )
     assert await payments.subscription("sub_1") == ProviderSnapshot(found, clock.now().replace(microsecond=0) - timedelta(hours=1))
     assert await payments.subscription("sub_2") is None
@@ -92,14 +92,14 @@ async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
 
 async def test_a_list_is_read_page_by_page_but_not_for_ever(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
     created = int(clock.now().timestamp())
-    for number in range(PAGE + 10):
+    for number in range(PAGE_SIZE + 10):
         provider.subscriptions[f"sub_{number}"] = subscription(f"sub_{number}", created=created + number, padding="x" * 4000)
     provider.subscriptions["sub_old"] = subscription("sub_old", created=created - 86400)
     provider.subscriptions["sub_else"] = subscription("sub_else", customer="cus_2", created=created)
     found = await payments.subscriptions_of("cus_1", clock.now())
-    assert [seen.subscription.id for seen in found] == [f"sub_{number}" for number in reversed(range(PAGE + 10))]
+    assert [seen.subscription.id for seen in found] == [f"sub_{number}" for number in reversed(range(PAGE_SIZE + 10))]
     provider.page = 2
-    assert len(await payments.subscriptions_of("cus_1", clock.now())) == 2 * PAGES
+    assert len(await payments.subscriptions_of("cus_1", clock.now())) == 2 * MAX_PAGES
 
 
 async def test_what_was_never_paid_for_and_is_over_there_has_nothing_to_cancel(payments: HttpPayments, provider: FakePayments) -> None:

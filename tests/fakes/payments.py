@@ -18,8 +18,8 @@ from uuid import UUID
 import stripe
 
 from adapters.http.payments import PaymentSettings
-from core.billing.checkout_rules import Checkout
-from core.billing.payments import CheckoutSession, ProviderSnapshot
+from core.billing.checkout_rules import Checkout, CheckoutSession
+from core.billing.provider_objects import ProviderSnapshot
 from tests.fakes.http_server import TRAP, Answer, Asked, FakeServer, in_json
 
 API_KEY: Final = "sk_test_of_the_provider"

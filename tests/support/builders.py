@@ -30,6 +30,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.saml.documents import XmlDocuments
 from adapters.user_agents import UserAgents
+from adapters.worker_threads import TrioThreads
 from core.accounts import email_queue
 from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.devices_rules import Device, DeviceType
@@ -48,7 +49,7 @@ from core.tenancy.organizations_rules import Tier
 from entrypoints.http.app import Edge
 from ports import Ports
 from ports.observe import Clock, Metrics
-from ports.outside import HttpSender, IdentityProviders, EmailMessage, MailTransport, Payments, GeoIp, TxtRecords
+from ports.outside import EmailMessage, GeoIp, HttpSender, IdentityProviders, MailTransport, Payments, TxtRecords
 from tests.fakes.outside import FakeGeoIp, FakeTxtRecords
 from tests.support.waiting import eventually
 
@@ -158,6 +159,7 @@ async def make_ports(
         user_agents=user_agents(),
         geoip=geoip or FakeGeoIp(),
         clock=clock,
+        threads=TrioThreads(),
         metrics=metrics,
         policy=policy,
     )

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.devices_rules import TRUST_DAYS, Device, DeviceType, DeviceFingerprint, Location, KnownDevice, ListedDevice
-from core.accounts.risk import FAILURES_THAT_COUNT, FAILURES_WITHIN, HABITS_OF, LOGINS_OF_A_HABIT, LoginHistory, LoginRisk
+from core.accounts.risk import MAX_COUNTED_FAILURES, FAILURE_PERIOD, HABIT_PERIOD, MIN_LOGINS_FOR_HABIT, LoginHistory, LoginRisk
 
 COLUMNS: Final = """
     d.id, d.user_id, d.client_hash, d.name, d.device_type, d.browser, d.browser_version, d.os, d.os_version, d.last_used_at, d.last_ip,
@@ -120,24 +120,24 @@ class Devices(Repository):
             org_id=org_id,
         )
 
-    async def find_match(self, user_id: UUID, look: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
+    async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         found = await self._one(
             lambda row: KnownDevice(None if row[0] is None else to_device(row), row[21], LoginHistory(*row[22:])),
             RECOGNISED,
             user_id=user_id,
-            trust_hash=look.trust_hash,
-            client_hash=look.client_hash,
-            browser=look.agent.browser,
-            os=look.agent.os,
-            device_type=look.device_type.value,
+            trust_hash=fingerprint.trust_hash,
+            client_hash=fingerprint.client_hash,
+            browser=fingerprint.user_agent.browser,
+            os=fingerprint.user_agent.os,
+            device_type=fingerprint.device_type.value,
             org_id=org_id,
-            failing_since=now - FAILURES_WITHIN,
-            failures=FAILURES_THAT_COUNT,
-            since=now - HABITS_OF,
-            habit=LOGINS_OF_A_HABIT,
+            failing_since=now - FAILURE_PERIOD,
+            failures=MAX_COUNTED_FAILURES,
+            since=now - HABIT_PERIOD,
+            habit=MIN_LOGINS_FOR_HABIT,
             now=now,
-            city=look.location.city if look.location else None,
-            country=look.location.country if look.location else None,
+            city=fingerprint.location.city if fingerprint.location else None,
+            country=fingerprint.location.country if fingerprint.location else None,
         )
         assert found is not None, "there is always a period"
         return found

@@ -9,7 +9,7 @@ import structlog
 
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, OF_ORGANIZATIONS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
 from core.kernel.values import Email
 from ports.crypto import Place, SealBroken
 
@@ -128,7 +128,7 @@ class EmailQueue(SealingRepository):
             now=now,
             lease_until=lease_until,
             limit=limit,
-            of_organizations=[kind.value for kind in OF_ORGANIZATIONS],
+            of_organizations=[kind.value for kind in SENT_BY_ORGANIZATIONS],
             held_back=list(held_back.organizations),
             every_own_server=held_back.every_own_server,
         )

@@ -7,13 +7,13 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.mfa_rules import MfaEvent
 from core.accounts.platform_users_rules import (
-    MANY_BACKUP_CODES,
-    MANY_FAILURES,
-    SOON_AFTER_LOGIN,
+    BACKUP_CODE_ALERT_THRESHOLD,
+    FAILURE_ALERT_THRESHOLD,
+    SHORTLY_AFTER_LOGIN,
     MfaAlert,
     MfaAlertType,
     FoundUser,
-    MfaFigures,
+    MfaMetrics,
     UserMfaStatus,
     UserOrganization,
 )
@@ -121,8 +121,8 @@ class PlatformUsers(Repository):
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         return await self._one(to_status, MFA_STATUS, user_id=user_id)
 
-    async def mfa_figures(self, since: datetime) -> MfaFigures:
-        figures = await self._one(lambda row: MfaFigures(*row), MFA_FIGURES, since=since)
+    async def mfa_metrics(self, since: datetime) -> MfaMetrics:
+        figures = await self._one(lambda row: MfaMetrics(*row), MFA_FIGURES, since=since)
         assert figures is not None, "an aggregate always has one row"
         return figures
 
@@ -135,7 +135,7 @@ class PlatformUsers(Repository):
             repeated_failures=MfaAlertType.REPEATED_FAILURES,
             backup_code_burst=MfaAlertType.BACKUP_CODE_BURST,
             disabled_after_login=MfaAlertType.DISABLED_AFTER_LOGIN,
-            many_failures=MANY_FAILURES,
-            many_backup_codes=MANY_BACKUP_CODES,
-            soon=SOON_AFTER_LOGIN,
+            many_failures=FAILURE_ALERT_THRESHOLD,
+            many_backup_codes=BACKUP_CODE_ALERT_THRESHOLD,
+            soon=SHORTLY_AFTER_LOGIN,
         )

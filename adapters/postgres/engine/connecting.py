@@ -22,7 +22,7 @@ _DEFAULTS = {
 
 
 def parse_address(conninfo: str) -> dict[str, Any]:
-    """Return the parts of a URL or connection string. Raises: ValueError, whose text continues the name of the setting."""
+    """Return the parts of a URL or connection string. Raises: ValueError with a text that continues the setting's name."""
     try:
         return conninfo_to_dict(conninfo)
     except errors.ProgrammingError:  # its message quotes the text, including the password
@@ -117,7 +117,7 @@ async def _resolve(host: str) -> list[str]:
         return [str(ipaddress.ip_address(host))]
     except ValueError:
         pass
-    # A limit of its own: other lookups, which outsiders can make slow, must not delay connections to the database.
+    # A separate limit: other lookups, which outsiders can make slow, must not delay connections to the database.
     try:
         limiter = _resolvers.get()
     except LookupError:

@@ -93,7 +93,7 @@ class Connection(psycopg.AsyncConnection[Row]):
     def ahead(self, query: QueryNoTemplate, params: Params | None = None) -> None:
         """Execute a statement without reading its result, before the next statement and in the same round trip.
 
-        The next statement raises the errors of both. Only for transactions, whose commit is always a next statement.
+        The next statement raises the errors of both. Only for transactions, because their commit is always a next statement.
         """
         self._append(query, params, None)
 

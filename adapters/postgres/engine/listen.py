@@ -1,4 +1,4 @@
-"""LISTEN on a connection of its own: the notifications of other processes."""
+"""LISTEN on a separate connection: the notifications of other processes."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager

@@ -24,7 +24,7 @@ OF_WEBHOOKS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("webhook_d
 
 
 def delete_records_sql(of: LiteralString) -> LiteralString:
-    """Return the beginning of a statement that deletes up to %(limit)s records of the organizations whose ids `of` selects.
+    """Return the beginning of a statement that deletes up to %(limit)s records of the organizations in `of`, a query of ids.
 
     The statement goes on with a query. Its CTE `records` has one row per deleted record.
     """
@@ -32,12 +32,12 @@ def delete_records_sql(of: LiteralString) -> LiteralString:
 
 
 def delete_logins_sql(of: LiteralString) -> LiteralString:
-    """Return such a beginning for the logins of the services whose ids `of` selects. Foreign keys delete their other rows."""
+    """Return such a beginning for the logins of the services in `of`. Foreign keys delete their other rows."""
     return _removing(of, OF_SERVICES, "service_id")
 
 
 def delete_deliveries_sql(of: LiteralString) -> LiteralString:
-    """Return such a beginning for the deliveries of the webhooks whose ids `of` selects, also after their organization is deleted."""
+    """Return such a beginning for the deliveries of the webhooks in `of`, also after their organization is deleted."""
     return _removing(of, OF_WEBHOOKS, "webhook_id")
 
 

@@ -1,4 +1,4 @@
-"""Deletion of rows that are no longer needed, and leases on jobs that one process at a time does."""
+"""Deletion of obsolete rows, and leases on jobs that one process at a time does."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -35,13 +35,13 @@ LOCK_UNVERIFIED: Final = f"select u.id from users u where {UNVERIFIED} limit %(l
 
 
 def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "id") -> LiteralString:
-    """Return a statement that deletes rows whose time `since` is before %(before)s. `key` identifies a row."""
+    """Return a statement that deletes rows with a time `since` before %(before)s. `key` identifies a row."""
     return f"""
         delete from {table} where {key} = any(array(
             select {key} from {table} where {since} < %(before)s limit %(limit)s for update skip locked))"""
 
 
-# The statement for each kind: it deletes up to %(limit)s rows that were no longer needed at %(before)s. Locked rows are left
+# The statement for each kind: it deletes up to %(limit)s rows that were obsolete at %(before)s. Locked rows are left
 # for the next sweep. Keep `= any(array(...))`: an array is computed once, while the planner may run the subquery of an `in`
 # again for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {

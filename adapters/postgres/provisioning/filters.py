@@ -1,17 +1,21 @@
-"""SCIM filters as SQL: texts of our own with every value bound beside them (security.md C-7, N-7)."""
+"""SCIM filters as SQL conditions: fixed texts, with every value bound as a parameter (security C-7,
+N-7).
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
 from core.kernel.values import parse_id
-from core.provisioning.filters import FieldComparison, ScimField, ScimFilter, FieldType, FieldPresent
-from core.provisioning.grammar import And, Not, FilterOperator, Or
+from core.provisioning.filters import FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
+from core.provisioning.grammar import And, FilterOperator, Not, Or
 
-# What each field is, of `u` (users), `s` (scim_users) and `k` (whom the directory knows). As patches and answers say it.
+# The expressions of the fields. `u` is users, `s` is scim_users, `k` has the users that the
+# directory knows. Responses use the same expressions.
 ACTIVE: Final = "(s.deactivated_at is null and u.deactivated_at is null and u.anonymized_at is null)"
-# Whom the directory has made is here since then, however often they have left and come back.
+# The directory's users keep the time when it provisioned them, even after leaving and joining again.
 CREATED: Final = "case when u.origin = 'scim' and u.origin_org_id = %(org_id)s then u.created_at else k.joined_at end"
-# The newest of what is shown. Of whoever is no member, the address is an old one (`k.email`), and when it was changed is not told.
+# The latest change of a field in the response. A former member has an old address (`k.email`), so a
+# later change of the account's address does not count.
 UPDATED: Final = "greatest(s.updated_at, k.joined_at, case when k.email is null then u.email_changed_at end)"
 _COLUMNS: Final[Mapping[ScimField, str]] = {
     ScimField.ID: "u.id::text",
@@ -27,7 +31,8 @@ _COLUMNS: Final[Mapping[ScimField, str]] = {
     ScimField.CREATED: CREATED,
     ScimField.LAST_MODIFIED: UPDATED,
 }
-# By code points, whatever the database's own order is. A part is looked for without the wildcards of a pattern.
+# Texts are ordered by code points, whatever the collation of the database is. Parts of texts are
+# found without LIKE, so that its wildcards have no meaning.
 _TEXTS: Final[Mapping[FilterOperator, str]] = {
     FilterOperator.CO: "strpos({column}, {value}) > 0",
     FilterOperator.SW: "starts_with({column}, {value})",
@@ -43,43 +48,47 @@ _TIMES: Final[Mapping[FilterOperator, str]] = {
     FilterOperator.LT: "{column} < {value}",
     FilterOperator.LE: "{column} <= {value}",
 }
-_TYPES: Final[Mapping[FieldType, str]] = {FieldType.FLAG: "boolean", FieldType.TIME: "timestamptz"}
+_SQL_TYPES: Final[Mapping[FieldType, str]] = {FieldType.FLAG: "boolean", FieldType.TIME: "timestamptz"}
 
 
-def condition(found: ScimFilter, address: str) -> tuple[str, dict[str, object]]:
-    """The condition that the filter is, where the addresses are in this column, and what is bound to its names."""
+def condition(filter_: ScimFilter, address: str) -> tuple[str, dict[str, object]]:
+    """Return the SQL condition of the filter, and its parameters.
+
+    `address` is the column of the email address.
+    """
     values: dict[str, object] = {}
-    return _condition(found, {**_COLUMNS, ScimField.ADDRESS: address}, values, bare=True), values
+    return _condition(filter_, {**_COLUMNS, ScimField.ADDRESS: address}, values, bare=True), values
 
 
-def _condition(found: ScimFilter, columns: Mapping[ScimField, str], values: dict[str, object], *, bare: bool) -> str:
-    # `bare`: an unknown, where there is no value, may come out, since there it counts as false; and an index can be used.
-    match found:
+def _condition(filter_: ScimFilter, columns: Mapping[ScimField, str], values: dict[str, object], *, bare: bool) -> str:
+    # With `bare`, the condition may be null for a row without a value, which counts as false, and
+    # an index can be used. Below a `not` it must be true or false.
+    match filter_:
         case FieldComparison():
-            text = _test(found, columns, values)
-            return text if bare else f"coalesce({text}, false)"
+            sql = _comparison(filter_, columns, values)
+            return sql if bare else f"coalesce({sql}, false)"
         case FieldPresent(field):
             return f"({columns[field]} is not null)"
-        case And(of):
-            return f"({' and '.join(_condition(each, columns, values, bare=bare) for each in of)})"
-        case Or(of):
-            return f"({' or '.join(_condition(each, columns, values, bare=bare) for each in of)})"
-        case Not(each):
-            return f"(not {_condition(each, columns, values, bare=False)})"
+        case And(operands):
+            return f"({' and '.join(_condition(operand, columns, values, bare=bare) for operand in operands)})"
+        case Or(operands):
+            return f"({' or '.join(_condition(operand, columns, values, bare=bare) for operand in operands)})"
+        case Not(operand):
+            return f"(not {_condition(operand, columns, values, bare=False)})"
 
 
-def _test(test: FieldComparison, columns: Mapping[ScimField, str], values: dict[str, object]) -> str:
-    column, kind, name = columns[test.field], test.field.kind, f"value_{len(values)}"
-    values[name] = test.operand
-    value = f"%({name})s::{_TYPES.get(kind, 'text')}"
-    if kind is FieldType.TEXT:
+def _comparison(test: FieldComparison, columns: Mapping[ScimField, str], values: dict[str, object]) -> str:
+    column, type_, name = columns[test.field], test.field.type, f"value_{len(values)}"
+    values[name] = test.value
+    value = f"%({name})s::{_SQL_TYPES.get(type_, 'text')}"
+    if type_ is FieldType.TEXT:
         column, value = f"lower({column})", f"lower({value})"
     match test.operator:
         case FilterOperator.EQ if test.field is ScimField.ID:
-            values[name] = parse_id(str(test.operand))  # as an id, of which there is an index; what is none is nobody's
+            values[name] = parse_id(str(test.value))  # as a UUID, so that the index is used; null matches no user
             return f"u.id = %({name})s::uuid"
         case FilterOperator.EQ:
             return f"{column} = {value}"
         case FilterOperator.NE:
             return f"{column} is distinct from {value}"
-    return (_TIMES if kind is FieldType.TIME else _TEXTS)[test.operator].format(column=column, value=value)
+    return (_TIMES if type_ is FieldType.TIME else _TEXTS)[test.operator].format(column=column, value=value)

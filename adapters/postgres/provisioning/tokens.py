@@ -6,9 +6,9 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.kernel.principals import OrganizationStatus
-from core.provisioning.tokens_rules import ScimTokenRecord, ScimToken
+from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
 
-# In the order in which `to_token` reads them.
+# `to_token` reads the columns in this order.
 COLUMNS: Final = "id, org_id, name, prefix, expires_at, created_by, created_at"
 
 
@@ -16,16 +16,16 @@ def to_token(row: Row) -> ScimToken:
     return ScimToken(id=row[0], org_id=row[1], name=row[2], prefix=row[3], expires_at=row[4], created_by=row[5], created_at=row[6])
 
 
-def to_group_member(row: Row) -> ScimTokenRecord:
+def to_record(row: Row) -> ScimTokenRecord:
     return ScimTokenRecord(row[0], row[1], row[2], row[3], OrganizationStatus(row[4]))
 
 
 class ScimTokens(Repository):
-    """ports.storage.ScimTokens."""
+    """Implements the port ScimTokens."""
 
-    async def standing(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
+    async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
         return await self._one(
-            to_group_member,
+            to_record,
             """
             select t.id, t.token_hash, o.id, o.slug, o.status
             from scim_tokens t join organizations o on o.id = t.org_id

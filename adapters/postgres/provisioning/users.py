@@ -1,4 +1,4 @@
-"""People as the directory of their organization knows them, and the group that they are in."""
+"""The users that an organization's directory knows, and the group."""
 
 from collections.abc import Collection
 from dataclasses import asdict
@@ -15,81 +15,87 @@ from core.kernel.values import Email, PageResult
 from core.provisioning.filters import ScimFilter
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import ScimProfile, UserNameTaken, ScimUser
+from core.provisioning.users_rules import ScimProfile, ScimUser, UserNameTaken
 from core.tenancy.organizations_rules import Membership
 
-# Whom a directory knows: the members, and who is known without being one. Of the latter, the address is that of when they left.
+# The users that a directory knows: the members, and others, who have the address they had when they
+# left.
 MEMBERS: Final = """
     select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, false as is_deactivated,
-           true as comes_back
+           true as can_rejoin
     from memberships m where m.org_id = %(org_id)s"""
 OTHERS: Final = """
     select o.user_id, o.joined_at, o.membership_id, o.role, o.email, o.deactivated_at is not null as is_deactivated,
-           o.role is not null or o.provisioned as comes_back
+           o.role is not null or o.provisioned as can_rejoin
     from scim_users o where o.org_id = %(org_id)s and o.membership_id is not null"""
 FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email"
-EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.comes_back"
+EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.can_rejoin"
 
 
 def _known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
-    """And of them, as EVERY_FIELD. What follows is said of both kinds apart, so that each goes by an index of its own; as one, they would
-    all be put together first."""
+    """And of them, as EVERY_FIELD.
+
+    What follows is said of both kinds apart, so that each goes by an index of its own; as one, they
+    would all be put together first.
+    """
     others = rest if of_others is None else of_others
     return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"
 
 
-# In the order in which `to_user` reads them.
+# `to_user` reads the columns in this order.
 COLUMNS: Final = f"""
     u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
     {CREATED} as created, {UPDATED} as updated, k.role, s.deactivated_at is not null, coalesce(s.whole_account, false),
     u.is_platform_owner, u.anonymized_at is not null"""
-# Of the few on a page, each is looked up by itself, however a plan expects to find them.
-DESCRIPTION: Final = """
+# Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
+# whatever the planner expects.
+PROFILE: Final = """
     select external_id, formatted, given_name, family_name, display_name, deactivated_at, whole_account, updated_at
     from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
 ACCOUNT: Final = """
     select id, email, is_platform_owner, origin, origin_org_id, created_at, email_changed_at, deactivated_at, anonymized_at
     from users where id = k.user_id limit 1"""
-SHOWN: Final = f"""
+PAGE_ROWS: Final = f"""
     select {COLUMNS}, k.joined_at, k.membership_id
-    from page k cross join lateral ({ACCOUNT}) u left join lateral ({DESCRIPTION}) s on true"""
-DESCRIBED: Final = """
+    from page k cross join lateral ({ACCOUNT}) u left join lateral ({PROFILE}) s on true"""
+JOINS: Final = """
     join users u on u.id = k.user_id left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id"""
-# How many the directory knows: members are counted as they come and go, and the others are few as a rule.
-OUTSIDE: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
-TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {OUTSIDE}"
+# The number of known users. Members have a counter; the others are usually few and are counted.
+NON_MEMBERS: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
+TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {NON_MEMBERS}"
 ORDER: Final = "order by k.joined_at, k.membership_id"
-BEGINNING: Final = f"{ORDER} limit %(limit)s::bigint + %(offset)s::bigint"
+FIRST_ROWS: Final = f"{ORDER} limit %(limit)s::bigint + %(offset)s::bigint"
 
 
-def _page(found: LiteralString, total: LiteralString, before: LiteralString = "") -> LiteralString:
+def _page(source: LiteralString, total: LiteralString, before: LiteralString = "") -> LiteralString:
     return f"""
-        with {before} page as (select {FIELDS} from {found} k {ORDER} limit %(limit)s offset %(offset)s)
+        with {before} page as (select {FIELDS} from {source} k {ORDER} limit %(limit)s offset %(offset)s)
         select counted.total, p.*
-        from (select {total} as total) counted left join ({SHOWN}) p on true
+        from (select {total} as total) counted left join ({PAGE_ROWS}) p on true
         order by p.joined_at, p.membership_id"""
 
 
-# Both kinds come in the order of an index each, so that they come together without being sorted.
-PAGE: Final = _page(_known(BEGINNING), TOTAL)
-BY_ID: Final = f"select {COLUMNS} from {_known('where k.user_id = %(user_id)s')} k {DESCRIBED}"
+# Each part comes in the order of an index, so that the union needs no sort.
+PAGE: Final = _page(_known(FIRST_ROWS), TOTAL)
+BY_ID: Final = f"select {COLUMNS} from {_known('where k.user_id = %(user_id)s')} k {JOINS}"
 
 
-def _found(of_members: LiteralString, of_others: LiteralString) -> LiteralString:
-    # And that match are put together once: they are counted, and a page is cut out.
-    found = _known(f"{DESCRIBED} where {of_members}", f"{DESCRIBED} where {of_others}")
-    return _page("found", "(select count(*) from found)", f"found as materialized {found},")
+def _filtered_page(of_members: LiteralString, of_others: LiteralString) -> LiteralString:
+    # The matching users are materialized once, for the total and for the page.
+    matching = _known(f"{JOINS} where {of_members}", f"{JOINS} where {of_others}")
+    return _page("matching", "(select count(*) from matching)", f"matching as materialized {matching},")
 
 
-def _group_members(which: LiteralString) -> LiteralString:
-    # Who is out of the group comes back to it if the directory has made them, nobody else has removed them, and they are who they were:
-    # with another address, of their own choice, they are asked, or taking them back would show it.
-    other = """
+def _group_members(predicate: LiteralString) -> LiteralString:
+    # A user outside the group can be restored if the directory provisioned them, no member removed
+    # them, and the account is unchanged. A user with another address has to accept an invitation:
+    # otherwise restoring them would reveal the new address.
+    changed = """
         k.role is null
         and (select a.anonymized_at is not null or a.email <> coalesce(k.email, a.email) from users a where a.id = k.user_id)"""
     return f"""
         select k.user_id, k.role, k.is_deactivated, u.is_platform_owner
-        from {_known(f"where k.comes_back and not ({other}) and {which}")} k
+        from {_known(f"where k.can_rejoin and not ({changed}) and {predicate}")} k
         cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""
 
 
@@ -101,7 +107,7 @@ def to_user(row: Row) -> ScimUser:
     return ScimUser(
         id=row[0],
         email=Email(row[1]),
-        description=ScimProfile(*row[2:7]),
+        profile=ScimProfile(*row[2:7]),
         active=row[7],
         created_at=row[8],
         updated_at=row[9],
@@ -114,21 +120,21 @@ def to_user(row: Row) -> ScimUser:
 
 
 class ScimUsers(Repository):
-    """ports.storage.ScimUsers."""
+    """Implements the port ScimUsers."""
 
     constraints: ClassVar = {
         "users_email_key": UserNameTaken,
-        # The organization was deleted before it could be locked, and its tokens with it.
+        # The organization was deleted, with its tokens, before it could be locked.
         "memberships_org_id_fkey": ScimTokenInvalid,
         "scim_users_org_id_fkey": ScimTokenInvalid,
     }
 
-    async def page(self, org_id: UUID, found: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
+    async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
         statement, values = PAGE, dict[str, object]()
-        if found is not None:
-            of_members, values = condition(found, "u.email")
-            of_others, _ = condition(found, "k.email")
-            statement = _found(of_members, of_others)
+        if filter_ is not None:
+            of_members, values = condition(filter_, "u.email")
+            of_others, _ = condition(filter_, "k.email")
+            statement = _filtered_page(of_members, of_others)
         rows = await self._all(lambda row: row, statement, org_id=org_id, offset=offset, limit=limit, **values)
         return PageResult([to_user(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
@@ -142,7 +148,7 @@ class ScimUsers(Repository):
             user_id=user_id,
         )
 
-    async def group(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
+    async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         later = "" if after is None else "and k.user_id > %(after)s"
         page = f"where k.role is not null {later} order by k.user_id limit %(limit)s"
         return await self._all(
@@ -183,7 +189,7 @@ class ScimUsers(Repository):
         )
 
     def count_non_members_deferred(self, org_id: UUID) -> DeferredRow[int]:
-        return self._one_deferred(lambda row: int(row[0]), f"select {OUTSIDE}", org_id=org_id)
+        return self._one_deferred(lambda row: int(row[0]), f"select {NON_MEMBERS}", org_id=org_id)
 
     def claim_email_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> DeferredRow[bool]:
         return self._one_deferred(
@@ -201,8 +207,8 @@ class ScimUsers(Repository):
             email=email,
         )
 
-    async def provision(self, account: Account, membership: Membership, description: ScimProfile) -> None:
-        # One statement, because everybody whom a directory makes waits for it.
+    async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
+        # One statement, because the organization is locked: other requests of the directory wait.
         await self._run(
             f"""
             with born as ({INSERT} returning users.id),
@@ -222,11 +228,11 @@ class ScimUsers(Repository):
             org_id=membership.org_id,
             role=membership.role,
             confirmed_at=membership.confirmed_at,
-            **asdict(description),
+            **asdict(profile),
         )
         self._signals.figures_changed()
 
-    async def describe(self, org_id: UUID, user_id: UUID, description: ScimProfile, email: Email, now: datetime) -> None:
+    async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
         await self._run(
             """
             insert into scim_users as s (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
@@ -241,11 +247,12 @@ class ScimUsers(Repository):
             user_id=user_id,
             email=email,
             now=now,
-            **asdict(description),
+            **asdict(profile),
         )
 
     async def deactivate(self, org_id: UUID, user_id: UUID, now: datetime, *, whole_account: bool) -> None:
-        # Who was out of the group before stays out of it, and who was deactivated before comes back as what they were then.
+        # A user outside the group stays outside. A second deactivation keeps the membership that
+        # the first one suspended.
         await self._run(
             """
             with away as (
@@ -272,8 +279,8 @@ class ScimUsers(Repository):
         )
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # Whom the directory has not made and has taken out of the group is nobody to it from here on, and so is whoever has a name there
-        # that a member has by now, who came by an invitation.
+        # The directory forgets a user outside the group whom it did not provision, or whose
+        # userName now belongs to a member who joined by an invitation.
         await self._run(
             """
             with away as (
@@ -305,8 +312,9 @@ class ScimUsers(Repository):
         )
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
-        # The accounts first, and then their relations, each in one order, as whoever opens a single one locks them.
-        closed = await self._all(
+        # Lock order: accounts by id, then service_users by (user_id, service_id). The path that
+        # reopens a single account uses the same order.
+        account_ids = await self._all(
             lambda row: row[0],
             """
             select u.id from users u
@@ -314,14 +322,14 @@ class ScimUsers(Repository):
             order by u.id for no key update""",
             org_id=org_id,
         )
-        if closed:
+        if account_ids:
             await self._run(
                 """
                 with held as materialized (
                     select 1 from service_users where user_id = any(%(user_ids)s) order by user_id, service_id for no key update)
                 update users set deactivated_at = null, updated_at = %(now)s
                 from (select count(*) from held) before where id = any(%(user_ids)s)""",
-                user_ids=closed,
+                user_ids=account_ids,
                 now=now,
             )
             self._signals.figures_changed()
@@ -340,7 +348,7 @@ class ScimUsers(Repository):
             now=now,
         )
 
-    async def admit(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+    async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         await self._run(
             """
             with coming as (
@@ -367,8 +375,8 @@ class ScimUsers(Repository):
         )
 
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        # Who is deactivated stays so, and known, until the directory says otherwise; but that they took part is the membership's, and ends
-        # with it.
+        # A deactivated user stays deactivated and known until the directory changes that. The
+        # confirmation belongs to the membership and ends with it.
         await self._run(
             """
             with going as (

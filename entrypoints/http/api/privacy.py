@@ -9,7 +9,7 @@ from quart_schema import document_response, validate_response
 from core import privacy
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
-from core.privacy_rules import Export, KeptIdentity, KeptLogin, KeptMembership, KeptMfaEvent, KeptPasskey
+from core.privacy_rules import PersonalDataExport, ExportedIdentity, ExportedLogin, ExportedMembership, ExportedMfaEvent, ExportedPasskey
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
@@ -20,7 +20,7 @@ from entrypoints.http.edge.streaming import Part, streamed_object
 routes = Blueprint("privacy", __name__)
 
 
-class ExportedMembership(ResponseModel):
+class ExportedMembershipResponse(ResponseModel):
     """An organization that the person belongs to."""
 
     organization_id: UUID
@@ -29,7 +29,7 @@ class ExportedMembership(ResponseModel):
     joined_at: Timestamp
 
 
-class ExportedLogin(ResponseModel):
+class ExportedLoginResponse(ResponseModel):
     """A login, or an attempt that failed. `risk_score` goes from 0 to 100, and `risk_factors` is a JSON array in a string."""
 
     id: UUID
@@ -44,7 +44,7 @@ class ExportedLogin(ResponseModel):
     geo_city: str | None
 
 
-class ExportedIdentity(ResponseModel):
+class ExportedIdentityResponse(ResponseModel):
     """An account at an external provider."""
 
     provider: Provider
@@ -52,7 +52,7 @@ class ExportedIdentity(ResponseModel):
     linked_at: Timestamp
 
 
-class ExportedMfaEvent(ResponseModel):
+class ExportedMfaEventResponse(ResponseModel):
     """What happened with the second factor."""
 
     event_type: str
@@ -60,7 +60,7 @@ class ExportedMfaEvent(ResponseModel):
     success: bool
 
 
-class ExportedPasskey(ResponseModel):
+class ExportedPasskeyResponse(ResponseModel):
     """A passkey, without its key."""
 
     id: UUID
@@ -91,12 +91,12 @@ class ExportPackage(ResponseModel):
     user_id: UUID
     email: str
     created_at: Timestamp
-    memberships: list[ExportedMembership]
+    memberships: list[ExportedMembershipResponse]
     login_events_count: int
-    login_events: list[ExportedLogin]
-    oauth_identities: list[ExportedIdentity]
-    mfa_events: list[ExportedMfaEvent]
-    passkeys: list[ExportedPasskey]
+    login_events: list[ExportedLoginResponse]
+    oauth_identities: list[ExportedIdentityResponse]
+    mfa_events: list[ExportedMfaEventResponse]
+    passkeys: list[ExportedPasskeyResponse]
 
 
 @routes.get("/api/privacy/export/<user_id>")
@@ -104,7 +104,7 @@ class ExportPackage(ResponseModel):
 @refuses(403, 404)
 @document_response(ExportPackage)
 async def export(user_id: str) -> Response:
-    """Export what is kept about a person.
+    """PersonalDataExport what is kept about a person.
 
     For oneself and for platform owners that is everything. An organization's owner gets, of those who take part in it, memberships,
     logins and identities there. An application gets, of the person who is signed in to it, what belongs to its organization.
@@ -112,7 +112,7 @@ async def export(user_id: str) -> Response:
     return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
 
 
-async def export_package(found: Export) -> Response:
+async def export_package(found: PersonalDataExport) -> Response:
     """The answer that hands an export out; it is read while it goes."""
     return await streamed_object(
         ExportedPerson(user_id=found.user_id, email=found.email, created_at=found.created_at),
@@ -125,12 +125,12 @@ async def export_package(found: Export) -> Response:
     )
 
 
-def _membership(kept: KeptMembership) -> ExportedMembership:
-    return ExportedMembership(organization_id=kept.org_id, organization_slug=kept.org_slug, role=kept.role, joined_at=kept.joined_at)
+def _membership(kept: ExportedMembership) -> ExportedMembershipResponse:
+    return ExportedMembershipResponse(organization_id=kept.org_id, organization_slug=kept.org_slug, role=kept.role, joined_at=kept.joined_at)
 
 
-def _login(kept: KeptLogin) -> ExportedLogin:
-    return ExportedLogin(
+def _login(kept: ExportedLogin) -> ExportedLoginResponse:
+    return ExportedLoginResponse(
         id=kept.id,
         timestamp=kept.at,
         ip_address=kept.address,
@@ -144,16 +144,16 @@ def _login(kept: KeptLogin) -> ExportedLogin:
     )
 
 
-def _identity(kept: KeptIdentity) -> ExportedIdentity:
-    return ExportedIdentity(provider=kept.provider, provider_user_id=kept.provider_user_id, linked_at=kept.linked_at)
+def _identity(kept: ExportedIdentity) -> ExportedIdentityResponse:
+    return ExportedIdentityResponse(provider=kept.provider, provider_user_id=kept.provider_user_id, linked_at=kept.linked_at)
 
 
-def _mfa_event(kept: KeptMfaEvent) -> ExportedMfaEvent:
-    return ExportedMfaEvent(event_type=kept.event_type, timestamp=kept.at, success=kept.success)
+def _mfa_event(kept: ExportedMfaEvent) -> ExportedMfaEventResponse:
+    return ExportedMfaEventResponse(event_type=kept.event_type, timestamp=kept.at, success=kept.success)
 
 
-def _passkey(kept: KeptPasskey) -> ExportedPasskey:
-    return ExportedPasskey(
+def _passkey(kept: ExportedPasskey) -> ExportedPasskeyResponse:
+    return ExportedPasskeyResponse(
         id=kept.id,
         name=kept.name,
         aaguid=kept.aaguid,
@@ -183,5 +183,5 @@ async def forget(user_id: str) -> Forgotten:
     owners must be demoted first.
     """
     id_ = path_id(user_id)
-    await privacy.forget(ports(), signed_in(), id_)
+    await privacy.anonymize(ports(), signed_in(), id_)
     return Forgotten(success=True, message="The person is anonymized.", user_id=id_)

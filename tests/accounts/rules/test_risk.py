@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.accounts.risk import FAILURES_THAT_COUNT, LoginHistory, LoginRisk, assess
+from core.accounts.risk import MAX_COUNTED_FAILURES, LoginHistory, LoginRisk, assess
 
 USUAL = LoginHistory(failures=0, logins=10, at_this_hour=True, known_location=True)
 ELSEWHERE, LATE = replace(USUAL, known_location=False), replace(USUAL, at_this_hour=False)
 
 HISTORIES = st.builds(
     LoginHistory,
-    failures=st.integers(0, FAILURES_THAT_COUNT),
+    failures=st.integers(0, MAX_COUNTED_FAILURES),
     logins=st.integers(0, 10),
     at_this_hour=st.booleans(),
     known_location=st.booleans(),
@@ -65,7 +65,7 @@ def test_whatever_is_unusual_besides_never_makes_it_less(history: LoginHistory, 
         assess(history, is_new_device=True, location_is_known=known),
         assess(replace(history, known_location=False), is_new_device=new, location_is_known=known),
         assess(replace(history, at_this_hour=False), is_new_device=new, location_is_known=known),
-        assess(replace(history, failures=min(history.failures + 1, FAILURES_THAT_COUNT)), is_new_device=new, location_is_known=known),
+        assess(replace(history, failures=min(history.failures + 1, MAX_COUNTED_FAILURES)), is_new_device=new, location_is_known=known),
     ):
         assert worse.score >= least.score
         assert set(worse.factors) >= set(least.factors)

@@ -130,7 +130,7 @@ def seen(
         client_hash=None if client is None else digest(client),
         name=None,
         declared_type=None,
-        agent=ParsedUserAgent(browser, None, os, None, device_type),
+        user_agent=ParsedUserAgent(browser, None, os, None, device_type),
         address=None,
         location=location,
     )

@@ -15,13 +15,13 @@ from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.platform_users_rules import (
-    MANY_BACKUP_CODES,
-    MANY_FAILURES,
-    SOON_AFTER_LOGIN,
+    BACKUP_CODE_ALERT_THRESHOLD,
+    FAILURE_ALERT_THRESHOLD,
+    SHORTLY_AFTER_LOGIN,
     MfaAlert,
     MfaAlertType,
     FoundUser,
-    MfaFigures,
+    MfaMetrics,
     UserMfaStatus,
     UserOrganization,
 )
@@ -200,12 +200,12 @@ async def test_figures_count_people_who_can_sign_in_and_what_happened_since(stor
     await log(pool, accounts[2].id, "mfa_verify_failed", week_ago - MICROSECOND, week_ago, NOW, NOW)
     await log(pool, accounts[2].id, "mfa_verify_attempt", NOW)
     async with storage.reading() as read:
-        assert await read.platform_users.mfa_figures(week_ago) == MfaFigures(3, 2, backup_codes_used=2, failures=3)
+        assert await read.platform_users.mfa_metrics(week_ago) == MfaMetrics(3, 2, backup_codes_used=2, failures=3)
 
 
 async def test_figures_of_nobody_are_zero(storage: Postgres) -> None:
     async with storage.reading() as read:
-        assert await read.platform_users.mfa_figures(NOW) == MfaFigures(0, 0, 0, 0)
+        assert await read.platform_users.mfa_metrics(NOW) == MfaMetrics(0, 0, 0, 0)
 
 
 # Alerts
@@ -227,8 +227,8 @@ async def log_in(pool: Pool, user: UUID, at: datetime, *, success: bool = True) 
 @pytest.mark.parametrize(
     ("event", "threshold", "kind"),
     [
-        ("mfa_verify_failed", MANY_FAILURES, MfaAlertType.REPEATED_FAILURES),
-        ("backup_code_used", MANY_BACKUP_CODES, MfaAlertType.BACKUP_CODE_BURST),
+        ("mfa_verify_failed", FAILURE_ALERT_THRESHOLD, MfaAlertType.REPEATED_FAILURES),
+        ("backup_code_used", BACKUP_CODE_ALERT_THRESHOLD, MfaAlertType.BACKUP_CODE_BURST),
     ],
 )
 async def test_so_much_of_it_in_the_window_is_an_alert(storage: Postgres, pool: Pool, event: str, threshold: int, kind: MfaAlertType) -> None:
@@ -248,8 +248,8 @@ async def test_so_much_of_it_in_the_window_is_an_alert(storage: Postgres, pool: 
     ("before", "success", "is_alert"),
     [
         (timedelta(0), True, True),
-        (SOON_AFTER_LOGIN, True, True),
-        (SOON_AFTER_LOGIN + MICROSECOND, True, False),
+        (SHORTLY_AFTER_LOGIN, True, True),
+        (SHORTLY_AFTER_LOGIN + MICROSECOND, True, False),
         (-MICROSECOND, True, False),
         (SECOND, False, False),
     ],
@@ -289,9 +289,9 @@ async def test_alerts_are_as_many_as_are_wanted_the_newest_first(storage: Postgr
     for number, person in enumerate(people):
         at = NOW - number * SECOND
         if number % 3 == 0:
-            await log(pool, person.id, "mfa_verify_failed", *[at] * MANY_FAILURES)
+            await log(pool, person.id, "mfa_verify_failed", *[at] * FAILURE_ALERT_THRESHOLD)
         elif number % 3 == 1:
-            await log(pool, person.id, "backup_code_used", *[at] * MANY_BACKUP_CODES)
+            await log(pool, person.id, "backup_code_used", *[at] * BACKUP_CODE_ALERT_THRESHOLD)
         else:
             await log_in(pool, person.id, at)
             await log(pool, person.id, "mfa_disabled", at)
@@ -305,8 +305,8 @@ async def test_alerts_are_as_many_as_are_wanted_the_newest_first(storage: Postgr
 
 async def test_one_person_can_be_several_alerts(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
-    await log(pool, ada.id, "mfa_verify_failed", *[NOW] * MANY_FAILURES)
-    await log(pool, ada.id, "backup_code_used", *[NOW] * MANY_BACKUP_CODES)
+    await log(pool, ada.id, "mfa_verify_failed", *[NOW] * FAILURE_ALERT_THRESHOLD)
+    await log(pool, ada.id, "backup_code_used", *[NOW] * BACKUP_CODE_ALERT_THRESHOLD)
     assert [alert.type for alert in await alerts(storage)] == [MfaAlertType.BACKUP_CODE_BURST, MfaAlertType.REPEATED_FAILURES]
 
 

@@ -238,7 +238,7 @@ async def test_a_range_that_is_none_is_refused(shop: Shop, query: str) -> None:
 
 
 async def test_the_latest_logins_are_as_many_as_asked_for_the_newest_first(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytics, "BATCH", 4)
+    monkeypatch.setattr(analytics, "RECENT_LOGINS_BATCH", 4)
     times = [at("2026-03-14") - number * timedelta(hours=7) for number in range(13)]
     await shop.logins(*times)
     newest = [time.isoformat().replace("+00:00", "Z") for time in times]

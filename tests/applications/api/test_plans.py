@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.applications import plans
+from core.applications import plans, plans_rules
 from core.kernel.principals import Role
 from tests.applications.api.services import GOLD, Workshop, made
 from tests.fakes.outside import FakeClock
@@ -109,7 +109,7 @@ async def test_the_largest_plan_still_fits_into_the_longest_token(tenants: Tenan
     shops, email = Workshop(tenant), f"{'a' * 64}@{'.'.join(['b' * 59] * 3)}.example"
     service = UUID((await shops.created(slug=slug))["service"]["id"])
     features = ["a" * 1495, "a" * 1497]
-    assert len(json.dumps(features)) == plans.MOST_FEATURES
+    assert len(json.dumps(features)) == plans_rules.MAX_FEATURES_SIZE
     assert refused(await shops.create_plan("owner", slug, features=[*features, ""])) == BAD
     plan = await shops.created_plan("owner", slug, name="\U0001f600" * 100, features=features)
     account = await add_account(tenants.ports, email)
@@ -155,7 +155,7 @@ async def test_a_service_without_plans_has_an_empty_list(shops: Workshop) -> Non
 
 
 async def test_a_long_list_comes_whole(shops: Workshop, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "LISTED_AT_ONCE", 2)
+    monkeypatch.setattr(plans, "PLAN_BATCH", 2)
     service = await service_of(shops)
     for number in range(5):
         await add_plan(acme.pool, service, f"n{number}")

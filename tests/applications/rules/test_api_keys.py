@@ -15,11 +15,11 @@ from core.applications import api_keys, api_keys_rules
 from core.applications.api_keys_rules import (
     ApiKeyInvalid,
     ApiKeyRecord,
-    NoPermissions,
     DuplicatePermission,
+    NoPermissions,
     UnknownPermission,
-    parse_permissions,
     generate_key,
+    parse_permissions,
 )
 from core.kernel.principals import OrganizationStatus, Permission, ServiceContext
 from core.kernel.values import digest

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from core.applications.end_users_rules import EndUserDetails, EndUser, UsedService
+from core.applications.end_users_rules import EndUser, EndUserDetails, UsedService
 from core.applications.events import sessions_revoked
 from core.authentication.sessions_rules import LiveSessions
 from core.kernel.values import Email

@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.applications.analytics import FROM_ONE_ON, FROM_THE_LATEST
+from adapters.postgres.applications.analytics import LATEST_FIRST_PAGE, LATEST_NEXT_PAGE
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.analytics_rules import DateRange, DailyLogins, ProviderLogins, ServiceLogins, RecentLogin, ServiceUsage
+from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql
@@ -197,7 +197,7 @@ async def test_the_past_of_a_service_that_is_gone_is_not_read(
         latest = await read.analytics.recent(shop.org_id, None, 5)
     assert [one.created_at for one in latest] == [NOW - number * SECOND for number in range(5)]
     last = {"created_at": latest[-1].created_at, "id": latest[-1].id}
-    for statement in (FROM_THE_LATEST, FROM_ONE_ON):
+    for statement in (LATEST_FIRST_PAGE, LATEST_NEXT_PAGE):
         nodes = await plan_nodes(pool, statement, {"org_id": shop.org_id, "limit": 5, **last}, mode)
         assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "login_events") <= 20
 

@@ -12,18 +12,18 @@ import psycopg
 import pytest
 import trio
 
-from adapters.postgres.applications.end_users import EndUsers
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.engine.storage import Postgres, Repositories
 from core.accounts.accounts_rules import Account
-from core.applications.end_users_rules import EndUser, LinkedIdentity, EndUserSummary, UsedService
+from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider
-from core.kernel.values import PageResult, Page
+from core.kernel.values import Page, PageResult
+from ports.signals import NoSignals
 from tests.support import database
-from tests.support.builders import add_organization, add_provisioned, everyone, run_sql
+from tests.support.builders import add_organization, add_provisioned, everyone, make_vault, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, somebody_waits
 from tests.support.services import add_service
 
@@ -480,7 +480,7 @@ async def rows_read(connection: Connection, wanted: Page, filters: dict[str, Any
     """The page, how often a whole table was read for it, and how many rows were; what an index alone can answer is none."""
     async with connection.transaction():
         [before] = await connection.rows(FETCHED)
-        listed = await EndUsers(connection).page(ORG, wanted, **filters)
+        listed = await Repositories(connection, make_vault(), NoSignals()).end_users.page(ORG, wanted, **filters)
         [after] = await connection.rows(FETCHED)
     return listed, after[0] - before[0], after[1] - before[1]
 

@@ -288,7 +288,7 @@ async def test_users_go_in_bounded_batches(storage: Postgres, pool: Pool, monkey
         assert await tx.services.lock_users(org, gone.id, ids[2], 3) == ids[5]
         assert await tx.services.lock_users(org, gone.id, ids[5], 3) == ids[6]
         assert await tx.services.lock_users(org, gone.id, ids[6], 3) is None
-    monkeypatch.setattr(services, "USERS_AT_ONCE", 3)
+    monkeypatch.setattr(services, "USER_BATCH", 3)
     await delete(storage, gone)
     assert await end_users(pool, org) == {people[3].id}
     assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, people[3].id)]

@@ -17,7 +17,7 @@ from adapters.http.payments import HttpPayments
 from adapters.postgres.engine.pool import Pool
 from core.applications import cancellations, cancellations_rules
 from core.billing import reconciliation, reconciliation_rules
-from core.billing.payments import SOON
+from core.billing.provider_facts import SOON
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id

@@ -554,7 +554,7 @@ async def test_a_price_that_no_plan_of_the_service_has_is_told_once_and_changes_
     await till.tell(CREATED, till.subscription())
     for number, price in enumerate(("price_of_nothing", "price_other", "price_twin")):
         changed = till.subscription(price=price, status=("past_due", "active")[number % 2])
-        assert await effects(till, UPDATED, changed, till.now + 2 * number + 1) == ["disagrees"]
+        assert await effects(till, UPDATED, changed, till.now + 2 * number + 1) == ["mismatch"]
         assert [row[:2] for row in await till.rows()] == [(changed["status"], "Gold")]
         assert await effects(till, UPDATED, changed, till.now + 2 * number + 2) == ["unchanged"]
     assert await effects(till, UPDATED, till.subscription(price="price_silver", status="past_due"), till.now + 10) == ["done"]
@@ -572,10 +572,10 @@ async def test_what_is_over_at_the_provider_is_the_organizations_own_when_a_key_
     assert [row[0] for row in before] == ["active"]
     assert await run_sql(pool, "select provider_subscription_id from subscriptions") == [(None,)]
     # What still comes of the old one finds nothing, and somebody who goes on paying for it is told of.
-    told = "not_ours" if theirs == "canceled" else "disagrees"
+    told = "not_managed_here" if theirs == "canceled" else "mismatch"
     assert await effects(till, UPDATED, till.subscription(status="past_due"), till.now + 2) == [told]
     for type_, about in ((DELETED, till.subscription(status="canceled")), ("invoice.paid", invoice("sub_1", till.ends + DAY))):
-        assert await effects(till, type_, about, till.now + 3) == ["not_ours"]
+        assert await effects(till, type_, about, till.now + 3) == ["not_managed_here"]
     assert await till.rows() == before
     ends = till.clock.now() + timedelta(seconds=3)
     assert (await till.by_key(current_period_end=rfc3339(ends))).json["status"] == "active"
@@ -699,7 +699,7 @@ async def test_where_something_is_done_is_forgotten_with_what_is_ended(till: Til
     await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=PAGE))
     assert len(await kept_pages(pool)) == 1
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.billing.end("sub_1", till.clock.now())
+        await tx.billing.mark_ended("sub_1", till.clock.now())
     assert await kept_pages(pool) == []
 
 

@@ -596,9 +596,9 @@ async def test_the_key_is_judged_again_where_it_writes(shop: Shop, ports: Ports,
         with pytest.raises(refusal):
             await subscriptions.create(ports, caller, shop.eve, shop.gold)
         with pytest.raises(refusal):
-            await subscriptions.change(ports, caller, shop.ada, plan_id=shop.silver)
+            await subscriptions.update(ports, caller, shop.ada, plan_id=shop.silver)
         with pytest.raises(refusal):
-            await subscriptions.remove(ports, caller, shop.ada)
+            await subscriptions.end(ports, caller, shop.ada)
 
     assert caller.service.status is OrganizationStatus.ACTIVE
     await shop.tenant.become("suspended")

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from core.billing.payments import LONGEST_PAGE, SubscriptionFacts, ProviderSubscription, invoice_page, invoice_period_end
+from core.billing.provider_facts import SubscriptionFacts
+from core.billing.provider_objects import MAX_PAGE_URL_LENGTH, ProviderSubscription, invoice_page_url, invoice_period_end
 
 PAGE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 
 
 @pytest.mark.parametrize(
-    "url", [PAGE, "https://provider.example", "https://provider.example:8443/i/1", PAGE + "x" * (LONGEST_PAGE - len(PAGE))]
+    "url", [PAGE, "https://provider.example", "https://provider.example:8443/i/1", PAGE + "x" * (MAX_PAGE_URL_LENGTH - len(PAGE))]
 )
 def test_an_address_that_can_be_given_to_anybody_is_one(url: str) -> None:
-    assert invoice_page({"hosted_invoice_url": url}) == url
+    assert invoice_page_url({"hosted_invoice_url": url}) == url
 
 
 @pytest.mark.parametrize(
@@ -38,12 +39,12 @@ def test_an_address_that_can_be_given_to_anybody_is_one(url: str) -> None:
         PAGE + " x",
         PAGE + "\n",
         PAGE + "\u202e",
-        PAGE + "x" * LONGEST_PAGE,
+        PAGE + "x" * MAX_PAGE_URL_LENGTH,
     ],
 )
 def test_anything_else_is_none(url: object) -> None:
-    assert invoice_page({"hosted_invoice_url": url}) is None
-    assert invoice_page({}) is None
+    assert invoice_page_url({"hosted_invoice_url": url}) is None
+    assert invoice_page_url({}) is None
 
 
 def line(end: int, **changes: Any) -> dict[str, Any]:
@@ -84,7 +85,7 @@ SECOND = timedelta(seconds=1)
 
 
 def found(status: str) -> ProviderSubscription:
-    return ProviderSubscription(id="sub_1", customer_id=None, status=status, price_id=None, period_end=None, meant=None)
+    return ProviderSubscription(id="sub_1", customer_id=None, status=status, price_id=None, period_end=None, metadata=None)
 
 
 @pytest.mark.parametrize(
@@ -92,25 +93,27 @@ def found(status: str) -> ProviderSubscription:
     [
         (lambda facts: facts.with_failure(NOW + SECOND), True),
         (lambda facts: facts.with_payment(NOW + SECOND, None), True),
-        (lambda facts: facts.with_object(found("unpaid"), NOW + SECOND), True),
-        (lambda facts: facts.with_object(found("past_due"), NOW + SECOND, deleted=True), True),
-        (lambda facts: facts.with_object(found("canceled"), NOW - SECOND), True),
-        (lambda facts: facts.with_object(found("past_due"), NOW + SECOND), False),
-        (lambda facts: facts.with_object(found("active"), NOW - SECOND), False),
+        (lambda facts: facts.with_subscription(found("unpaid"), NOW + SECOND), True),
+        (lambda facts: facts.with_subscription(found("past_due"), NOW + SECOND, deleted=True), True),
+        (lambda facts: facts.with_subscription(found("canceled"), NOW - SECOND), True),
+        (lambda facts: facts.with_subscription(found("past_due"), NOW + SECOND), False),
+        (lambda facts: facts.with_subscription(found("active"), NOW - SECOND), False),
         (lambda facts: facts.with_failure(NOW - SECOND), False),
         (lambda facts: facts.with_payment(NOW - SECOND, NOW), False),
         (lambda facts: facts.with_action(NOW + SECOND, None), False),
         (lambda facts: replace(facts, price_id="price_else"), False),
     ],
 )
-def test_what_is_newer_of_a_status_says_more_of_it_be_it_the_same(apply_provider_state: Callable[[SubscriptionFacts], SubscriptionFacts], *, says: bool) -> None:
-    facts = SubscriptionFacts(id="sub_1").with_object(found("past_due"), NOW)
-    assert apply_provider_state(facts).says_more_of_status_than(facts) == says
+def test_what_is_newer_of_a_status_says_more_of_it_be_it_the_same(
+    apply_provider_state: Callable[[SubscriptionFacts], SubscriptionFacts], *, says: bool
+) -> None:
+    facts = SubscriptionFacts(id="sub_1").with_subscription(found("past_due"), NOW)
+    assert apply_provider_state(facts).has_newer_status_than(facts) == says
 
 
 def test_the_same_failure_or_payment_says_nothing_more() -> None:
-    facts = SubscriptionFacts(id="sub_1").with_object(found("active"), NOW)
+    facts = SubscriptionFacts(id="sub_1").with_subscription(found("active"), NOW)
     for again in (SubscriptionFacts.with_failure, lambda facts, at: facts.with_payment(at, None)):
         once = again(facts, NOW + SECOND)
-        assert once.says_more_of_status_than(facts)
-        assert not again(once, NOW + SECOND).says_more_of_status_than(once)
+        assert once.has_newer_status_than(facts)
+        assert not again(once, NOW + SECOND).has_newer_status_than(once)

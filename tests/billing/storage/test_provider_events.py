@@ -8,18 +8,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.billing.provider_events import Billing, Cancellations
-from adapters.postgres.billing.subscriptions import Subscriptions
-from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
-from adapters.postgres.maintenance.housekeeping import Housekeeping
+from adapters.postgres.engine.storage import Postgres, Repositories, Transaction
 from core.applications.cancellations_rules import Cancellation
 from core.billing.checkout_rules import Checkout
-from core.billing.payments import CheckoutMetadata
+from core.billing.provider_objects import CheckoutMetadata
 from core.billing.subscriptions_rules import SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.principals import SYSTEM
 from core.maintenance.housekeeping_rules import Sweep
+from ports.signals import NoSignals
 from tests.support.builders import add_organization, make_vault, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, rows_looked_at, within
 from tests.support.services import add_plan, add_service
@@ -72,17 +69,17 @@ async def open_shop(storage: Postgres, pool: Pool, slug: str, user: UUID) -> Sho
     service = await add_service(pool, org)
     shop = Shop(slug, CheckoutMetadata(org, service, user, await add_plan(pool, service, price=PRICE)), uuid4(), uuid4(), uuid4())
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.billing.customer(org, shop.key, NOW)
-        await tx.billing.keep_customer(org, shop.key, shop.name("cus"))
-        await tx.billing.sync_customer(org, shop.name("cus"), user, NOW)
-        await tx.billing.attach_payment_method(shop.name("cus"), shop.name("pm"), NOW, NOW)
-        await tx.billing.add_checkout(
-            Checkout(id=shop.checkout, meant=shop.meant, price_id=PRICE, success_url="", cancel_url="", created_at=NOW), NOW + HOUR
+        await tx.customers.find_or_add(org, shop.key, NOW)
+        await tx.customers.save(org, shop.key, shop.name("cus"))
+        await tx.customers.save_user(org, shop.name("cus"), user, NOW)
+        await tx.customers.attach_payment_method(shop.name("cus"), shop.name("pm"), NOW, NOW)
+        await tx.checkouts.add(
+            Checkout(id=shop.checkout, metadata=shop.meant, price_id=PRICE, success_url="", cancel_url="", created_at=NOW), NOW + HOUR
         )
-        await tx.billing.checkout_begun(org, shop.checkout, shop.name("cs"), shop.name("cus"))
-        other = Checkout(id=uuid4(), meant=shop.meant, price_id=PRICE, success_url="", cancel_url="", created_at=NOW)
-        await tx.billing.add_checkout(other, NOW + HOUR)
-        await tx.billing.complete_checkout(other.id, shop.name("cs_other"), shop.name("sub"), None, None)
+        await tx.checkouts.save_session(org, shop.checkout, shop.name("cs"), shop.name("cus"))
+        other = Checkout(id=uuid4(), metadata=shop.meant, price_id=PRICE, success_url="", cancel_url="", created_at=NOW)
+        await tx.checkouts.add(other, NOW + HOUR)
+        await tx.checkouts.complete(other.id, shop.name("cs_other"), shop.name("sub"), None, None)
         await tx.subscriptions.add(shop.sold)
         facts = await tx.billing.lock_facts(shop.name("sub"), NOW)
         await tx.billing.save_facts(replace(facts, org_id=org, customer_id=shop.name("cus")), NOW, check_at=NOW + DAY)
@@ -107,32 +104,35 @@ async def everything(pool: Pool) -> list[Any]:
 # What it is, and what it gives to who asks of the shop's things by the names of the organization beside it.
 Act = Callable[[Transaction, Shop, Shop], Awaitable[object]]
 MIXED: dict[str, tuple[Act, object]] = {
-    "a customer with a key": (lambda tx, shop, twin: tx.billing.keep_customer(twin.org, shop.key, "cus_new"), None),
-    "whether it is a customer": (lambda tx, shop, twin: tx.billing.is_customer(twin.org, shop.name("cus")), False),
-    "a link": (lambda tx, shop, twin: tx.billing.link_customer(twin.org, shop.name("cus"), uuid4(), NOW), False),
-    "a person": (lambda tx, shop, twin: tx.billing.sync_customer(twin.org, shop.name("cus"), None, NOW + SECOND), False),
-    "a deletion": (lambda tx, shop, twin: tx.billing.forget_customer(twin.org, shop.name("cus"), uuid4(), NOW), False),
-    "what to ask": (lambda tx, shop, twin: tx.billing.check_those_of(twin.org, shop.name("cus"), NOW), None),
+    "a customer with a key": (lambda tx, shop, twin: tx.customers.save(twin.org, shop.key, "cus_new"), None),
+    "whether it is a customer": (lambda tx, shop, twin: tx.customers.may_belong_to(twin.org, shop.name("cus")), False),
+    "a link": (lambda tx, shop, twin: tx.customers.link(twin.org, shop.name("cus"), uuid4(), NOW), False),
+    "a person": (lambda tx, shop, twin: tx.customers.save_user(twin.org, shop.name("cus"), None, NOW + SECOND), False),
+    "a deletion": (lambda tx, shop, twin: tx.customers.mark_deleted(twin.org, shop.name("cus"), uuid4(), NOW), False),
+    "what to ask": (lambda tx, shop, twin: tx.billing.check_subscriptions_of_customer(twin.org, shop.name("cus"), NOW), None),
     "a plan": (lambda tx, shop, twin: tx.billing.plan_of_price(twin.org, shop.meant.service_id, PRICE, shop.meant.plan_id), None),
-    "a session": (lambda tx, shop, twin: tx.billing.checkout_begun(twin.org, shop.checkout, "cs_new", "cus_new"), None),
+    "a session": (lambda tx, shop, twin: tx.checkouts.save_session(twin.org, shop.checkout, "cs_new", "cus_new"), None),
     "a completion": (
-        lambda tx, shop, twin: tx.billing.complete_checkout(
+        lambda tx, shop, twin: tx.checkouts.complete(
             shop.checkout, shop.name("cs"), "sub_new", replace(shop.meant, org_id=twin.org), shop.name("cus")
         ),
         False,
     ),
     "a completion for another customer": (
-        lambda tx, shop, twin: tx.billing.complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, twin.name("cus")),
+        lambda tx, shop, twin: tx.checkouts.complete(shop.checkout, shop.name("cs"), "sub_new", shop.meant, twin.name("cus")),
         False,
     ),
     "whether it is a checkout": (
-        lambda tx, shop, twin: tx.billing.checkout_of("sub_new", replace(shop.meant, org_id=twin.org), PRICE),
+        lambda tx, shop, twin: tx.checkouts.match("sub_new", replace(shop.meant, org_id=twin.org), PRICE),
         None,
     ),
-    "the end of asking": (lambda tx, shop, twin: tx.billing.checkout_done(twin.org, shop.name("sub")), None),
+    "the end of asking": (lambda tx, shop, twin: tx.checkouts.stop_checks(twin.org, shop.name("sub")), None),
     "a subscription": (lambda tx, shop, twin: tx.subscriptions.lock_of_provider(twin.org, shop.name("sub")), None),
     "whether there is a subscription": (lambda tx, shop, twin: tx.subscriptions.exists(twin.org, shop.subscription), False),
-    "that no provider looks after it": (lambda tx, shop, twin: tx.subscriptions.detach_from_provider(twin.org, shop.subscription, NOW), None),
+    "that no provider looks after it": (
+        lambda tx, shop, twin: tx.subscriptions.detach_from_provider(twin.org, shop.subscription, NOW),
+        None,
+    ),
     "whether it is to be cancelled": (lambda tx, shop, twin: tx.cancellations.is_requested(twin.org, shop.name("gone")), False),
     "a cancellation": (
         lambda tx, shop, twin: tx.cancellations.claim_of_service(twin.org, shop.meant.service_id, NOW + SECOND, NOW + HOUR, 10),
@@ -171,14 +171,14 @@ async def test_where_an_event_names_no_organization_the_customer_says_whose_it_i
 ) -> None:
     name = shop.name("cus")
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.billing.check_those_of(None, name, NOW)
-        assert await tx.billing.sync_customer(None, name, twin.meant.user_id, NOW + SECOND)
-        assert await tx.billing.attach_payment_method(name, "pm_new", NOW + SECOND, NOW)
-        assert not await tx.billing.attach_payment_method("cus_nobodys", "pm_else", NOW + SECOND, NOW)
-        assert not await tx.billing.detach_payment_method("pm_else", NOW + 2 * SECOND, NOW)
-        assert not await tx.billing.detach_payment_method(shop.name("pm"), NOW - SECOND, NOW)
-        assert await tx.billing.detach_payment_method(shop.name("pm"), NOW + SECOND, NOW)
-        assert not await tx.billing.detach_payment_method(shop.name("pm"), NOW + SECOND, NOW)
+        await tx.billing.check_subscriptions_of_customer(None, name, NOW)
+        assert await tx.customers.save_user(None, name, twin.meant.user_id, NOW + SECOND)
+        assert await tx.customers.attach_payment_method(name, "pm_new", NOW + SECOND, NOW)
+        assert not await tx.customers.attach_payment_method("cus_nobodys", "pm_else", NOW + SECOND, NOW)
+        assert not await tx.customers.detach_payment_method("pm_else", NOW + 2 * SECOND, NOW)
+        assert not await tx.customers.detach_payment_method(shop.name("pm"), NOW - SECOND, NOW)
+        assert await tx.customers.detach_payment_method(shop.name("pm"), NOW + SECOND, NOW)
+        assert not await tx.customers.detach_payment_method(shop.name("pm"), NOW + SECOND, NOW)
     customers = """
         select customer_id, user_id, payment_method_id
         from billing_customers left join billing_default_payment_methods using (org_id) order by customer_id"""
@@ -186,7 +186,7 @@ async def test_where_an_event_names_no_organization_the_customer_says_whose_it_i
     assert await run_sql(pool, customers) == [(name, twin.meant.user_id, "pm_new"), of_twin]
     due = "select provider_subscription_id from billing_facts where check_at <= %s"
     assert await run_sql(pool, due, NOW) == [(shop.name("sub"),)]
-    assert await within(storage, lambda tx: tx.billing.forget_customer(None, name, uuid4(), NOW))
+    assert await within(storage, lambda tx: tx.customers.mark_deleted(None, name, uuid4(), NOW))
     assert await run_sql(pool, customers) == [of_twin, (None, None, None)]
 
 
@@ -242,61 +242,64 @@ async def test_what_waits_for_one_is_asked_about_when_that_ends_whoever_ends_it(
 # How much it costs
 
 MANY = 20_000
-Read = Callable[[Connection, Shop], Awaitable[object]]
+Read = Callable[[Repositories, Shop], Awaitable[object]]
 HOT: dict[str, tuple[str, Read]] = {
-    "an event that came before": ("billing_events", lambda c, shop: Billing(c, make_vault()).is_first("evt_7", NOW)),
-    "what is known": ("billing_facts", lambda c, shop: Billing(c, make_vault()).lock_facts("sub_7", NOW)),
-    "what to ask": ("billing_facts", lambda c, shop: Billing(c, make_vault()).claim_check(NOW, NOW + DAY)),
-    "what to ask of a customer": ("billing_facts", lambda c, shop: Billing(c, make_vault()).check_those_of(None, shop.name("cus"), NOW)),
-    "a subscription": ("subscriptions", lambda c, shop: Billing(c, make_vault()).subscription(shop.name("sub"))),
-    "whose customer it is": ("billing_customers", lambda c, shop: Billing(c, make_vault()).is_customer(shop.org, shop.name("cus"))),
+    "an event that came before": ("billing_events", lambda tx, shop: tx.billing.record_event("evt_7", NOW)),
+    "what is known": ("billing_facts", lambda tx, shop: tx.billing.lock_facts("sub_7", NOW)),
+    "what to ask": ("billing_facts", lambda tx, shop: tx.billing.claim_check(NOW, NOW + DAY)),
+    "what to ask of a customer": (
+        "billing_facts",
+        lambda tx, shop: tx.billing.check_subscriptions_of_customer(None, shop.name("cus"), NOW),
+    ),
+    "a subscription": ("subscriptions", lambda tx, shop: tx.billing.subscription(shop.name("sub"))),
+    "whose customer it is": ("billing_customers", lambda tx, shop: tx.customers.may_belong_to(shop.org, shop.name("cus"))),
     "whether it was deleted": (
         "billing_deleted_customers",
-        lambda c, shop: Billing(c, make_vault()).link_customer(shop.org, shop.name("cus"), uuid4(), NOW),
+        lambda tx, shop: tx.customers.link(shop.org, shop.name("cus"), uuid4(), NOW),
     ),
     "a customer's payment method": (
         "billing_customers",
-        lambda c, shop: Billing(c, make_vault()).attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
+        lambda tx, shop: tx.customers.attach_payment_method(shop.name("cus"), "pm_new", NOW, NOW),
     ),
     "a payment method": (
         "billing_payment_methods",
-        lambda c, shop: Billing(c, make_vault()).detach_payment_method(shop.name("pm"), NOW, NOW),
+        lambda tx, shop: tx.customers.detach_payment_method(shop.name("pm"), NOW, NOW),
     ),
-    "a checkout": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).checkout_of("sub_7", shop.meant, PRICE)),
-    "what was bought": ("billing_checkouts", lambda c, shop: Billing(c, make_vault()).bought("sub_7")),
+    "a checkout": ("billing_checkouts", lambda tx, shop: tx.checkouts.match("sub_7", shop.meant, PRICE)),
+    "what was bought": ("billing_checkouts", lambda tx, shop: tx.checkouts.metadata_of("sub_7")),
     "those that wait": (
         "billing_facts",
-        lambda c, shop: Subscriptions(c).save(replace(shop.sold, status=SubscriptionStatus.CANCELLED), NOW),
+        lambda tx, shop: tx.subscriptions.save(replace(shop.sold, status=SubscriptionStatus.CANCELLED), NOW),
     ),
-    "those that wait for one that goes": ("billing_facts", lambda c, shop: Subscriptions(c).remove(shop.org, shop.subscription)),
+    "those that wait for one that goes": ("billing_facts", lambda tx, shop: tx.subscriptions.remove(shop.org, shop.subscription)),
     "what came of it": (
         "billing_checkouts",
-        lambda c, shop: Billing(c, make_vault()).complete_checkout(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
+        lambda tx, shop: tx.checkouts.complete(shop.checkout, shop.name("cs"), "sub_new", shop.meant, shop.name("cus")),
     ),
     "that nothing is to be asked": (
         "billing_checkouts",
-        lambda c, shop: Billing(c, make_vault()).checkout_done(shop.org, shop.name("sub")),
+        lambda tx, shop: tx.checkouts.stop_checks(shop.org, shop.name("sub")),
     ),
-    "what is asked about": ("billing_facts", lambda c, shop: Billing(c, make_vault()).is_asked_about("sub_7", NOW)),
+    "what is asked about": ("billing_facts", lambda tx, shop: tx.billing.is_checked_separately("sub_7", NOW)),
     "which checkouts to ask about": (
         "billing_checkouts",
-        lambda c, shop: Billing(c, make_vault()).claim_checkouts(NOW, NOW + DAY, NOW - DAY, NOW),
+        lambda tx, shop: tx.checkouts.claim(NOW, NOW + DAY, NOW - DAY, NOW),
     ),
-    "what to cancel": ("billing_cancellations", lambda c, shop: Cancellations(c).claim(NOW, NOW + DAY)),
+    "what to cancel": ("billing_cancellations", lambda tx, shop: tx.cancellations.claim(NOW, NOW + DAY)),
     "what to cancel of a service": (
         "billing_cancellations",
-        lambda c, shop: Cancellations(c).claim_of_service(shop.org, shop.meant.service_id, NOW, NOW + DAY, 5),
+        lambda tx, shop: tx.cancellations.claim_of_service(shop.org, shop.meant.service_id, NOW, NOW + DAY, 5),
     ),
-    "old checkouts": ("billing_checkouts", lambda c, shop: Housekeeping(c).sweep(Sweep.CHECKOUTS, NOW - 50 * DAY, 100)),
+    "old checkouts": ("billing_checkouts", lambda tx, shop: tx.housekeeping.sweep(Sweep.CHECKOUTS, NOW - 50 * DAY, 100)),
     "old payment methods": (
         "billing_payment_methods",
-        lambda c, shop: Housekeeping(c).sweep(Sweep.PAYMENT_METHODS, NOW - 50 * DAY, 100),
+        lambda tx, shop: tx.housekeeping.sweep(Sweep.PAYMENT_METHODS, NOW - 50 * DAY, 100),
     ),
     "old deletions": (
         "billing_deleted_customers",
-        lambda c, shop: Housekeeping(c).sweep(Sweep.DELETED_CUSTOMERS, NOW - 50 * DAY, 100),
+        lambda tx, shop: tx.housekeeping.sweep(Sweep.DELETED_CUSTOMERS, NOW - 50 * DAY, 100),
     ),
-    "old facts": ("billing_facts", lambda c, shop: Housekeeping(c).sweep(Sweep.BILLING_FACTS, NOW - 50 * DAY, 100)),
+    "old facts": ("billing_facts", lambda tx, shop: tx.housekeeping.sweep(Sweep.BILLING_FACTS, NOW - 50 * DAY, 100)),
 }
 
 
@@ -344,6 +347,9 @@ async def fill(pool: Pool, shop: Shop) -> None:
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 async def test_nobody_reads_all_that_was_ever_bought(pool: Pool, shop: Shop, mode: str) -> None:
     await fill(pool, shop)
-    seen = {what: await rows_looked_at(pool, table, mode, lambda c, act=act: act(c, shop)) for what, (table, act) in HOT.items()}  # type: ignore[misc]
-    assert {what: (given, rows) for what, (given, rows) in seen.items() if rows > 100} == {}
-    assert [what for what in ("what to ask", "which checkouts to ask about", "what to cancel") if seen[what][0] is None] == []
+    reads: dict[str, tuple[object, int]] = {}
+    for name, (table, statement) in HOT.items():
+        run = partial(run_statement, statement, shop)
+        reads[name] = await rows_looked_at(pool, table, mode, run)
+    assert {name: read for name, read in reads.items() if read[1] > 100} == {}
+    assert [name for name in ("a due check", "due checkouts", "a due cancellation") if reads[name][0] is None] == []

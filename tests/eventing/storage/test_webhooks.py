@@ -226,7 +226,7 @@ async def test_what_somebody_did_forgets_their_address(ports: Ports, pool: Pool)
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             tx.record(Event(EVENT_KINDS["user.invited"], "x", org_id=org))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.privacy.forget_deliveries(ada.user_id)
+        await tx.privacy.redact_deliveries(ada.user_id)
     told = {row["payload"]["actor_user_id"]: row["payload"]["actor_email"] for row in await queue(pool)}
     assert told == {str(ada.user_id): None, str(eve.user_id): "eve@example.com"}
 

@@ -87,7 +87,7 @@ async def test_one_that_does_not_ask_again_vouches_for_nobody(
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     refused = await street.go(next=path)
     assert refused.status == 400
-    assert "The application wants you to sign in afresh" in refused.text
+    assert "This application asks you to sign in again" in refused.text
     assert await street.who() is None
     assert not is_let_in((await visitor.open(path)).text)
 
@@ -177,9 +177,9 @@ async def test_one_that_cannot_be_asked_is_not_offered(
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     page = await visitor.open(path)
     assert OFFER not in page.text
-    assert "wants you to sign in afresh" in page.text
+    assert "asks you to sign in again" in page.text
     assert '<a href="/app/forgot-password">set a password</a>' in page.text
-    assert "afresh" not in (await visitor.open(await visitor.come_from(shop))).text
+    assert "asks you to sign in again" not in (await visitor.open(await visitor.come_from(shop))).text
     await street.comes_in(next=path)  # by its address
     assert await street.who() == ada.id
     assert not is_let_in((await visitor.open(path)).text)

@@ -243,7 +243,7 @@ async def test_signing_out_on_our_own_page_tells_whom_is_left_too(under_way: Und
     last = await under_way.walk.walk(step)
     assert sorted(under_way.walk.told) == ["blog", "desk", "shop", "wiki"]
     assert last.status == 200
-    assert "Not every application" not in last.text
+    assert "Some applications didn't confirm" not in last.text
     assert await nothing_is_left(pool)
 
 
@@ -502,7 +502,7 @@ async def test_signing_out_many_times_at_once_on_our_own_page_tells_everybody_on
     assert {answer.status for answer in answers} == {200}
     last = await walk.walk(await visitor.open(f"{walk.applications['shop'].path}/slo"))
     assert sorted(walk.told) == ["blog", "desk", "shop", "wiki"]
-    assert "Not every application" not in last.text
+    assert "Some applications didn't confirm" not in last.text
     assert await nothing_is_left(pool)
 
 

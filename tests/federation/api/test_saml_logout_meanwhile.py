@@ -91,7 +91,7 @@ async def test_our_own_page_says_so_too_and_so_it_is_where_the_whole_organizatio
     last = await walk.walk(step)
     assert "shop" in walk.told
     assert last.status == 200
-    assert "Not every application" in last.text
+    assert "Some applications didn't confirm" in last.text
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -110,7 +110,7 @@ async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_tol
     last = await walk.walk(await walk.begin(shop), shop_goes)
     assert sorted(walk.told) == ["blog", "wiki"]
     assert last.status == 200
-    assert "You are signed out here, and of the applications that sign out together with us" in last.text
+    assert "You're also signed out of the applications that use single logout" in last.text
     assert "gatehouse-saml-logout" not in visitor.cookies
     assert not await visitor.is_in()
 
@@ -126,7 +126,7 @@ async def test_a_service_of_the_same_name_is_not_the_one_that_began(
 
     last = await walk.walk(await walk.begin(shop), another_comes)
     assert last.status == 200
-    assert "You are signed out here" in last.text
+    assert "You're signed out here" in last.text
 
 
 # Who asks, and has no say any more -> what the person sees.
@@ -151,7 +151,7 @@ async def test_whoever_asks_in_vain_and_cannot_be_told_so_has_nobody_be_told_of_
     await run_sql(pool, statement)
     page = await visitor.open(begun)
     assert page.status == status
-    assert "You are signed out" not in page.text
+    assert "You're signed out" not in page.text
     assert await visitor.is_in()
 
 
@@ -183,7 +183,7 @@ async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_
     if asked_by_shop:
         assert statuses(last, shop) == ["Success", "PartialLogout"], "with its RelayState, which says nothing of the person"
     else:
-        assert "Not every application" in last.text
+        assert "Some applications didn't confirm" in last.text
 
 
 async def test_a_person_who_becomes_unknown_at_the_last_service_was_signed_out_everywhere(
@@ -254,7 +254,7 @@ async def test_a_step_does_not_wait_for_a_deletion_and_says_what_is_true(
     assert walk.asked(step) is not None, "it is there until the deletion is committed"
     last = await visitor.open(f"{goes.path}/slo")
     assert last.status == 200, "and gone now, as is whoever began"
-    assert "Not every application" in last.text
+    assert "Some applications didn't confirm" in last.text
 
 
 async def test_a_sign_out_that_begins_while_a_service_is_deleted_is_one_in_part(

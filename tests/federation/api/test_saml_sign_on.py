@@ -337,7 +337,7 @@ async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visi
     assert f'name="next" value="{path}"' in page.text
     onward_ = leads_to(await visitor.send("/app/sign-out", form_token=form_token(page), next=path))
     assert onward_ == f"{SIGN_IN}?{urlencode({'next': path})}"
-    assert "You are signed out." in (await visitor.open(onward_)).text
+    assert "You&#39;re signed out." in (await visitor.open(onward_)).text
     assert await visitor.sign_in_at(path) == path
     found = posted(await visitor.open(path))
     assert (found.name_id, found.relay_state) == (EMAIL, "there")

@@ -7,7 +7,7 @@ import pytest
 from adapters.crypto import AesVault
 from adapters.postgres.authentication import identities, pre_auths
 from adapters.postgres.authentication.oauth_credentials import name_of, place
-from adapters.postgres.billing import provider_events
+from adapters.postgres.billing import facts as billing_facts
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
@@ -111,7 +111,7 @@ async def test_every_sealed_value_comes_under_the_new_key(
         opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[1:], WAITING.values(), strict=True)]
         assert opened == [b"%s waits" % kind for kind in WAITING]
     pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
-    assert {id_: vault.open(page, provider_events.place(id_)) for id_, page in pages} == {
+    assert {id_: vault.open(page, billing_facts.action_page_context(id_)) for id_, page in pages} == {
         f"sub_{number}": b"page %d" % number for number in (1, 2, 3)
     }
     async with after.storage.transaction(by=SYSTEM) as tx:

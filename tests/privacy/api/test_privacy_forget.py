@@ -417,7 +417,7 @@ async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email(FORMER), ports.clock.now()))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.privacy.concerned(ada.id) == sorted([acme.org, twin.org])
+        assert await tx.privacy.list_involved_organizations(ada.id) == sorted([acme.org, twin.org])
     await forgotten(api, ada.id, acme.token("owner"))
     assert (await twin.statuses())[FORMER] == "pending"
     assert await mentions(pool, EMAIL) == set()
@@ -738,7 +738,7 @@ async def test_platform_owners_must_be_demoted_first(
     before = await tenants.everything()
     answer = await forget(api, ada.id, {"owner": acme.token("owner"), "platform": platform.token, "self": acme.token("ada")}[by])
     assert refused(answer) == FORBIDDEN
-    assert answer.json["error"] == privacy_rules.PlatformOwnerStays.__doc__
+    assert answer.json["error"] == privacy_rules.CannotAnonymizePlatformOwner.__doc__
     assert await tenants.everything() == before
     await run_sql(pool, "update users set is_platform_owner = false where id = %s", ada.id)
     await forgotten(api, ada.id, platform.token)

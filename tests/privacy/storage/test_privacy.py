@@ -13,7 +13,7 @@ from core.accounts.accounts_rules import Account, EmailTaken
 from core.kernel.principals import Person, System
 from core.kernel.values import Email
 from core.maintenance.log_redaction_rules import PersonalLog
-from core.privacy_rules import Belonging
+from core.privacy_rules import MembershipControl
 from core.tenancy.invitations_rules import InvitationStatus
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, NOW, SECOND, account, add, is_locked, plan_nodes, rows_of, somebody_waits, within
@@ -51,14 +51,14 @@ async def test_what_somebody_owns_that_the_person_takes_part_in(
     await add_member(pool, twin, ada.id, confirmed=True)
     await add_member(pool, alone, eve.id, "owner")
     async with storage.reading() as read:
-        found = await read.privacy.belongings(ada.id, eve.id)
-        assert [belonging.org_id for belonging in found if belonging.gives_a_say] == [owned]
-        assert not any(belonging.gives_a_say for belonging in await read.privacy.belongings(eve.id, ada.id))
+        found = await read.privacy.list_membership_controls(ada.id, eve.id)
+        assert [belonging.org_id for belonging in found if belonging.gives_control] == [owned]
+        assert not any(belonging.gives_control for belonging in await read.privacy.list_membership_controls(eve.id, ada.id))
         assert found == sorted(
-            [Belonging(acme, True, False), Belonging(owned, True, True), Belonging(unconfirmed, False, True), Belonging(twin, True, False)],
+            [MembershipControl(acme, True, False), MembershipControl(owned, True, True), MembershipControl(unconfirmed, False, True), MembershipControl(twin, True, False)],
             key=lambda belonging: belonging.org_id,
         )
-        assert await read.privacy.belongings(uuid4(), eve.id) == []
+        assert await read.privacy.list_membership_controls(uuid4(), eve.id) == []
 
 
 async def test_the_organizations_that_an_anonymization_concerns(
@@ -69,7 +69,7 @@ async def test_the_organizations_that_an_anonymization_concerns(
         await add_member(pool, org, ada.id)
     for org, email, status in ((acme, ADA, "pending"), (twin, ADA, "pending"), (fourth, ADA, "rejected"), (fourth, EVE, "pending")):
         await invite(pool, org, email, status)
-    assert await within(storage, lambda tx: tx.privacy.concerned(ada.id)) == sorted([acme, twin, third])
+    assert await within(storage, lambda tx: tx.privacy.list_involved_organizations(ada.id)) == sorted([acme, twin, third])
 
 
 async def test_organizations_are_locked_until_the_end(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
@@ -92,7 +92,7 @@ async def test_memberships_are_locked_until_the_end(storage: Postgres, pool: Poo
 async def test_the_address_goes_on_to_whoever_lists_it(storage: Postgres, pool: Pool, acme: UUID, ada: Account) -> None:
     service = await add_service(pool, acme)
     await within(storage, lambda tx: tx.end_users.enroll(service, ada.id, NOW, signed_in=True))
-    await within(storage, lambda tx: tx.privacy.replace_address(ada.id, PLACEHOLDER, NOW))
+    await within(storage, lambda tx: tx.privacy.replace_email(ada.id, PLACEHOLDER, NOW))
     found = await within(storage, lambda tx: tx.accounts.by_id(ada.id))
     assert found is not None
     assert (found.email, found.anonymized_at, found.password_hash, found.email_verified_at) == (PLACEHOLDER, NOW, None, None)
@@ -103,7 +103,7 @@ async def test_the_address_goes_on_to_whoever_lists_it(storage: Postgres, pool: 
 
 async def test_a_placeholder_that_somebody_has_is_refused(storage: Postgres, ada: Account, eve: Account) -> None:
     with pytest.raises(EmailTaken):
-        await within(storage, lambda tx: tx.privacy.replace_address(ada.id, eve.email, NOW))
+        await within(storage, lambda tx: tx.privacy.replace_email(ada.id, eve.email, NOW))
     assert await within(storage, lambda tx: tx.accounts.by_id(ada.id)) == ada
 
 
@@ -116,7 +116,7 @@ async def test_whoever_writes_of_the_account_waits_from_then_on(storage: Postgre
         done.set()
 
     async with trio.open_nursery() as nursery, storage.transaction(by=System()) as tx:
-        await tx.privacy.replace_address(ada.id, PLACEHOLDER, NOW)
+        await tx.privacy.replace_email(ada.id, PLACEHOLDER, NOW)
         nursery.start_soon(write)
         await somebody_waits(pool)
         assert not done.is_set()
@@ -150,7 +150,7 @@ async def test_invitations_end_only_where_the_organization_is_held(
 
 async def test_the_log_of_privacy_outlives_everybody(storage: Postgres, pool: Pool, ada: Account, eve: Account) -> None:
     caller = Person(user_id=eve.id, email=eve.email, session_id=uuid4(), address="203.0.113.9", agent="tests")
-    await within(storage, lambda tx: tx.privacy.log(ada.id, caller, NOW))
+    await within(storage, lambda tx: tx.privacy.record_anonymization(ada.id, caller, NOW))
     for person in (ada, eve):
         await within(storage, lambda tx, user_id=person.id: tx.accounts.remove(user_id))  # type: ignore[misc]
     columns = "event_type, user_id, actor_id, address, agent, created_at"

@@ -92,10 +92,10 @@ def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, st
     no_complaints(still)
 
     sign_in(still, running)
-    assert still.heading == "Enter a code"
-    still.find_labelled("Trust this device").click()
+    assert still.heading == "Enter your code"
+    still.find_labelled("Don't ask for a code on this device for a while").click()
     still.fill("Code", code_of(secret, later=STEP))  # the one before was used up by switching it on
-    still.press("Go on")
+    still.press("Continue")
     assert still.heading == "Your account"
     still.press("Sign out")
 
@@ -107,17 +107,17 @@ def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, st
     still.forget()
     still.let_scripts_run(False)
     sign_in(still, running)
-    assert still.heading == "Enter a code", "another browser is not trusted"
+    assert still.heading == "Enter your code", "another browser is not trusted"
     still.fill("Code", backup_codes[0])
-    still.press("Go on")
+    still.press("Continue")
     assert still.heading == "Your account"
     still.press("Sign out")
     sign_in(still, running)
     still.fill("Code", backup_codes[0])
-    still.press("Go on")
-    assert still.heading == "Enter a code", "a backup code works once"
+    still.press("Continue")
+    assert still.heading == "Enter your code", "a backup code works once"
     still.fill("Code", backup_codes[1])
-    still.press("Go on")
+    still.press("Continue")
 
     still.follow("Manage two-factor authentication")
     still.press("Switch off two-factor authentication")

@@ -124,7 +124,7 @@ def test_a_person_goes_to_an_application_and_signs_out_again(running: Service, s
             browser.photograph("saml-sign-in")
         sign_in(browser, "Sign in to Shop")
         browser.fill("Code", code_of(secret, later=30))
-        browser.press("Go on")
+        browser.press("Continue")
         if not scripts:
             assert browser.heading == "You are signed in"
             browser.press("Go on")
@@ -134,11 +134,11 @@ def test_a_person_goes_to_an_application_and_signs_out_again(running: Service, s
         assert (arrived.name_id, relay_state) == (ADA, "/basket")
         browser.open(f"{running.address}/app/account")
         browser.press("Sign out")
-        browser.wait_until(lambda: browser.heading == "You are signed out")
+        browser.wait_until(lambda: browser.heading == "You're signed out")
         if scripts:
             browser.photograph("saml-signed-out")
         assert len(shop.told) == 1
-        assert "Not every application" not in browser.text
+        assert "Some applications didn't confirm" not in browser.text
         assert [line for line in browser.complaints() if "favicon" not in line] == []
     finally:
         browser.let_scripts_run(True)

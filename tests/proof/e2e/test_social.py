@@ -55,9 +55,9 @@ def test_a_person_signs_in_through_one_provider_and_links_another(
     still.open(f"{running.address}/app/account")
     still.press("Sign out")
     still.follow("Continue with Websuite")
-    assert still.heading == "Enter a code", "also when a provider vouches for somebody"
+    assert still.heading == "Enter your code", "also when a provider vouches for somebody"
     still.fill("Code", code_of(secret, later=STEP))
-    still.press("Go on")
+    still.press("Continue")
     assert still.heading == "Your account"
 
     still.follow("Manage your linked accounts")
@@ -73,7 +73,7 @@ def test_a_person_signs_in_through_one_provider_and_links_another(
     still.open(f"{running.address}/app/account")
     still.press("Sign out")
     still.follow("Continue with Codehost")
-    assert still.heading == "Enter a code"
+    assert still.heading == "Enter your code"
     assert still.find("script") == []
     assert [line for line in still.complaints() if "400" not in line] == []
     assert "access-" not in running.output

@@ -24,13 +24,13 @@ async def change(acme: Tenant, body: Any, by: str = "owner") -> Answer:
     return await acme.api.patch(f"{acme.path}/branding", body, token=acme.token(by))
 
 
-async def test_an_organization_has_chosen_nothing_at_first(acme: Tenant) -> None:
+async def test_an_organization_has_no_branding_at_first(acme: Tenant) -> None:
     answer = await look(acme)
     assert (answer.status, answer.json) == (200, NOTHING)
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_its_managers_choose_and_every_member_sees_it(acme: Tenant, twin: Tenant, by: str) -> None:
+async def test_managers_change_the_branding_and_every_member_reads_it(acme: Tenant, twin: Tenant, by: str) -> None:
     answer = await change(acme, CHOSEN, by)
     assert (answer.status, answer.json) == (200, CHOSEN)
     for name in acme.people:
@@ -41,7 +41,7 @@ async def test_its_managers_choose_and_every_member_sees_it(acme: Tenant, twin: 
     assert await acme.told() == [("branding.updated", str(acme.org), details)]
 
 
-async def test_what_is_left_out_stays_and_null_removes(acme: Tenant, clock: FakeClock) -> None:
+async def test_omitted_fields_keep_their_value_and_null_removes_it(acme: Tenant, clock: FakeClock) -> None:
     await change(acme, CHOSEN)
     clock.advance(SECOND)
     assert (await change(acme, {"product_name": "  Acme  "})).json == {**CHOSEN, "product_name": "Acme"}
@@ -59,13 +59,13 @@ async def test_what_is_left_out_stays_and_null_removes(acme: Tenant, clock: Fake
 
 
 @pytest.mark.parametrize("body", [NOTHING, {"logo_url": None}])
-async def test_removing_what_is_not_there_writes_nothing(acme: Tenant, pool: Pool, body: dict[str, None]) -> None:
+async def test_removing_an_unset_value_writes_nothing(acme: Tenant, pool: Pool, body: dict[str, None]) -> None:
     assert (await change(acme, body)).status == 200
     assert await run_sql(pool, "select * from branding") == []
     assert await acme.log() == []
 
 
-async def test_what_is_as_it_was_is_not_written_again(acme: Tenant, pool: Pool) -> None:
+async def test_an_unchanged_value_is_not_written_again(acme: Tenant, pool: Pool) -> None:
     await change(acme, CHOSEN)
     before = await run_sql(pool, "select xmin from branding")
     assert (await change(acme, {**CHOSEN, "primary_color": "#0B5D66"})).json == CHOSEN
@@ -74,7 +74,7 @@ async def test_what_is_as_it_was_is_not_written_again(acme: Tenant, pool: Pool) 
 
 
 @pytest.mark.parametrize("body", [{}, {"name": "Acme"}])
-async def test_something_must_be_said(acme: Tenant, body: dict[str, str]) -> None:
+async def test_an_empty_change_is_refused(acme: Tenant, body: dict[str, str]) -> None:
     answer = await change(acme, body)
     assert (answer.status, answer.code) == (400, "BAD_REQUEST")
     assert "Say what to change" in answer.json["error"]
@@ -147,13 +147,13 @@ NO_LOGOS = [
 ]
 
 
-async def test_a_logo_is_an_absolute_https_address_or_on_the_own_machine(acme: Tenant) -> None:
+async def test_a_logo_is_an_absolute_https_url_or_on_localhost(acme: Tenant) -> None:
     for logo in LOGOS:
         answer = await change(acme, {"logo_url": logo})
         assert (answer.status, answer.json) == (200, {**NOTHING, "logo_url": logo}), logo
 
 
-async def test_what_cannot_be_a_logo_is_refused(acme: Tenant) -> None:
+async def test_other_logo_urls_are_refused(acme: Tenant) -> None:
     for refused in [*NO_LOGOS, 5, True, ["https://acme.example"], {}]:
         answer = await change(acme, {"logo_url": refused})
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
@@ -177,7 +177,7 @@ NO_COLORS = [
 ]
 
 
-async def test_a_colour_is_six_hexadecimal_digits(acme: Tenant) -> None:
+async def test_a_color_has_six_hexadecimal_digits(acme: Tenant) -> None:
     for color in ("#000000", "#FfFfFf", "#a1B2c3"):
         assert (await change(acme, {"primary_color": color})).json["primary_color"] == color.lower()
     for refused in [*NO_COLORS, 0, ["#000000"]]:
@@ -189,7 +189,7 @@ NO_NAMES = ["", " ", "x" * 101, "a\nb", "a\r\nBcc: eve@example.com", "\u202egnp"
 NAMES = ["x", "x" * 100, "Zoë & <b>Söhne</b>", '"onload=', "שלום", "株式会社"]
 
 
-async def test_a_product_has_a_name_like_any_other(acme: Tenant) -> None:
+async def test_a_product_name_follows_the_rules_of_all_names(acme: Tenant) -> None:
     for name in NAMES:
         assert (await change(acme, {"product_name": name})).json["product_name"] == name
     for refused in [*NO_NAMES, 5, ["x"]]:
@@ -197,20 +197,20 @@ async def test_a_product_has_a_name_like_any_other(acme: Tenant) -> None:
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
 
 
-async def test_one_mistake_leaves_all_as_it_was(acme: Tenant) -> None:
+async def test_one_invalid_field_prevents_the_whole_change(acme: Tenant) -> None:
     await change(acme, CHOSEN)
     for mistake in ({"logo_url": "x"}, {"primary_color": "x"}, {"product_name": ""}):
         assert (await change(acme, {"logo_url": None, "primary_color": None, "product_name": None, **mistake})).status == 400
     assert (await look(acme)).json == CHOSEN
 
 
-async def test_members_only_look(acme: Tenant) -> None:
+async def test_members_can_only_read_the_branding(acme: Tenant) -> None:
     answer = await change(acme, CHOSEN, "member")
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert (await look(acme)).json == NOTHING
 
 
-async def test_nobody_elses_members_reach_it(acme: Tenant, twin: Tenant) -> None:
+async def test_members_of_other_organizations_cannot_reach_the_branding(acme: Tenant, twin: Tenant) -> None:
     for body in (CHOSEN, {}, {"logo_url": 5}):
         answer = await acme.api.patch(f"{acme.path}/branding", body, token=twin.token("owner"))
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
@@ -221,13 +221,13 @@ async def test_nobody_elses_members_reach_it(acme: Tenant, twin: Tenant) -> None
 
 
 @pytest.mark.parametrize("status", NOT_ACTIVE)
-async def test_it_is_closed_while_the_organization_is_not_active(acme: Tenant, status: str) -> None:
+async def test_the_branding_of_an_inactive_organization_is_closed(acme: Tenant, status: str) -> None:
     await acme.become(status)
     for answer in (await look(acme, "owner"), await change(acme, CHOSEN), await change(acme, {})):
         assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
 
 
-async def test_whoever_is_demoted_meanwhile_changes_nothing(acme: Tenant, pool: Pool) -> None:
+async def test_an_admin_demoted_during_the_request_cannot_change_the_branding(acme: Tenant, pool: Pool) -> None:
     demoted = "update memberships set role = 'member' where user_id = %s", (acme.id("admin"),)
     held = "select 1 from organizations where id = %s for no key update", (acme.org,)
     answer = await meanwhile(pool, [held, demoted], lambda: change(acme, CHOSEN, "admin"))
@@ -235,7 +235,7 @@ async def test_whoever_is_demoted_meanwhile_changes_nothing(acme: Tenant, pool: 
     assert await run_sql(pool, "select * from branding") == []
 
 
-async def test_changes_of_different_fields_at_once_are_all_kept(acme: Tenant) -> None:
+async def test_concurrent_changes_of_different_fields_are_all_kept(acme: Tenant) -> None:
     fields = [{name: value} for name, value in CHOSEN.items()]
     answers = await everyone(9, lambda number: change(acme, fields[number % 3]))
     assert {answer.status for answer in answers} == {200}
@@ -243,7 +243,7 @@ async def test_changes_of_different_fields_at_once_are_all_kept(acme: Tenant) ->
     assert len(await acme.log()) == 3
 
 
-async def test_it_goes_with_the_organization(acme: Tenant, pool: Pool) -> None:
+async def test_the_branding_is_deleted_with_the_organization(acme: Tenant, pool: Pool) -> None:
     await change(acme, CHOSEN)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert await run_sql(pool, "select * from branding") == []

@@ -51,7 +51,7 @@ async def left_of(pool: Pool, org: UUID) -> dict[str, int]:
     return counted
 
 
-async def test_a_deleted_organization_is_gone_with_all_that_belonged_to_it(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_deleted_organization_leaves_no_rows(api: Api, ports: Ports, pool: Pool) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
     twin, twins = await add_tenant(api, ports, pool, "twin")
     before = await left_of(pool, twin)
@@ -67,7 +67,7 @@ async def test_a_deleted_organization_is_gone_with_all_that_belonged_to_it(api: 
     assert (await api.get("/api/organizations/twin", token=twins)).status == 200
 
 
-async def test_the_accounts_of_its_members_stay_and_so_do_their_sessions(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_the_accounts_and_sessions_of_its_members_remain(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org, "owner")
     in_context = await token_of(ports, ada, org)
@@ -80,7 +80,7 @@ async def test_the_accounts_of_its_members_stay_and_so_do_their_sessions(api: Ap
     assert (await api.post("/api/auth/logout", token=in_context)).status == 200
 
 
-async def test_only_the_platforms_log_tells_of_a_deletion(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_only_the_platform_log_records_a_deletion(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org, "owner")
     await api.patch(ACME, {"name": "Acme Ltd."}, token=token)
@@ -102,7 +102,7 @@ async def test_the_slug_of_a_deleted_organization_is_free(api: Api, ports: Ports
     assert (await api.get(ACME, token=token)).status == 403
 
 
-async def test_nobody_deletes_it_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_impersonator_cannot_delete_an_organization(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada, _ = await add_person(ports, pool, "ada", org, "owner")
     support = await add_platform_owner(ports)
@@ -114,7 +114,7 @@ async def test_nobody_deletes_it_for_somebody_else(api: Api, ports: Ports, pool:
     assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(ada.id, support.id)]
 
 
-async def test_of_a_large_organization_the_housekeeper_removes_the_rest(
+async def test_the_housekeeper_removes_the_rest_of_a_large_organization(
     api: Api, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
@@ -127,7 +127,7 @@ async def test_of_a_large_organization_the_housekeeper_removes_the_rest(
 
 
 @pytest.mark.slow
-async def test_of_twenty_deletions_at_once_one_does_it(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_one_of_twenty_concurrent_deletions_wins(api: Api, ports: Ports, pool: Pool) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
     answers = await everyone(20, lambda _: api.delete(ACME, token=token))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
@@ -136,7 +136,7 @@ async def test_of_twenty_deletions_at_once_one_does_it(api: Api, ports: Ports, p
 
 
 @pytest.mark.slow
-async def test_whatever_meets_a_deletion_ends_with_an_answer(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, ports: Ports, pool: Pool) -> None:
     """Changes, selections, changes of passwords (which are told to every organization of the person) and the deletion itself, at once."""
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org, "owner")

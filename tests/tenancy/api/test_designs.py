@@ -79,7 +79,7 @@ async def submit(app: QuartTrio, path: str, **fields: str) -> Answer:
 # The mail
 
 
-async def test_a_mail_has_the_design_of_the_organization_that_was_named(acme: Tenant, request_mail: Act) -> None:
+async def test_an_email_has_the_design_of_the_named_organization(acme: Tenant, request_mail: Act) -> None:
     letter = await request_mail("acme")
     assert letter.subject.endswith(" - Acme Portal")
     assert f'src="{LOGO}"' in letter.html
@@ -90,7 +90,7 @@ async def test_a_mail_has_the_design_of_the_organization_that_was_named(acme: Te
     assert f"{BASE_URL}/auth/" in letter.text
 
 
-async def test_naming_an_organization_never_sends_a_link_through_its_mail_server(
+async def test_account_emails_never_use_the_mail_server_of_the_named_organization(
     acme: Tenant, request_mail: Act, ports: Ports, sent: FakeMailTransport
 ) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -100,7 +100,7 @@ async def test_naming_an_organization_never_sends_a_link_through_its_mail_server
 
 
 @pytest.mark.parametrize("slug", UNKNOWN)
-async def test_an_unknown_organization_is_passed_over_in_silence(
+async def test_an_unknown_organization_is_ignored_silently(
     acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, slug: str
 ) -> None:
     await add_account(ports)
@@ -114,7 +114,7 @@ async def test_an_unknown_organization_is_passed_over_in_silence(
 
 
 @pytest.mark.parametrize("status", NOT_ACTIVE)
-async def test_an_organization_that_is_not_active_is_passed_over_in_silence(acme: Tenant, request_mail: Act, status: str) -> None:
+async def test_an_inactive_organization_is_ignored_silently(acme: Tenant, request_mail: Act, status: str) -> None:
     await acme.become(status)
     letter = await request_mail("acme")
     assert letter.subject.endswith(" - Gatehouse")
@@ -122,7 +122,7 @@ async def test_an_organization_that_is_not_active_is_passed_over_in_silence(acme
     assert await run_sql(acme.pool, "select org_id from one_time_tokens") == [(None,)]
 
 
-async def test_an_organization_that_has_chosen_nothing_adds_its_name(tenants: Tenants, request_mail: Act) -> None:
+async def test_an_organization_without_branding_adds_its_name(tenants: Tenants, request_mail: Act) -> None:
     await tenants.add("twin")
     letter = await request_mail("twin")
     assert letter.subject.endswith(" - Twin")
@@ -131,7 +131,7 @@ async def test_an_organization_that_has_chosen_nothing_adds_its_name(tenants: Te
 
 
 @pytest.mark.parametrize("end", ["update organizations set status = 'suspended'", "delete from organizations"])
-async def test_one_that_ends_before_the_mail_goes_out_is_not_in_it(
+async def test_an_organization_that_ends_before_delivery_is_not_in_the_email(
     acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, end: str
 ) -> None:
     await add_account(ports)
@@ -143,7 +143,7 @@ async def test_one_that_ends_before_the_mail_goes_out_is_not_in_it(
     assert not is_designed(await api.get(f"/auth/reset-password?token={link(letter)}"))
 
 
-async def test_the_organization_is_asked_for_whether_or_not_there_is_an_account(acme: Tenant, api: Api, ports: Ports) -> None:
+async def test_the_response_and_the_queue_do_not_reveal_whether_an_account_exists(acme: Tenant, api: Api, ports: Ports) -> None:
     await add_account(ports)
     await add_account(ports, "gone@example.com", deactivated_at=ports.clock.now())
     emails = (EMAIL, "nobody@example.com", "gone@example.com")
@@ -152,7 +152,7 @@ async def test_the_organization_is_asked_for_whether_or_not_there_is_an_account(
     assert sorted(await run_sql(acme.pool, "select address, org_id from mails")) == sorted((email, acme.org) for email in emails)
 
 
-async def test_naming_an_organization_makes_nobody_its_member_or_its_own(acme: Tenant, api: Api, ports: Ports) -> None:
+async def test_naming_an_organization_neither_adds_a_member_nor_sets_the_origin(acme: Tenant, api: Api, ports: Ports) -> None:
     before = await acme.members()
     assert (await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})).status == 200
     await deliver(ports)
@@ -161,7 +161,7 @@ async def test_naming_an_organization_makes_nobody_its_member_or_its_own(acme: T
     assert [entry["action"] for entry in await acme.log()] == ["branding.updated"]
 
 
-async def test_a_second_verification_mail_names_nobody(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
+async def test_a_second_verification_email_has_the_design_of_the_platform(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
     await api.post("/api/auth/resend-verification", {"email": EMAIL, "org_slug": "acme"})
     await deliver(ports)
@@ -169,7 +169,7 @@ async def test_a_second_verification_mail_names_nobody(acme: Tenant, api: Api, p
 
 
 @pytest.mark.parametrize("slug", [5, True, ["acme"], {}, "a\x00", "x" * 2049])
-async def test_what_is_no_text_is_refused(acme: Tenant, api: Api, slug: Any) -> None:
+async def test_a_slug_that_is_not_a_valid_text_is_refused(acme: Tenant, api: Api, slug: Any) -> None:
     for path, body in BODIES.items():
         answer = await api.post(f"/api/auth/{path}", {**body, "org_slug": slug})
         assert (answer.status, answer.code) == (400, "BAD_REQUEST")
@@ -186,7 +186,7 @@ async def test_the_page_of_a_verification_link_has_the_design(acme: Tenant, api:
     assert is_designed(page)
 
 
-async def test_who_has_used_up_a_link_sees_it_whatever_happens_after_that(
+async def test_the_page_has_the_design_even_if_the_database_fails_after_the_commit(
     acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, outage_after_commit: Callable[[], None]
 ) -> None:
     await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
@@ -205,7 +205,7 @@ async def reset_token(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransp
     return link(sent.letters[0])
 
 
-async def test_every_page_of_a_reset_has_the_design(app: QuartTrio, api: Api, reset_token: str) -> None:
+async def test_every_page_of_a_password_reset_has_the_design(app: QuartTrio, api: Api, reset_token: str) -> None:
     form = await api.get(f"/auth/reset-password?token={reset_token}")
     assert (form.status, is_designed(form)) == (200, True)
     again = await submit(app, "/auth/reset-password", token=reset_token, new_password="short")
@@ -216,7 +216,7 @@ async def test_every_page_of_a_reset_has_the_design(app: QuartTrio, api: Api, re
     assert (used.status, is_designed(used)) == (400, False)
 
 
-async def test_pages_look_as_the_organization_has_chosen_by_now(acme: Tenant, api: Api, reset_token: str) -> None:
+async def test_pages_have_the_current_branding(acme: Tenant, api: Api, reset_token: str) -> None:
     await acme.api.patch(f"{acme.path}/branding", dict.fromkeys(CHOSEN), token=acme.token("owner"))
     page = await api.get(f"/auth/reset-password?token={reset_token}")
     assert "<bdi>Acme</bdi></span></header>" in page.text
@@ -224,7 +224,7 @@ async def test_pages_look_as_the_organization_has_chosen_by_now(acme: Tenant, ap
 
 
 @pytest.mark.parametrize("end", ["update organizations set status = 'suspended'", "delete from organizations"])
-async def test_pages_are_the_platforms_own_once_the_organization_has_ended(
+async def test_pages_have_the_design_of_the_platform_after_the_organization_ends(
     app: QuartTrio, acme: Tenant, api: Api, reset_token: str, end: str
 ) -> None:
     await run_sql(acme.pool, end)
@@ -234,7 +234,7 @@ async def test_pages_are_the_platforms_own_once_the_organization_has_ended(
     assert (done.status, is_designed(done)) == (200, False)
 
 
-async def test_a_link_that_was_asked_for_in_nobodys_name_has_the_platforms_pages(
+async def test_a_link_without_an_organization_has_the_design_of_the_platform(
     acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
 ) -> None:
     await add_account(ports)
@@ -243,7 +243,7 @@ async def test_a_link_that_was_asked_for_in_nobodys_name_has_the_platforms_pages
     assert not is_designed(await api.get(f"/auth/reset-password?token={link(sent.letters[0])}"))
 
 
-async def test_a_token_of_another_purpose_tells_nothing_of_an_organization(acme: Tenant, api: Api, reset_token: str) -> None:
+async def test_a_token_of_another_purpose_does_not_reveal_the_organization(acme: Tenant, api: Api, reset_token: str) -> None:
     for path in ("/auth/verify-email", "/app/invitations/accept"):
         page = await api.get(f"{path}?token={reset_token}", headers={"Accept": "text/html"})
         assert (page.status, is_designed(page)) == (400, False)
@@ -252,7 +252,7 @@ async def test_a_token_of_another_purpose_tells_nothing_of_an_organization(acme:
 # Invitations
 
 
-async def test_an_invitation_has_the_design_of_the_organization_in_mail_and_pages(
+async def test_invitation_emails_and_pages_have_the_design_of_the_organization(
     app: QuartTrio, acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
 ) -> None:
     for email, answer in ((EMAIL, "accept"), ("bob@example.com", "decline")):
@@ -267,7 +267,7 @@ async def test_an_invitation_has_the_design_of_the_organization_in_mail_and_page
 
 
 @pytest.mark.parametrize("answer", ["accept", "decline"])
-async def test_who_has_answered_an_invitation_sees_it_whatever_happens_after_that(
+async def test_the_answer_page_has_the_design_even_if_the_database_fails_after_the_commit(
     app: QuartTrio, acme: Tenant, outage_after_commit: Callable[[], None], answer: str
 ) -> None:
     token = (await acme.invite())["token"]
@@ -276,7 +276,7 @@ async def test_who_has_answered_an_invitation_sees_it_whatever_happens_after_tha
     assert (page.status, is_designed(page)) == (200, True)
 
 
-async def test_an_invitation_of_an_organization_that_was_suspended_has_the_platforms_design(
+async def test_an_invitation_of_a_suspended_organization_has_the_design_of_the_platform(
     app: QuartTrio, acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
 ) -> None:
     token = (await acme.invite())["token"]
@@ -289,7 +289,7 @@ async def test_an_invitation_of_an_organization_that_was_suspended_has_the_platf
     assert (declined.status, is_designed(declined)) == (200, False)
 
 
-async def test_an_organization_changes_nothing_of_what_others_send(
+async def test_branding_does_not_change_the_emails_and_pages_of_other_organizations(
     acme: Tenant, twin: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
     token = (await twin.invite())["token"]

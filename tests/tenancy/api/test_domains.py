@@ -26,7 +26,7 @@ async def stored(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_managers_set_a_domain_and_are_told_what_would_prove_it(acme: Tenant, by: str) -> None:
+async def test_managers_set_a_domain_and_get_the_record_that_verifies_it(acme: Tenant, by: str) -> None:
     answer = await claim(acme, by=by)
     assert answer.status == 200
     value = answer.json["record"]["value"]
@@ -44,14 +44,14 @@ async def test_managers_set_a_domain_and_are_told_what_would_prove_it(acme: Tena
     assert await acme.told() == [("domain.set", str(acme.org), details)]
 
 
-async def test_every_spelling_of_a_domain_is_one_domain(acme: Tenant) -> None:
+async def test_all_spellings_of_a_domain_are_equal(acme: Tenant) -> None:
     first = await claim(acme, "xn--mnchen-3ya.example")
     for spelling in ("MÜNCHEN.example", " münchen.EXAMPLE ", "XN--MNCHEN-3YA.example"):
         assert (await claim(acme, spelling)).json == first.json
     assert len(await acme.log()) == 1
 
 
-async def test_what_is_no_domain_is_not_set(acme: Tenant) -> None:
+async def test_invalid_domains_are_refused(acme: Tenant) -> None:
     texts = [
         "",
         "com",
@@ -78,7 +78,7 @@ async def test_a_domain_must_leave_room_for_the_name_of_its_record(acme: Tenant)
     assert (await look(acme)).json["domain"] == longest
 
 
-async def test_the_same_domain_again_changes_nothing(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_setting_the_same_domain_again_changes_nothing(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     first = await claim(acme)
     clock.advance(MINUTE)
     assert (await claim(acme, by="admin")).json == first.json
@@ -88,7 +88,7 @@ async def test_the_same_domain_again_changes_nothing(acme: Tenant, dns: FakeTxtR
     assert await acme.actions() == {"domain.set": 1, "domain.verified": 1}
 
 
-async def test_another_domain_takes_its_place_and_has_to_be_proved(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_another_domain_replaces_it_unverified(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     first = await prove(acme, dns)
     clock.advance(MINUTE)
     second = await claim(acme, "acme.test")
@@ -110,7 +110,7 @@ async def test_another_domain_takes_its_place_and_has_to_be_proved(acme: Tenant,
 # Proving it
 
 
-async def test_a_domain_is_proved_by_its_record(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_a_domain_is_verified_by_its_record(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     claimed = await claim(acme)
     dns.published[RECORD] = ["v=spf1 -all", claimed.json["record"]["value"], "gatehouse-verification=another"]
     clock.advance(MINUTE)
@@ -124,7 +124,7 @@ async def test_a_domain_is_proved_by_its_record(acme: Tenant, twin: Tenant, dns:
     assert await twin.log() == []
 
 
-async def test_what_is_proved_is_not_looked_up_again(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_a_verified_domain_is_not_looked_up_again(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     first = await prove(acme, dns)
     dns.published.clear()
     clock.advance(timedelta(days=400))
@@ -133,7 +133,7 @@ async def test_what_is_proved_is_not_looked_up_again(acme: Tenant, dns: FakeTxtR
     assert len(await acme.log()) == 2
 
 
-async def test_only_the_very_record_proves_it(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_only_the_exact_record_verifies_the_domain(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     value = (await claim(acme)).json["record"]["value"]
     challenge = value.removeprefix("gatehouse-verification=")
     theirs = (await claim(twin)).json["record"]["value"]
@@ -153,7 +153,7 @@ async def test_only_the_very_record_proves_it(acme: Tenant, twin: Tenant, dns: F
     assert await acme.actions() == {"domain.set": 1}
 
 
-async def test_that_the_dns_could_not_be_asked_is_another_refusal(acme: Tenant, dns: FakeTxtRecords) -> None:
+async def test_a_failing_dns_gives_a_different_error(acme: Tenant, dns: FakeTxtRecords) -> None:
     publish(dns, await claim(acme))
     dns.failing.add(RECORD)
     answer = await verify(acme)
@@ -163,7 +163,7 @@ async def test_that_the_dns_could_not_be_asked_is_another_refusal(acme: Tenant, 
     assert (await verify(acme)).status == 200
 
 
-async def test_without_a_domain_there_is_nothing_to_see_to_verify_or_to_remove(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_without_a_domain_every_other_call_answers_404(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await claim(twin)
     for call in ("look", "verify", "remove"):
         answer = await CALLS[call](acme, "owner")
@@ -175,7 +175,7 @@ async def test_without_a_domain_there_is_nothing_to_see_to_verify_or_to_remove(a
 # Giving it up
 
 
-async def test_a_domain_that_is_removed_has_to_be_proved_anew(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_a_removed_domain_must_be_verified_again(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     await prove(acme, dns)
     clock.advance(MINUTE)
     assert ((await remove(acme)).status, (await look(acme)).status) == (204, 404)
@@ -187,7 +187,7 @@ async def test_a_domain_that_is_removed_has_to_be_proved_anew(acme: Tenant, dns:
     assert await acme.actions() == {"domain.set": 2, "domain.verified": 1, "domain.deleted": 1}
 
 
-async def test_nobody_but_managers_comes_near_it(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_only_managers_reach_the_domain(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await claim(acme)
     before = await stored(acme.pool)
     for call in CALLS.values():
@@ -200,7 +200,7 @@ async def test_nobody_but_managers_comes_near_it(acme: Tenant, twin: Tenant, dns
 # Several who say that it is theirs
 
 
-async def test_nobody_learns_of_others_who_claim_a_domain_before_having_proved_it(
+async def test_claims_of_others_are_not_revealed_before_the_proof(
     acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock
 ) -> None:
     await prove(acme, dns)
@@ -213,7 +213,7 @@ async def test_nobody_learns_of_others_who_claim_a_domain_before_having_proved_i
     assert (theirs.status, unproved.status) == (200, 400)
 
 
-async def test_whoever_proves_a_domain_that_another_organization_has_is_told_so(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_a_proof_of_a_domain_that_another_organization_verified_answers_409(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns)
     publish(dns, await claim(twin))
     answer = await verify(twin)
@@ -228,20 +228,20 @@ async def test_whoever_proves_a_domain_that_another_organization_has_is_told_so(
     assert (await prove(acme, dns)).json["verified"] is True
 
 
-async def test_a_subdomain_is_another_domain(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_a_subdomain_can_be_verified_by_another_organization(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns)
     assert (await prove(twin, dns, f"eu.{DOMAIN}")).json["verified"] is True
     assert (await look(acme)).json["verified"] is True
 
 
-async def test_a_deleted_organization_leaves_its_domain_to_others(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_the_domain_of_a_deleted_organization_is_free(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert (await prove(twin, dns)).json["verified"] is True
 
 
 @pytest.mark.slow
-async def test_of_twenty_verifications_of_two_organizations_at_once_one_of_them_wins(
+async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(
     acme: Tenant, twin: Tenant, dns: FakeTxtRecords
 ) -> None:
     teams = [acme, twin]
@@ -267,7 +267,7 @@ async def counted(team: Tenant) -> tuple[str, Answer]:
 # What happens while the DNS is being asked
 
 
-async def test_no_connection_is_held_while_the_dns_is_asked(acme: Tenant, dns: FakeTxtRecords) -> None:
+async def test_no_database_connection_is_held_during_the_dns_query(acme: Tenant, dns: FakeTxtRecords) -> None:
     publish(dns, await claim(acme))
     dns.gate = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -297,7 +297,7 @@ async def answered_late(team: Tenant, dns: FakeTxtRecords, change: Callable[[], 
 
 
 @pytest.mark.parametrize("back", [False, True])
-async def test_a_record_that_was_asked_for_an_earlier_claim_proves_no_later_one(acme: Tenant, dns: FakeTxtRecords, back: bool) -> None:
+async def test_a_record_found_for_an_earlier_claim_does_not_verify_a_later_one(acme: Tenant, dns: FakeTxtRecords, back: bool) -> None:
     publish(dns, await claim(acme))
 
     async def change() -> None:
@@ -311,7 +311,7 @@ async def test_a_record_that_was_asked_for_an_earlier_claim_proves_no_later_one(
     assert "domain.verified" not in await acme.actions()
 
 
-async def test_a_domain_that_was_removed_meanwhile_is_not_proved(acme: Tenant, dns: FakeTxtRecords) -> None:
+async def test_a_domain_removed_during_the_dns_query_is_not_verified(acme: Tenant, dns: FakeTxtRecords) -> None:
     publish(dns, await claim(acme))
     assert (await answered_late(acme, dns, lambda: remove(acme))).status == 404
     assert (await look(acme)).status == 404
@@ -321,7 +321,7 @@ async def test_a_domain_that_was_removed_meanwhile_is_not_proved(acme: Tenant, d
     "change",
     ["update memberships set role = 'member' where role = 'owner'", "update organizations set status = 'suspended'"],
 )
-async def test_whoever_may_not_any_more_when_the_answer_comes_proves_nothing(acme: Tenant, dns: FakeTxtRecords, change: str) -> None:
+async def test_permission_is_checked_again_after_the_dns_query(acme: Tenant, dns: FakeTxtRecords, change: str) -> None:
     publish(dns, await claim(acme))
     answer = await answered_late(acme, dns, lambda: run_sql(acme.pool, change))
     assert answer.status == 403
@@ -329,7 +329,7 @@ async def test_whoever_may_not_any_more_when_the_answer_comes_proves_nothing(acm
 
 
 @pytest.mark.parametrize("call", ["set", "remove"])
-async def test_a_change_that_comes_second_obeys_a_demotion_that_came_first(acme: Tenant, call: str) -> None:
+async def test_a_change_that_waited_for_a_demotion_is_refused(acme: Tenant, call: str) -> None:
     await claim(acme, "acme.test")
     before = await stored(acme.pool)
     changes = [
@@ -341,7 +341,7 @@ async def test_a_change_that_comes_second_obeys_a_demotion_that_came_first(acme:
 
 
 @pytest.mark.slow
-async def test_changes_at_once_leave_one_domain_and_a_true_log(tenants: Tenants, acme: Tenant) -> None:
+async def test_concurrent_changes_leave_one_domain_and_a_consistent_log(tenants: Tenants, acme: Tenant) -> None:
     answers = await everyone(20, lambda number: claim(acme, f"acme-{number % 4}.example") if number % 5 else remove(acme))
     assert {answer.status for answer in answers} <= {200, 204, 404}
     log = await acme.log()

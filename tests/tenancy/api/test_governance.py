@@ -50,14 +50,14 @@ async def test_an_approved_organization_is_active_on_the_free_tier(platform: Pla
     assert (await platform.listed())["organizations"][0]["organization"] == approved
 
 
-async def test_an_approval_without_a_tier_leaves_the_one_that_was_set_before(platform: Platform, pool: Pool) -> None:
+async def test_an_approval_without_a_tier_keeps_the_current_tier(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "pending")
     await platform.done("tier", org, {"tier_id": PROFESSIONAL_ID})
     assert (await platform.done("approve", org))["tier_id"] == PROFESSIONAL_ID
     assert (await log_of(pool, org))[-1] == ("organization.approved", {"tier": "professional"})
 
 
-async def test_an_approval_names_the_tier_to_begin_on(platform: Platform, pool: Pool) -> None:
+async def test_an_approval_can_set_the_tier(platform: Platform, pool: Pool) -> None:
     for number, (body, tier) in enumerate([({}, FREE_ID), ({"tier_id": None}, FREE_ID), ({"tier_id": PROFESSIONAL_ID}, PROFESSIONAL_ID)]):
         org = await add_organization(pool, f"o{number}", "pending")
         assert (await platform.done("approve", org, body))["tier_id"] == tier
@@ -86,7 +86,7 @@ async def test_activation_clears_the_reason_of_the_suspension(
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("action", ["approve", "reject", "suspend", "activate", "tier"])
-async def test_each_action_wants_its_status_and_names_another(platform: Platform, pool: Pool, action: str, status: str) -> None:
+async def test_each_action_needs_its_status_and_gives_the_next_one(platform: Platform, pool: Pool, action: str, status: str) -> None:
     org, other = await add_organization(pool, "acme", status), await add_organization(pool, "other", status)
     before = await run_sql(pool, "select * from organizations order by slug")
     answer = await platform.do(action, org, BODIES.get(action))
@@ -102,7 +102,7 @@ async def test_each_action_wants_its_status_and_names_another(platform: Platform
     assert await log_of(pool, other) == []
 
 
-async def test_what_was_done_already_is_not_done_again(platform: Platform, pool: Pool) -> None:
+async def test_an_action_cannot_be_repeated(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "pending")
     for action in ("approve", "suspend", "activate"):
         assert (await platform.do(action, org)).status == 200
@@ -114,7 +114,7 @@ BAD_REASONS: list[Any] = ["", "   ", "x" * 501, "a\x00b", "a\nb", "a\u202eb", 5,
 
 
 @pytest.mark.parametrize(("action", "status"), [("reject", "pending"), ("suspend", "active")])
-async def test_a_reason_has_one_to_five_hundred_plain_characters(platform: Platform, pool: Pool, action: str, status: str) -> None:
+async def test_a_reason_has_one_to_five_hundred_printable_characters(platform: Platform, pool: Pool, action: str, status: str) -> None:
     org = await add_organization(pool, "acme", status)
     for reason in BAD_REASONS:
         answer = await platform.do(action, org, {"reason": reason})
@@ -137,7 +137,7 @@ async def test_a_rejection_needs_a_reason(platform: Platform, pool: Pool) -> Non
 # Tier and limits
 
 
-async def test_limits_stay_where_they_are_left_out_and_go_where_they_are_null(platform: Platform, pool: Pool) -> None:
+async def test_omitted_limits_keep_their_value_and_null_removes_them(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
 
     async def change(**body: Any) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ async def test_limits_stay_where_they_are_left_out_and_go_where_they_are_null(pl
     assert await run_sql(pool, "select max_services, max_users, tier_id::text from organizations") == [(2**31 - 1, None, FREE_ID)]
 
 
-async def test_a_limit_is_a_whole_number_that_is_not_negative(platform: Platform, pool: Pool) -> None:
+async def test_a_limit_is_a_non_negative_integer(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     bad: list[Any] = [-1, 2**31, 10**18, 1.5, "5", True, [], {}]
     for field, value in itertools.product(("max_services", "max_users"), bad):
@@ -176,7 +176,7 @@ async def test_a_malformed_tier_is_refused(platform: Platform, pool: Pool, actio
     assert await status_of(pool, org) == status
 
 
-async def test_a_change_of_tier_names_the_tier(platform: Platform, pool: Pool) -> None:
+async def test_a_change_of_tier_needs_a_tier(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     for body in (None, {}, {"tier_id": None}, {"max_users": 5}):
         assert (await platform.do("tier", org, body)).code == "BAD_REQUEST", body
@@ -184,7 +184,7 @@ async def test_a_change_of_tier_names_the_tier(platform: Platform, pool: Pool) -
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("action", ["approve", "tier"])
-async def test_an_unknown_tier_is_not_found_whatever_the_status(platform: Platform, pool: Pool, action: str, status: str) -> None:
+async def test_an_unknown_tier_answers_404_in_every_status(platform: Platform, pool: Pool, action: str, status: str) -> None:
     org = await add_organization(pool, "acme", status)
     answer = await platform.do(action, org, {"tier_id": str(NOWHERE)})
     assert (answer.status, answer.code) == (404, "NOT_FOUND")
@@ -215,7 +215,7 @@ async def test_an_organization_of_any_status_can_be_deleted(platform: Platform, 
 # What is recorded
 
 
-async def test_every_change_is_in_the_log_of_the_organization(platform: Platform, app: QuartTrio, pool: Pool) -> None:
+async def test_the_audit_log_of_the_organization_has_every_change(platform: Platform, app: QuartTrio, pool: Pool) -> None:
     org, doomed = await add_organization(pool, "acme", "pending"), await add_organization(pool, "doomed", "pending")
     await platform.done("approve", org, {"tier_id": PROFESSIONAL_ID})
     await platform.done("suspend", org, {"reason": "unpaid"})
@@ -251,7 +251,7 @@ async def test_every_change_is_in_the_log_of_the_organization(platform: Platform
     ) == [("organization", True, platform.account.id, None, True)]
 
 
-async def test_a_reason_is_told_to_the_platforms_own_log_only_and_outlives_the_organization(platform: Platform, pool: Pool) -> None:
+async def test_a_reason_is_only_in_the_platform_log_and_outlives_the_organization(platform: Platform, pool: Pool) -> None:
     """decisions, point 207: reasons are for platform owners, so neither the log of the organization nor its webhooks have them."""
     org, doomed = await add_organization(pool, "acme"), await add_organization(pool, "doomed", "pending")
     await platform.done("suspend", org, {"reason": "unpaid"})
@@ -275,7 +275,7 @@ async def test_a_reason_is_told_to_the_platforms_own_log_only_and_outlives_the_o
     assert {entry[3] for entry in kept} == {platform.account.id}
 
 
-async def test_an_entry_names_address_and_agent(platform: Platform, app: QuartTrio, pool: Pool) -> None:
+async def test_an_audit_entry_has_the_address_and_the_user_agent(platform: Platform, app: QuartTrio, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     answer = await ask(app, "POST", f"{LIST}/{org}/suspend", headers=[(b"user-agent", b"console/1.0")], token=platform.token)
     assert answer.status == 200
@@ -290,7 +290,7 @@ def calls(org: object) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-async def test_only_platform_owners_may(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_only_platform_owners_can_call_these_routes(platform: Platform, ports: Ports, pool: Pool) -> None:
     ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")
@@ -312,13 +312,13 @@ async def test_only_platform_owners_may(platform: Platform, ports: Ports, pool: 
     assert await run_sql(pool, "select * from organizations") == before
 
 
-async def test_whoever_impersonates_is_told_so(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_the_error_names_impersonation_as_the_reason(platform: Platform, ports: Ports, pool: Pool) -> None:
     ada = await add_account(ports, "ada@example.com", None)
     answer = await platform.api.get(LIST, token=await impersonate(ports, platform.account, ada))
     assert "impersonating" in answer.json["error"]
 
 
-async def test_a_platform_owner_needs_no_membership_and_loses_nothing_by_one_that_ended(
+async def test_a_token_of_a_former_membership_still_works_for_a_platform_owner(
     platform: Platform, ports: Ports, pool: Pool
 ) -> None:
     org = await add_organization(pool, "acme", "suspended")
@@ -329,7 +329,7 @@ async def test_a_platform_owner_needs_no_membership_and_loses_nothing_by_one_tha
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-async def test_an_organization_that_is_not_there_is_not_found_whatever_the_body(platform: Platform, action: str) -> None:
+async def test_an_unknown_organization_answers_404_for_any_body(platform: Platform, action: str) -> None:
     method, path = ACTIONS[action]
     bodies = (b"{}", b"{", b'{"tier_id": 5, "reason": ""}')
     for wanted, raw in itertools.product((str(NOWHERE), "nothing", "x" * 300, "%00", NOWHERE.hex), bodies):
@@ -337,7 +337,7 @@ async def test_an_organization_that_is_not_there_is_not_found_whatever_the_body(
         assert (answer.status, answer.code) == (404, "NOT_FOUND"), (wanted, raw)
 
 
-async def test_an_id_in_capitals_is_not_found(platform: Platform, pool: Pool) -> None:
+async def test_an_id_in_upper_case_answers_404(platform: Platform, pool: Pool) -> None:
     org = UUID("abcdefab-cdef-4abc-8def-abcdefabcdef")
     await run_sql(pool, "update organizations set id = %s where id = %s", org, await add_organization(pool, "acme"))
     assert (await platform.do("suspend", str(org).upper())).status == 404
@@ -347,7 +347,7 @@ async def test_an_id_in_capitals_is_not_found(platform: Platform, pool: Pool) ->
 # What members notice
 
 
-async def test_a_suspension_acts_on_the_next_request_and_activation_on_the_one_after(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_suspension_and_activation_take_effect_with_the_next_request(platform: Platform, ports: Ports, pool: Pool) -> None:
     ada = await add_account(ports, "ada@example.com", None)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")
@@ -370,7 +370,7 @@ async def test_a_suspension_acts_on_the_next_request_and_activation_on_the_one_a
     assert (await refreshed()).status == 200
 
 
-async def test_members_see_which_limit_holds_and_where_it_comes_from(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_members_see_the_effective_limit_and_its_source(platform: Platform, ports: Ports, pool: Pool) -> None:
     ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
     org = await add_organization(pool, "acme", "pending")
     await add_member(pool, org, ada.id, "owner")

@@ -46,7 +46,7 @@ async def test_an_organization_has_no_routes_at_first(acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_managers_say_where_people_sign_in(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, by: str) -> None:
+async def test_managers_set_home_realm_routes(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, by: str) -> None:
     await prove(acme, dns, "acme.example")
     wanted = routes(other_example="codehost", acme_example="websuite", eu_acme_example="officesuite", notacme_example="codehost")
     answer = await replace(acme, wanted, by)
@@ -66,7 +66,7 @@ async def test_managers_say_where_people_sign_in(acme: Tenant, twin: Tenant, dns
     assert entry["details"] == {"domains": {route["domain"]: {"old": None, "new": route["provider"]} for route in wanted}}
 
 
-async def test_new_routes_take_the_place_of_all_old_ones(acme: Tenant, twin: Tenant) -> None:
+async def test_new_routes_replace_all_old_ones(acme: Tenant, twin: Tenant) -> None:
     await replace(twin, theirs := routes(kept_example="websuite"))
     await replace(acme, routes(kept_example="codehost", gone_example="codehost", moved_example="codehost"))
     await run_sql(acme.pool, "delete from audit_log")
@@ -86,21 +86,21 @@ async def test_new_routes_take_the_place_of_all_old_ones(acme: Tenant, twin: Ten
     assert len(theirs) == 1
 
 
-async def test_the_same_routes_again_are_no_change(acme: Tenant) -> None:
+async def test_setting_the_same_routes_again_changes_nothing(acme: Tenant) -> None:
     wanted = routes(a_example="codehost", b_example="websuite")
     first = await replace(acme, wanted)
     assert (await replace(acme, [{**route, "domain": route["domain"].upper()} for route in reversed(wanted)])).json == first.json
     assert await acme.actions() == {"hrd.updated": 1}
 
 
-async def test_there_may_be_a_hundred_routes(acme: Tenant) -> None:
+async def test_an_organization_can_have_a_hundred_routes(acme: Tenant) -> None:
     wanted = [{"domain": f"d{number}.example", "provider": "codehost"} for number in range(101)]
     assert len((await replace(acme, wanted[:100])).json["domains"]) == 100
     assert (await replace(acme, wanted)).status == 400
     assert len((await look(acme)).json["domains"]) == 100
 
 
-async def test_what_is_no_route_is_refused_and_changes_nothing(acme: Tenant) -> None:
+async def test_an_invalid_route_is_refused_and_changes_nothing(acme: Tenant) -> None:
     good = routes(acme_example="codehost")
     before = (await replace(acme, good)).json
     unknown = await replace(acme, routes(acme_example="other"))
@@ -121,11 +121,11 @@ async def test_what_is_no_route_is_refused_and_changes_nothing(acme: Tenant) -> 
     assert (await look(acme)).json == before
 
 
-async def test_only_managers_see_and_change_routes(acme: Tenant) -> None:
+async def test_only_managers_read_and_change_routes(acme: Tenant) -> None:
     assert [(await look(acme, "member")).status, (await replace(acme, [], "member")).status] == [403, 403]
 
 
-async def test_a_change_that_comes_second_obeys_a_demotion_that_came_first(acme: Tenant) -> None:
+async def test_a_change_that_waited_for_a_demotion_is_refused(acme: Tenant) -> None:
     changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
@@ -135,7 +135,7 @@ async def test_a_change_that_comes_second_obeys_a_demotion_that_came_first(acme:
 
 
 @pytest.mark.slow
-async def test_twenty_changes_at_once_leave_the_routes_of_one_of_them(acme: Tenant) -> None:
+async def test_twenty_concurrent_changes_leave_the_routes_of_one_of_them(acme: Tenant) -> None:
     sets = [
         routes(**{f"d{number}_example": "codehost", "all_example": "websuite", f"e{number % 3}_example": "codehost"})
         for number in range(20)
@@ -149,7 +149,7 @@ async def test_twenty_changes_at_once_leave_the_routes_of_one_of_them(acme: Tena
 # The lookup
 
 
-async def test_the_people_of_a_proved_domain_are_sent_where_its_organization_says(
+async def test_users_of_a_verified_domain_get_the_route_of_its_organization(
     api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords
 ) -> None:
     await prove(acme, dns, "acme.example")
@@ -169,7 +169,7 @@ async def test_the_people_of_a_proved_domain_are_sent_where_its_organization_say
     assert {email: await realm(api, email) for email in expected} == expected
 
 
-async def test_an_unproved_domain_routes_nobody(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await replace(acme, routes(acme_example="websuite"))
     assert await realm(api, "ada@acme.example") == NOWHERE
     await acme.api.post(f"{acme.path}/domain", {"domain": "acme.example"}, token=acme.token("owner"))
@@ -182,7 +182,7 @@ async def test_an_unproved_domain_routes_nobody(api: Api, acme: Tenant, twin: Te
     assert (await look(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
 
 
-async def test_whoever_proved_the_nearest_domain_decides(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_the_organization_that_verified_the_closest_domain_decides(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite", eu_acme_example="websuite", de_eu_acme_example="websuite"))
     assert await realm(api, "ada@de.eu.acme.example") == at("acme", "websuite")
@@ -194,14 +194,14 @@ async def test_whoever_proved_the_nearest_domain_decides(api: Api, acme: Tenant,
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_an_organization_that_is_not_active_routes_nobody(api: Api, acme: Tenant, dns: FakeTxtRecords, status: str) -> None:
+async def test_the_routes_of_an_inactive_organization_have_no_effect(api: Api, acme: Tenant, dns: FakeTxtRecords, status: str) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite"))
     await acme.become(status)
     assert await realm(api, "ada@acme.example") == NOWHERE
 
 
-async def test_it_depends_on_the_domain_alone(api: Api, tenants: Tenants, acme: Tenant, dns: FakeTxtRecords) -> None:
+async def test_the_lookup_depends_on_the_domain_only(api: Api, tenants: Tenants, acme: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite"))
     await add_account(tenants.ports, "known@other.example")
@@ -213,7 +213,7 @@ async def test_it_depends_on_the_domain_alone(api: Api, tenants: Tenants, acme: 
     assert answer.json == at("acme", "websuite")
 
 
-async def test_what_is_no_address_is_refused(api: Api, pool: Pool) -> None:
+async def test_an_invalid_email_address_is_refused(api: Api, pool: Pool) -> None:
     for body in ({"email": "acme.example"}, {"email": "a@localhost"}, {"email": ""}, {}, {"email": 5}, {"email": "a@b@acme.example"}):
         answer = await api.post("/api/auth/lookup-email", body)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body

@@ -11,14 +11,14 @@ from tests.tenancy.api.integrations import SIEM, SMTP, Integration
 pytestmark = pytest.mark.parametrize("one", [SIEM, SMTP], ids=lambda one: one.name)
 
 
-async def test_there_is_none_at_first(acme: Tenant, one: Integration) -> None:
+async def test_an_organization_has_no_integration_at_first(acme: Tenant, one: Integration) -> None:
     for answer in (await one.look(acme), await one.remove(acme), await one.try_out(acme)):
         assert refused(answer) == MISSING
         assert ("not forwarded" if one is SIEM else "mail server") in answer.json["error"]
     assert await acme.log() == []
 
 
-async def test_members_and_strangers_have_no_say(acme: Tenant, twin: Tenant, one: Integration) -> None:
+async def test_members_and_other_organizations_cannot_reach_it(acme: Tenant, twin: Tenant, one: Integration) -> None:
     await one.put(acme, one.full)
     before = (await one.look(acme)).json
     for call in (one.look, one.remove, one.try_out):
@@ -33,7 +33,7 @@ async def test_members_and_strangers_have_no_say(acme: Tenant, twin: Tenant, one
     assert (await one.look(acme)).json == before
 
 
-async def test_an_organization_that_is_not_active_chooses_nothing(acme: Tenant, one: Integration) -> None:
+async def test_an_inactive_organization_cannot_use_it(acme: Tenant, one: Integration) -> None:
     await one.put(acme, one.full)
     await acme.become("suspended")
     for answer in (await one.put(acme, one.full), await one.look(acme), await one.remove(acme), await one.try_out(acme)):
@@ -41,7 +41,7 @@ async def test_an_organization_that_is_not_active_chooses_nothing(acme: Tenant, 
 
 
 @pytest.mark.parametrize("write", ["put", "remove"])
-async def test_a_demotion_that_comes_first_counts(acme: Tenant, pool: Pool, write: str, one: Integration) -> None:
+async def test_an_admin_demoted_during_the_request_cannot_change_it(acme: Tenant, pool: Pool, write: str, one: Integration) -> None:
     await one.put(acme, one.full)
     before = (await one.look(acme)).json
     demotion = [

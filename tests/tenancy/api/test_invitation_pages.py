@@ -78,7 +78,7 @@ FRONTENDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("edge", "page"), FRONTENDS.values(), ids=FRONTENDS.keys(), indirect=["edge"])
-async def test_the_link_leads_to_the_frontend_or_to_our_own_page(api: Api, page: str) -> None:
+async def test_the_link_redirects_to_the_frontend_or_to_our_own_page(api: Api, page: str) -> None:
     answer = await look(api, UNKNOWN, LINK)  # nothing is looked up here
     assert answer.status == 301
     assert answer.headers["Location"] == f"{page}?token={UNKNOWN}"
@@ -89,7 +89,7 @@ async def test_the_link_leads_to_the_frontend_or_to_our_own_page(api: Api, page:
 
 @pytest.mark.parametrize("edge", [{"frontend_url": "https://app.example.com"}], indirect=True)
 @pytest.mark.parametrize("header", [b"host", b"x-forwarded-host", b"forwarded"])
-async def test_no_header_changes_where_the_link_leads(app: QuartTrio, header: bytes) -> None:
+async def test_no_request_header_changes_the_redirect(app: QuartTrio, header: bytes) -> None:
     answer = await ask(app, "GET", f"{LINK}?token={UNKNOWN}", headers=[(header, b"evil.example")])
     assert answer.headers["Location"].startswith("https://app.example.com/invitations/accept?token=")
 
@@ -101,21 +101,21 @@ NO_TOKENS = [
 
 
 @pytest.mark.parametrize("token", NO_TOKENS)
-async def test_a_link_without_a_proper_token_leads_nowhere(api: Api, token: str) -> None:
+async def test_a_link_with_a_malformed_token_is_an_error_page(api: Api, token: str) -> None:
     answer = await api.get(f"{LINK}?token={quote(token)}", headers=HTML)
     assert is_error_page(answer)
     assert "Location" not in answer.headers
     assert (await api.get(f"{LINK}?token={quote(token)}", headers={"Accept": "application/json"})).code == "BAD_REQUEST"
 
 
-async def test_a_link_without_any_token_leads_nowhere(api: Api) -> None:
+async def test_a_link_without_a_token_is_an_error_page(api: Api) -> None:
     assert is_error_page(await api.get(LINK, headers=HTML))
 
 
 # The page
 
 
-async def test_the_page_says_what_the_invitation_says_and_changes_nothing(api: Api, token: str, pool: Pool) -> None:
+async def test_the_page_shows_the_invitation_and_changes_nothing(api: Api, token: str, pool: Pool) -> None:
     for _ in range(2):
         answer = await look(api, token)
         assert answer.status == 200
@@ -128,7 +128,7 @@ async def test_the_page_says_what_the_invitation_says_and_changes_nothing(api: A
     assert await run_sql(pool, "select count(*) from users") == [(1,)]
 
 
-async def test_the_page_is_for_the_browser_that_asked_for_it_alone(api: Api, token: str) -> None:
+async def test_the_page_is_not_cached_and_sets_no_cookie(api: Api, token: str) -> None:
     answer = await look(api, token)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["Referrer-Policy"] == "no-referrer"
@@ -139,7 +139,7 @@ async def test_the_page_is_for_the_browser_that_asked_for_it_alone(api: Api, tok
     assert "Set-Cookie" not in answer.headers
 
 
-async def test_an_inviter_who_is_gone_is_not_named(api: Api, token: str, pool: Pool) -> None:
+async def test_a_deleted_inviter_is_not_named(api: Api, token: str, pool: Pool) -> None:
     await run_sql(pool, "delete from memberships")
     await run_sql(pool, "delete from users")
     answer = await look(api, token)
@@ -178,7 +178,7 @@ async def test_an_unknown_token_is_an_error_page_that_does_not_repeat_it(api: Ap
     assert is_error_page(await api.get(PAGE, headers=HTML))
 
 
-async def test_the_hash_of_a_token_opens_no_page(api: Api, app: QuartTrio, owner: Member, ports: Ports, pool: Pool) -> None:
+async def test_the_hash_of_a_token_does_not_work_on_pages(api: Api, app: QuartTrio, owner: Member, ports: Ports, pool: Pool) -> None:
     invited, _ = await invitations.invite(ports, owner, Email(EMAIL), "member")
     hashed = invited.invitation.token_hash.hex()
     for answer in (await look(api, hashed), await submit(app, "accept", hashed), await submit(app, "decline", hashed)):
@@ -189,7 +189,7 @@ async def test_the_hash_of_a_token_opens_no_page(api: Api, app: QuartTrio, owner
 # The forms
 
 
-async def test_accepting_makes_a_member_and_says_what_to_do_next(app: QuartTrio, token: str, pool: Pool) -> None:
+async def test_accepting_adds_the_member_and_the_page_names_the_next_step(app: QuartTrio, token: str, pool: Pool) -> None:
     answer = await submit(app, "accept", token)
     assert answer.status == 200
     assert "Welcome to Acme &lt;b&gt;&amp; Sons" in answer.text
@@ -203,7 +203,7 @@ async def test_accepting_makes_a_member_and_says_what_to_do_next(app: QuartTrio,
     ) == [("admin", None, None)]
 
 
-async def test_what_a_page_says_after_accepting_does_not_tell_whether_there_was_an_account(
+async def test_the_page_after_accepting_does_not_reveal_whether_an_account_existed(
     app: QuartTrio, owner: Member, ports: Ports
 ) -> None:
     await add_account(ports, "known@example.com")
@@ -215,13 +215,13 @@ async def test_what_a_page_says_after_accepting_does_not_tell_whether_there_was_
     assert pages[0] == pages[1] != ""
 
 
-async def test_an_existing_account_joins_by_a_page_without_taking_part(app: QuartTrio, token: str, ports: Ports, pool: Pool) -> None:
+async def test_accepting_on_the_page_leaves_the_membership_of_an_existing_account_unconfirmed(app: QuartTrio, token: str, ports: Ports, pool: Pool) -> None:
     ada = await add_account(ports)
     assert (await submit(app, "accept", token)).status == 200
     assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
 
 
-async def test_declining_is_said_and_final(app: QuartTrio, token: str, pool: Pool) -> None:
+async def test_declining_is_confirmed_and_final(app: QuartTrio, token: str, pool: Pool) -> None:
     answer = await submit(app, "decline", token)
     assert answer.status == 200
     assert "You declined the invitation" in answer.text
@@ -240,7 +240,7 @@ async def test_declining_is_said_and_final(app: QuartTrio, token: str, pool: Poo
         (b"origin", b"https://evil.example"),
     ],
 )
-async def test_a_form_of_somebody_elses_page_answers_nothing(
+async def test_a_form_from_another_site_is_refused(
     app: QuartTrio, token: str, pool: Pool, answer: str, header: tuple[bytes, bytes]
 ) -> None:
     assert is_error_page(await submit(app, answer, token, header), 403)
@@ -248,12 +248,12 @@ async def test_a_form_of_somebody_elses_page_answers_nothing(
 
 
 @pytest.mark.parametrize("answer", ["accept", "decline"])
-async def test_a_form_of_our_page_is_read(app: QuartTrio, token: str, answer: str) -> None:
+async def test_a_form_from_our_own_page_is_accepted(app: QuartTrio, token: str, answer: str) -> None:
     assert (await submit(app, answer, token, (b"sec-fetch-site", b"same-origin"), (b"origin", BASE_URL.encode()))).status == 200
 
 
 @pytest.mark.parametrize("answer", ["accept", "decline"])
-async def test_only_a_form_answers(app: QuartTrio, api: Api, token: str, pool: Pool, answer: str) -> None:
+async def test_only_a_form_post_answers_an_invitation(app: QuartTrio, api: Api, token: str, pool: Pool, answer: str) -> None:
     path = f"/app/invitations/{answer}"
     assert (await api.post(path, {"token": token})).status == 415
     assert (await ask(app, "POST", f"{path}?token={token}", headers=[FORM], body=b"")).status == 400
@@ -264,7 +264,7 @@ async def test_only_a_form_answers(app: QuartTrio, api: Api, token: str, pool: P
     assert await status(pool) == "pending"
 
 
-async def test_an_organization_without_a_seat_says_so_and_the_link_stays_good(app: QuartTrio, token: str, pool: Pool) -> None:
+async def test_a_full_organization_is_reported_and_the_link_stays_valid(app: QuartTrio, token: str, pool: Pool) -> None:
     await run_sql(pool, "update organizations set max_users = 1")
     answer = await submit(app, "accept", token)
     assert is_error_page(answer)
@@ -273,7 +273,7 @@ async def test_an_organization_without_a_seat_says_so_and_the_link_stays_good(ap
     assert (await submit(app, "accept", token)).status == 200
 
 
-async def test_an_organization_that_is_not_active_says_so(app: QuartTrio, token: str, pool: Pool) -> None:
+async def test_an_inactive_organization_is_reported(app: QuartTrio, token: str, pool: Pool) -> None:
     await run_sql(pool, "update organizations set status = 'suspended'")
     answer = await submit(app, "accept", token)
     assert is_error_page(answer, 403)

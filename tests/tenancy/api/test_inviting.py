@@ -24,7 +24,7 @@ from tests.tenancy.api.invitations import EXPIRED, WEEK, accept, decline, sha256
 # Inviting
 
 
-async def test_an_invitation_is_answered_with_its_token_in_the_clear(acme: Tenant) -> None:
+async def test_the_response_to_an_invitation_has_its_token(acme: Tenant) -> None:
     answer = await acme.try_invite("  Ada@Example.COM ", "admin")
     assert answer.status == 200
     assert answer.headers["Cache-Control"] == "no-store"
@@ -48,7 +48,7 @@ async def test_an_invitation_is_answered_with_its_token_in_the_clear(acme: Tenan
     }
 
 
-async def test_an_invitation_is_in_the_log_and_told_to_webhooks_without_its_token(acme: Tenant, pool: Pool) -> None:
+async def test_the_audit_log_and_webhooks_have_the_invitation_without_its_token(acme: Tenant, pool: Pool) -> None:
     made = await acme.invite(role="admin")
     details = {"invited_email": EMAIL, "role": "admin"}
     [entry] = await acme.log()
@@ -71,7 +71,7 @@ async def test_an_invitation_is_in_the_log_and_told_to_webhooks_without_its_toke
     assert made["token"] not in kept
 
 
-async def test_whether_an_address_has_an_account_shows_nowhere(acme: Tenant, ports: Ports) -> None:
+async def test_inviting_does_not_reveal_whether_an_address_has_an_account(acme: Tenant, ports: Ports) -> None:
     known = await add_account(ports, "known@example.com", None)
     answers = [await acme.invite(email) for email in ("known@example.com", "nobody@example.com")]
     assert answers[0].keys() == answers[1].keys()
@@ -95,13 +95,13 @@ async def test_whether_an_address_has_an_account_shows_nowhere(acme: Tenant, por
         ("member", "owner", FORBIDDEN),
     ],
 )
-async def test_who_may_invite_to_what(acme: Tenant, by: str, role: str, expected: tuple[int, str | None]) -> None:
+async def test_each_role_may_invite_to_certain_roles(acme: Tenant, by: str, role: str, expected: tuple[int, str | None]) -> None:
     answer = await acme.try_invite(role=role, by=by)
     assert (answer.status, answer.json.get("error_code")) == expected
     assert await acme.statuses() == ({EMAIL: "pending"} if answer.status == 200 else {})
 
 
-async def test_whoever_was_demoted_meanwhile_invites_nobody(acme: Tenant, ports: Ports) -> None:
+async def test_an_admin_demoted_during_the_request_cannot_invite(acme: Tenant, ports: Ports) -> None:
     admin, session = acme.people["admin"], acme.sessions["admin"]
     caller = Member(
         user_id=admin.id,
@@ -120,7 +120,7 @@ async def test_whoever_was_demoted_meanwhile_invites_nobody(acme: Tenant, ports:
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_an_organization_that_is_not_active_invites_nobody(tenants: Tenants, status: str) -> None:
+async def test_an_inactive_organization_cannot_invite(tenants: Tenants, status: str) -> None:
     tenant = await tenants.add(status=status)
     assert refused(await tenant.try_invite()) == NOT_ACTIVE
     assert refused(await tenant.listed()) == NOT_ACTIVE
@@ -131,12 +131,12 @@ async def test_an_organization_that_is_not_active_invites_nobody(tenants: Tenant
 @pytest.mark.parametrize(
     "email", ["", "ada", "ada@localhost", "a b@example.com", "ada@example.com\r\nBcc: x@example.com", "ada@[127.0.0.1]"]
 )
-async def test_only_addresses_are_invited(acme: Tenant, email: str) -> None:
+async def test_an_invalid_address_cannot_be_invited(acme: Tenant, email: str) -> None:
     assert refused(await acme.try_invite(email)) == BAD
     assert await acme.statuses() == {}
 
 
-async def test_a_member_is_not_invited_again_but_elsewhere(acme: Tenant, tenants: Tenants) -> None:
+async def test_a_member_can_only_be_invited_by_other_organizations(acme: Tenant, tenants: Tenants) -> None:
     answer = await acme.try_invite(" Member@ACME.example")
     assert refused(answer) == BAD
     assert "member" in answer.json["error"]
@@ -144,7 +144,7 @@ async def test_a_member_is_not_invited_again_but_elsewhere(acme: Tenant, tenants
     assert (await other.try_invite("member@acme.example")).status == 200
 
 
-async def test_an_address_is_invited_once_at_a_time_by_each_organization(acme: Tenant, tenants: Tenants) -> None:
+async def test_an_address_has_one_pending_invitation_per_organization(acme: Tenant, tenants: Tenants) -> None:
     await acme.invite()
     for email in (EMAIL, EMAIL.upper(), f" {EMAIL} "):
         assert refused(await acme.try_invite(email)) == BAD
@@ -152,7 +152,7 @@ async def test_an_address_is_invited_once_at_a_time_by_each_organization(acme: T
     assert (await acme.listed()).headers["X-Total-Count"] == "1"
 
 
-async def test_an_expired_invitation_makes_room_and_is_marked(acme: Tenant, api: Api, clock: FakeClock) -> None:
+async def test_a_new_invitation_replaces_an_expired_one(acme: Tenant, api: Api, clock: FakeClock) -> None:
     first = await acme.invite()
     clock.advance(WEEK - timedelta(microseconds=1))
     await acme.sign_in("owner")
@@ -168,7 +168,7 @@ async def test_an_expired_invitation_makes_room_and_is_marked(acme: Tenant, api:
 
 
 @pytest.mark.parametrize("answer", ["cancel", "decline"])
-async def test_an_answered_invitation_makes_room(acme: Tenant, api: Api, answer: str) -> None:
+async def test_an_address_can_be_invited_again_after_an_answer(acme: Tenant, api: Api, answer: str) -> None:
     made = await acme.invite()
     if answer == "cancel":
         assert (await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("owner"))).status == 200
@@ -177,7 +177,7 @@ async def test_an_answered_invitation_makes_room(acme: Tenant, api: Api, answer:
     assert (await acme.try_invite()).status == 200
 
 
-async def test_who_impersonates_invites_in_the_name_of_both(acme: Tenant, ports: Ports, api: Api) -> None:
+async def test_an_invitation_by_an_impersonator_records_both_users(acme: Tenant, ports: Ports, api: Api) -> None:
     steward = await add_platform_owner(ports)
     token = await impersonate(ports, steward, acme.people["owner"])
     assert (await api.post(acme.invitations, {"email": EMAIL, "role": "member"}, token=token)).status == 200
@@ -189,7 +189,7 @@ def limit_to(app: QuartTrio, ports: Ports, invitations_per_day: int) -> None:
     change_ports(app, policy=replace(ports.policy, invitations_per_day=invitations_per_day))
 
 
-async def test_an_organization_invites_so_many_a_day_whatever_becomes_of_them(
+async def test_the_daily_limit_counts_all_invitations_of_an_organization(
     app: QuartTrio, api: Api, ports: Ports, tenants: Tenants, acme: Tenant, clock: FakeClock
 ) -> None:
     limit_to(app, ports, 3)
@@ -213,7 +213,7 @@ async def test_an_organization_invites_so_many_a_day_whatever_becomes_of_them(
 
 
 @pytest.mark.slow
-async def test_of_many_invitations_at_once_as_many_are_made_as_a_day_allows(app: QuartTrio, ports: Ports, acme: Tenant) -> None:
+async def test_concurrent_invitations_do_not_exceed_the_daily_limit(app: QuartTrio, ports: Ports, acme: Tenant) -> None:
     limit_to(app, ports, 7)
     answers = await everyone(20, lambda number: acme.try_invite(f"{number}@example.com"))
     assert sorted(answer.status for answer in answers) == [200] * 7 + [429] * 13
@@ -221,7 +221,7 @@ async def test_of_many_invitations_at_once_as_many_are_made_as_a_day_allows(app:
 
 
 @pytest.mark.slow
-async def test_of_many_invitations_for_one_address_at_once_one_is_made(acme: Tenant, pool: Pool) -> None:
+async def test_one_of_many_concurrent_invitations_to_an_address_wins(acme: Tenant, pool: Pool) -> None:
     answers = await everyone(20, lambda number: acme.try_invite(by=("owner", "admin")[number % 2]))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select count(*), (select count(*) from mails), (select count(*) from audit_log) from invitations") == [
@@ -232,7 +232,7 @@ async def test_of_many_invitations_for_one_address_at_once_one_is_made(acme: Ten
 # The organization's list
 
 
-async def test_the_list_is_newest_first_with_inviters_in_pages_and_hashes_for_tokens(acme: Tenant, clock: FakeClock) -> None:
+async def test_the_list_has_pages_with_the_newest_first_inviters_and_hashed_tokens(acme: Tenant, clock: FakeClock) -> None:
     made = []
     for number in range(3):
         clock.advance(timedelta(seconds=1))
@@ -250,7 +250,7 @@ async def test_the_list_is_newest_first_with_inviters_in_pages_and_hashes_for_to
     assert refused(await acme.listed(by="member")) == FORBIDDEN
 
 
-async def test_the_list_shows_one_status_if_asked_to(acme: Tenant, api: Api, clock: FakeClock) -> None:
+async def test_the_list_can_be_filtered_by_status(acme: Tenant, api: Api, clock: FakeClock) -> None:
     late = await acme.invite("expired@example.com")
     clock.advance(WEEK)
     await acme.sign_in("owner")
@@ -267,14 +267,14 @@ async def test_the_list_shows_one_status_if_asked_to(acme: Tenant, api: Api, clo
 
 
 @pytest.mark.parametrize("query", ["?status=open", "?status=", "?status=PENDING", "?page=x", "?limit=1.5"])
-async def test_a_query_that_means_nothing_is_refused(acme: Tenant, query: str) -> None:
+async def test_an_invalid_query_is_refused(acme: Tenant, query: str) -> None:
     answer = await acme.listed(query)
     assert refused(answer) == BAD
     if "status" in query:
         assert all(status in answer.json["error"] for status in ("pending", "accepted", "rejected", "cancelled", "expired"))
 
 
-async def test_an_inviter_whose_account_is_gone_is_shown_as_such(acme: Tenant, pool: Pool) -> None:
+async def test_a_deleted_inviter_is_listed_with_a_placeholder(acme: Tenant, pool: Pool) -> None:
     made = await acme.invite(by="admin")
     await run_sql(pool, "delete from memberships where role = 'admin'")
     await run_sql(pool, "delete from users where email = 'admin@acme.example'")
@@ -283,7 +283,7 @@ async def test_an_inviter_whose_account_is_gone_is_shown_as_such(acme: Tenant, p
     assert listed["inviter"] == {"id": "unknown", "email": "deleted-user@unknown", "created_at": "1970-01-01T00:00:00Z"}
 
 
-async def test_invitations_of_one_organization_are_nothing_to_another(acme: Tenant, tenants: Tenants, api: Api) -> None:
+async def test_another_organization_cannot_reach_an_invitation(acme: Tenant, tenants: Tenants, api: Api) -> None:
     other = await tenants.add("acme-two")
     made = (await acme.invite())["invitation"]
     assert (await other.listed()).json == []
@@ -306,7 +306,7 @@ async def test_invitations_of_one_organization_are_nothing_to_another(acme: Tena
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_a_cancelled_invitation_is_over(acme: Tenant, api: Api, by: str) -> None:
+async def test_a_canceled_invitation_cannot_be_answered(acme: Tenant, api: Api, by: str) -> None:
     made = await acme.invite(role="admin")
     path = f"{acme.invitations}/{made['invitation']['id']}"
     answer = await api.post(path, token=acme.token(by))
@@ -322,19 +322,19 @@ async def test_a_cancelled_invitation_is_over(acme: Tenant, api: Api, by: str) -
     assert (await acme.actions()).total() == 2
 
 
-async def test_a_member_cancels_nothing(acme: Tenant, api: Api) -> None:
+async def test_a_member_cannot_cancel(acme: Tenant, api: Api) -> None:
     made = await acme.invite()
     assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("member"))) == FORBIDDEN
 
 
 @pytest.mark.parametrize("id_", ["x", "1", "{}", "%00", "5E0C3A0C-7C1B-4B7E-9D53-2F5E8B0C7A11"])
 @pytest.mark.parametrize("suffix", ["", "/accept"])
-async def test_an_id_that_is_none_is_not_found(acme: Tenant, api: Api, id_: str, suffix: str) -> None:
+async def test_a_malformed_id_answers_404(acme: Tenant, api: Api, id_: str, suffix: str) -> None:
     assert refused(await api.post(f"{acme.invitations}/{id_}{suffix}", token=acme.token("owner"))) == MISSING
 
 
 @pytest.mark.parametrize("suffix", ["", "/accept"])
-async def test_what_is_past_its_time_is_not_pending_and_gets_marked(
+async def test_an_invitation_past_its_expiry_is_marked_and_answers_404(
     acme: Tenant, api: Api, ports: Ports, clock: FakeClock, suffix: str
 ) -> None:
     made = await acme.invite()

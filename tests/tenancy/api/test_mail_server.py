@@ -35,7 +35,7 @@ LEAST_SHOWN = {**LEAST, "port": 587, "username": None, "has_password": False, "f
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_its_managers_choose_one_and_its_password_is_told_to_nobody(acme: Tenant, twin: Tenant, by: str) -> None:
+async def test_managers_set_the_mail_server_and_nothing_reveals_its_password(acme: Tenant, twin: Tenant, by: str) -> None:
     answer = await put(acme, FULL, by)
     assert (answer.status, answer.json) == (200, SHOWN)
     for name in ("owner", "admin"):
@@ -50,13 +50,13 @@ async def test_its_managers_choose_one_and_its_password_is_told_to_nobody(acme: 
     assert await run_sql(acme.pool, "select true from smtp_settings where encode(password, 'escape') like %s", f"%{PASSWORD}%") == []
 
 
-async def test_what_is_not_given_has_its_default(acme: Tenant) -> None:
+async def test_omitted_fields_have_their_defaults(acme: Tenant) -> None:
     assert (await put(acme, LEAST)).json == LEAST_SHOWN
     nulls = {"username": None, "password": None, "from_name": None}
     assert (await put(acme, {**LEAST, **nulls})).json == (await look(acme)).json == LEAST_SHOWN
 
 
-async def test_it_is_replaced_as_a_whole_and_no_password_is_carried_to_another_host(acme: Tenant) -> None:
+async def test_a_new_host_never_gets_the_old_password(acme: Tenant) -> None:
     await put(acme, FULL)
     assert refused(await put(acme, {**LEAST, "host": "mail.evil.example", "username": "robot@acme.example"})) == BAD
     assert (await look(acme)).json == SHOWN
@@ -81,7 +81,7 @@ NOT_USABLE: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_used_is_refused_and_changes_nothing(acme: Tenant) -> None:
+async def test_invalid_settings_are_refused_and_change_nothing(acme: Tenant) -> None:
     await put(acme, LEAST)
     for changes in NOT_USABLE:
         answer = await put(acme, {**LEAST, **changes})
@@ -91,14 +91,14 @@ async def test_what_cannot_be_used_is_refused_and_changes_nothing(acme: Tenant) 
     assert len(await acme.log()) == 1
 
 
-async def test_host_and_sender_must_be_given(acme: Tenant) -> None:
+async def test_host_and_sender_are_required(acme: Tenant) -> None:
     for left_out in LEAST:
         answer = await put(acme, {name: value for name, value in LEAST.items() if name != left_out})
         assert refused(answer) == BAD
         assert left_out in answer.json["error"]
 
 
-async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant) -> None:
+async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, twin: Tenant) -> None:
     for tenant in (acme, twin):
         await put(tenant, FULL)
     answer = await remove(acme, "admin")
@@ -116,7 +116,7 @@ async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant)
 # Trying it out
 
 
-async def test_a_trial_says_how_it_went_in_fixed_words(acme: Tenant, sent: FakeMailTransport) -> None:
+async def test_a_test_reports_one_of_the_fixed_messages(acme: Tenant, sent: FakeMailTransport) -> None:
     await put(acme, FULL)
     for trial in MailServerCheck:
         sent.trial = trial
@@ -128,7 +128,7 @@ async def test_a_trial_says_how_it_went_in_fixed_words(acme: Tenant, sent: FakeM
     assert len(await acme.log()) == 1
 
 
-async def test_a_password_that_cannot_be_opened_is_an_error_and_no_secret(acme: Tenant) -> None:
+async def test_a_password_that_cannot_be_decrypted_gives_a_generic_error(acme: Tenant) -> None:
     await put(acme, FULL)
     await run_sql(acme.pool, "update smtp_settings set password = 'x'")
     answer = await try_out(acme)
@@ -176,7 +176,7 @@ def house(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[House]:
         yield House(replace(ports, mail=mail), sink, tmp_path / "mail")
 
 
-async def test_invitations_go_through_the_organizations_own_server_and_nothing_else_does(acme: Tenant, twin: Tenant, house: House) -> None:
+async def test_only_invitations_use_the_mail_server_of_the_organization(acme: Tenant, twin: Tenant, house: House) -> None:
     await put(acme, house.settings())
     assert (await try_out(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
     assert house.served == []
@@ -198,7 +198,7 @@ async def test_invitations_go_through_the_organizations_own_server_and_nothing_e
     assert "acme.example" not in house.filed.lower()
 
 
-async def test_mails_that_wait_when_the_server_is_removed_are_the_platforms_then(acme: Tenant, house: House) -> None:
+async def test_queued_emails_use_the_server_of_the_platform_after_a_removal(acme: Tenant, house: House) -> None:
     await put(acme, house.settings())
     await acme.invite("grace@example.com")
     await remove(acme)
@@ -208,7 +208,7 @@ async def test_mails_that_wait_when_the_server_is_removed_are_the_platforms_then
     assert "From: Gatehouse <gatehouse@example.com>" in house.filed
 
 
-async def test_a_trial_of_a_server_that_cannot_be_used_says_so(acme: Tenant, house: House) -> None:
+async def test_a_test_of_an_unusable_server_says_why(acme: Tenant, house: House) -> None:
     trials: list[tuple[dict[str, object], MailServerCheck]] = [
         ({"password": "wrong"}, MailServerCheck.NOT_SIGNED_IN),
         ({"tls": True}, MailServerCheck.NOT_ENCRYPTED),
@@ -226,7 +226,7 @@ async def test_a_trial_of_a_server_that_cannot_be_used_says_so(acme: Tenant, hou
     assert house.served == []
 
 
-async def test_a_server_of_another_organization_is_never_used(acme: Tenant, twin: Tenant, house: House, pool: Pool) -> None:
+async def test_the_mail_server_of_another_organization_is_never_used(acme: Tenant, twin: Tenant, house: House, pool: Pool) -> None:
     """Not even where its sealed password is put into another organization's row."""
     await put(acme, house.settings())
     await put(twin, house.settings(password="another"))
@@ -240,7 +240,7 @@ async def test_a_server_of_another_organization_is_never_used(acme: Tenant, twin
     assert house.server.logins == 0
 
 
-async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(acme: Tenant, house: House, pool: Pool) -> None:
+async def test_the_mail_server_is_deleted_with_the_organization(acme: Tenant, house: House, pool: Pool) -> None:
     await put(acme, house.settings())
     await acme.invite("grace@example.com")
     await acme.api.delete(acme.path, token=acme.token("owner"))

@@ -24,7 +24,7 @@ def cast() -> Mapping[str, Role]:
 # The list
 
 
-async def test_a_member_is_shown_with_the_account_the_membership_and_nothing_else(tenants: Tenants) -> None:
+async def test_a_listed_member_has_exactly_these_fields(tenants: Tenants) -> None:
     acme = await tenants.add("acme", cast={"owner": Role.OWNER})
     await run_sql(tenants.pool, "update users set is_platform_owner = true where id = %s", acme.people["owner"].id)
     [(membership, created_at)] = await run_sql(tenants.pool, "select id, created_at from memberships")
@@ -43,7 +43,7 @@ async def test_a_member_is_shown_with_the_account_the_membership_and_nothing_els
 
 
 @pytest.mark.parametrize("name", ["owner", "admin", "member"])
-async def test_every_member_sees_all_members_the_oldest_first_and_nobody_elses(
+async def test_every_member_sees_the_members_of_their_organization_oldest_first(
     tenants: Tenants, acme: Tenant, twin: Tenant, name: str
 ) -> None:
     answer = await tenants.api.get(f"{acme.path}/members", token=acme.token(name))
@@ -53,7 +53,7 @@ async def test_every_member_sees_all_members_the_oldest_first_and_nobody_elses(
     assert "twin" not in answer.text
 
 
-async def test_pages_are_cut_in_one_order(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_pages_follow_one_order(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     async def page(query: str) -> tuple[list[str], dict[str, Any]]:
         answer = await tenants.api.get(f"{acme.path}/members?{query}", token=acme.token("member"))
         assert answer.status == 200
@@ -75,7 +75,7 @@ async def test_pages_are_cut_in_one_order(tenants: Tenants, acme: Tenant, twin: 
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
 
 
-async def test_a_role_as_filter_narrows_list_and_total(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_role_filter_applies_to_list_and_total(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     for role in Role:
         emails = [f"{name}@acme.example" for name, has in CAST.items() if has is role]
         for page, shown in (("limit=50", emails), ("limit=1&page=2", emails[1:2])):
@@ -85,21 +85,21 @@ async def test_a_role_as_filter_narrows_list_and_total(tenants: Tenants, acme: T
             assert answer.json["pagination"]["total"] == len(emails)
 
 
-async def test_a_role_without_members_is_an_empty_list(tenants: Tenants) -> None:
+async def test_a_role_without_members_gives_an_empty_list(tenants: Tenants) -> None:
     acme = await tenants.add("acme", cast={"owner": Role.OWNER})
     answer = await tenants.api.get(f"{acme.path}/members?role=admin", token=acme.token("owner"))
     assert (answer.status, answer.json["members"]) == (200, [])
     assert answer.json["pagination"] == {"page": 1, "limit": 50, "total": 0, "total_pages": 0, "has_next": False, "has_prev": False}
 
 
-async def test_another_filter_is_refused_and_the_allowed_ones_are_named(tenants: Tenants, acme: Tenant) -> None:
+async def test_an_unknown_role_filter_is_refused_and_the_error_names_the_valid_ones(tenants: Tenants, acme: Tenant) -> None:
     for role in ("boss", "", "Owner", "owner%20", "null", "members"):
         answer = await tenants.api.get(f"{acme.path}/members?role={role}", token=acme.token("member"))
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), role
         assert all(allowed in answer.json["error"] for allowed in ("owner", "admin", "member"))
 
 
-async def test_the_limit_says_where_it_comes_from(tenants: Tenants) -> None:
+async def test_the_limit_has_its_source(tenants: Tenants) -> None:
     acme, twin = await tenants.add("acme", cast={"owner": Role.OWNER}), await tenants.add("twin", cast={"owner": Role.OWNER})
 
     async def limits(team: Tenant) -> tuple[int, str]:
@@ -123,7 +123,7 @@ async def test_the_limit_says_where_it_comes_from(tenants: Tenants) -> None:
 # Roles
 
 
-async def test_a_member_becomes_an_admin_and_a_member_again(tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
+async def test_the_owner_promotes_and_demotes_a_member(tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
     [(id_, created_at)] = await run_sql(tenants.pool, "select id, created_at from memberships where user_id = %s", acme.people["member"].id)
     for role in ("admin", "member"):
         clock.advance(timedelta(seconds=1))
@@ -156,7 +156,7 @@ async def test_the_same_role_again_changes_and_records_nothing(tenants: Tenants,
     assert await tenants.everything() == before
 
 
-async def test_only_admin_and_member_can_be_given(tenants: Tenants, acme: Tenant) -> None:
+async def test_only_the_roles_admin_and_member_can_be_assigned(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
     for role in ("owner", "boss", "", "Admin", "admin ", "service", "x" * 2000):
         answer = await acme.set_role("owner", "member", role)
@@ -164,7 +164,7 @@ async def test_only_admin_and_member_can_be_given(tenants: Tenants, acme: Tenant
     assert await tenants.everything() == before
 
 
-async def test_the_owner_keeps_the_own_role(tenants: Tenants, acme: Tenant) -> None:
+async def test_the_owner_cannot_change_their_own_role(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
     for role in ("admin", "member", "owner"):
         answer = await acme.set_role("owner", "owner", role)
@@ -173,7 +173,7 @@ async def test_the_owner_keeps_the_own_role(tenants: Tenants, acme: Tenant) -> N
 
 
 @pytest.mark.parametrize("caller", ["admin", "member"])
-async def test_only_the_owner_gives_roles(tenants: Tenants, acme: Tenant, caller: str) -> None:
+async def test_only_the_owner_can_change_roles(tenants: Tenants, acme: Tenant, caller: str) -> None:
     before = await tenants.everything()
     for whom, role in (("member", "admin"), ("further", "member"), ("deputy", "member"), ("owner", "member"), (caller, "owner")):
         answer = await acme.set_role(caller, whom, role)
@@ -181,7 +181,7 @@ async def test_only_the_owner_gives_roles(tenants: Tenants, acme: Tenant, caller
     assert await tenants.everything() == before
 
 
-async def test_whoever_is_no_member_here_has_no_role_to_change(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_changing_the_role_of_a_non_member_answers_404(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     stranger = await add_account(tenants.ports, "stranger@example.com", None)
     before = await tenants.everything()
     names = [
@@ -201,7 +201,7 @@ async def test_whoever_is_no_member_here_has_no_role_to_change(tenants: Tenants,
     assert await tenants.everything() == before
 
 
-async def test_that_somebody_is_no_member_is_told_before_the_body_is_looked_at(tenants: Tenants, acme: Tenant) -> None:
+async def test_a_non_member_answers_404_before_the_body_is_parsed(tenants: Tenants, acme: Tenant) -> None:
     bodies: list[tuple[bytes | None, dict[str, str]]] = [
         (b"{", {}),
         (b'{"role": 5}', {}),
@@ -217,7 +217,7 @@ async def test_that_somebody_is_no_member_is_told_before_the_body_is_looked_at(t
     assert len({answer.json["error"] for answer in answers}) == 1, "nobody learns whether the id was malformed or unknown"
 
 
-async def test_a_role_is_changed_in_the_organization_of_the_path_only(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_role_changes_only_in_the_organization_of_the_path(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     await twin.join("both", acme.people["member"])
     assert (await acme.set_role("owner", "member", "admin")).status == 200
     assert (await acme.roles())["member"] == "admin"
@@ -229,7 +229,7 @@ async def test_a_role_is_changed_in_the_organization_of_the_path_only(tenants: T
 
 
 @pytest.mark.parametrize(("caller", "whom"), [("owner", "member"), ("owner", "admin"), ("admin", "member"), ("admin", "deputy")])
-async def test_those_who_manage_members_remove_them(tenants: Tenants, acme: Tenant, caller: str, whom: str) -> None:
+async def test_owners_and_admins_remove_members(tenants: Tenants, acme: Tenant, caller: str, whom: str) -> None:
     answer = await acme.remove(caller, whom)
     assert (answer.status, answer.json) == (200, {"message": "The member was removed."})
     assert await acme.check() == {name: role for name, role in CAST.items() if name != whom}
@@ -240,7 +240,7 @@ async def test_those_who_manage_members_remove_them(tenants: Tenants, acme: Tena
     assert await acme.recorded() == [entry]
 
 
-async def test_neither_oneself_nor_the_owner_can_be_removed(tenants: Tenants, acme: Tenant) -> None:
+async def test_neither_the_caller_nor_the_owner_can_be_removed(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
     for caller, whom in (("owner", "owner"), ("admin", "admin"), ("admin", "owner")):
         answer = await acme.remove(caller, whom)
@@ -248,7 +248,7 @@ async def test_neither_oneself_nor_the_owner_can_be_removed(tenants: Tenants, ac
     assert await tenants.everything() == before
 
 
-async def test_members_remove_nobody(tenants: Tenants, acme: Tenant) -> None:
+async def test_members_cannot_remove_anyone(tenants: Tenants, acme: Tenant) -> None:
     before = await tenants.everything()
     for whom in ("owner", "admin", "member", "further"):
         answer = await acme.remove("member", whom)
@@ -256,7 +256,7 @@ async def test_members_remove_nobody(tenants: Tenants, acme: Tenant) -> None:
     assert await tenants.everything() == before
 
 
-async def test_whoever_is_no_member_here_cannot_be_removed(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_removing_a_non_member_answers_404(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     before = await tenants.everything()
     for name in (twin.id("member"), twin.id("owner"), str(new_id()), "x", acme.id("member").upper()):
         answer = await tenants.api.post(f"{acme.path}/members/{name}", token=acme.token("admin"))
@@ -264,7 +264,7 @@ async def test_whoever_is_no_member_here_cannot_be_removed(tenants: Tenants, acm
     assert await tenants.everything() == before
 
 
-async def test_removal_ends_the_sessions_in_this_organization_at_once_and_no_others(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_removal_ends_only_the_sessions_in_this_organization(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     member = acme.people["member"]
     steward = await add_platform_owner(tenants.ports)
     await twin.join("both", member)
@@ -288,7 +288,7 @@ async def test_removal_ends_the_sessions_in_this_organization_at_once_and_no_oth
     assert (await twin.check())["both"] == "member"
 
 
-async def test_a_removed_member_can_come_back_as_somebody_new(tenants: Tenants, acme: Tenant) -> None:
+async def test_a_removed_member_can_join_again(tenants: Tenants, acme: Tenant) -> None:
     assert (await acme.remove("owner", "deputy")).status == 200
     await acme.join("deputy", acme.people["deputy"])
     assert (await acme.check())["deputy"] == "member"
@@ -300,7 +300,7 @@ async def test_a_removed_member_can_come_back_as_somebody_new(tenants: Tenants, 
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_nobody_from_outside_gets_in(tenants: Tenants, call: str) -> None:
+async def test_non_members_cannot_call_these_routes(tenants: Tenants, call: str) -> None:
     acme, twin = [await tenants.add(slug, cast={"owner": Role.OWNER, "member": Role.MEMBER}) for slug in ("acme", "twin")]
     steward = await add_platform_owner(tenants.ports)
     outside = [(await sign_in(tenants.ports, account)).access_token for account in (steward, twin.people["owner"])]
@@ -315,7 +315,7 @@ async def test_nobody_from_outside_gets_in(tenants: Tenants, call: str) -> None:
 
 @pytest.mark.parametrize("status", ["suspended", "pending", "rejected"])
 @pytest.mark.parametrize("call", CALLS)
-async def test_nothing_is_done_in_an_organization_that_is_not_active(tenants: Tenants, acme: Tenant, call: str, status: str) -> None:
+async def test_an_inactive_organization_refuses_all_calls(tenants: Tenants, acme: Tenant, call: str, status: str) -> None:
     await run_sql(tenants.pool, "update organizations set status = %s where id = %s", status, acme.org)
     before = await tenants.everything()
     answer = await CALLS[call](acme, acme.token("owner"), acme.id("member"))
@@ -324,7 +324,7 @@ async def test_nothing_is_done_in_an_organization_that_is_not_active(tenants: Te
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_ownership_is_not_transferred_while_impersonating_and_all_else_names_both(tenants: Tenants, acme: Tenant, call: str) -> None:
+async def test_an_impersonator_cannot_transfer_ownership_and_other_changes_record_both_users(tenants: Tenants, acme: Tenant, call: str) -> None:
     steward = await add_platform_owner(tenants.ports)
     token = await impersonate(tenants.ports, steward, acme.people["owner"], acme.org)
     before = await tenants.everything()

@@ -30,7 +30,7 @@ from tests.tenancy.api.organizations import ACME, NOT_ACTIVE, NOW, ROLES, log, r
 # Creating
 
 
-async def test_a_new_organization_is_pending_of_the_free_tier_and_its_creators(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_new_organization_is_pending_on_the_free_tier_and_owned_by_its_creator(api: Api, ports: Ports, pool: Pool) -> None:
     ada, token = await add_person(ports, pool, "ada")
     answer = await api.post("/api/organizations", {"slug": "acme", "name": "  Acme Ltd. "}, token=token)
     assert answer.status == 200
@@ -69,7 +69,7 @@ async def test_its_creator_is_a_confirmed_member(api: Api, ports: Ports, pool: P
     assert await run_sql(pool, "select confirmed_at from memberships") == [(clock.now(),)]
 
 
-async def test_what_an_impersonator_creates_its_owner_has_yet_to_take_part_in(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_organization_created_by_an_impersonator_has_an_unconfirmed_owner(api: Api, ports: Ports, pool: Pool) -> None:
     ada, own = await add_person(ports, pool, "ada")
     support = await add_platform_owner(ports)
     token = await impersonate(ports, support, ada)
@@ -80,7 +80,7 @@ async def test_what_an_impersonator_creates_its_owner_has_yet_to_take_part_in(ap
     assert await run_sql(pool, "select confirmed_at is null from memberships") == [(False,)]
 
 
-async def test_it_is_active_at_once_where_the_operator_approves_all(api: Api, app: QuartTrio, ports: Ports, pool: Pool) -> None:
+async def test_a_new_organization_is_active_if_approval_is_turned_off(api: Api, app: QuartTrio, ports: Ports, pool: Pool) -> None:
     change_ports(app, policy=Policy(auto_approve_organizations=True))
     _, token = await add_person(ports, pool, "ada")
     created = (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).json["organization"]
@@ -88,7 +88,7 @@ async def test_it_is_active_at_once_where_the_operator_approves_all(api: Api, ap
     assert (await api.post(f"{ACME}/select", token=token)).status == 200
 
 
-async def test_only_whoever_has_proved_an_address_creates_one(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_creating_an_organization_needs_a_verified_address(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports, "eve@example.com", None, verified=False)
     token = await token_of(ports, account)
     for body in ({"slug": "acme", "name": "Acme"}, {}, {"slug": 5}):
@@ -103,7 +103,7 @@ async def test_only_whoever_has_proved_an_address_creates_one(api: Api, ports: P
 SLUGS = ["", "-", "a-", "-a", "a--b", "A", "Acme", "a_b", "a b", " acme", "acme ", "a.b", "ä", "a" * 64, "acme\n", "api", "admin", "select"]
 
 
-async def test_a_slug_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_invalid_slug_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
     for slug in SLUGS:
         answer = await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)
@@ -111,7 +111,7 @@ async def test_a_slug_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool
     assert await run_sql(pool, "select * from organizations") == []
 
 
-async def test_a_slug_as_it_should_be(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_valid_slugs_are_accepted(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
     for slug in ("a", "7", "a1-b2-c3", "a" * 63):
         assert (await api.post("/api/organizations", {"slug": slug, "name": "Acme"}, token=token)).json["organization"]["slug"] == slug
@@ -120,7 +120,7 @@ async def test_a_slug_as_it_should_be(api: Api, ports: Ports, pool: Pool) -> Non
 NAMES = ["", " ", "\u2003", "x" * 101, "a\x00b", "a\nb", "name\n", "\u202egnp.exe", "\x85"]
 
 
-async def test_a_name_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_invalid_name_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
     for name in NAMES:
         answer = await api.post("/api/organizations", {"slug": "acme", "name": name}, token=token)
@@ -129,14 +129,14 @@ async def test_a_name_that_cannot_be_one_is_refused(api: Api, ports: Ports, pool
     assert await run_sql(pool, "select * from organizations") == []
 
 
-async def test_a_name_is_any_text_of_a_hundred_characters(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_name_has_up_to_a_hundred_characters_of_any_script(api: Api, ports: Ports, pool: Pool) -> None:
     _, token = await add_person(ports, pool, "ada")
     for number, name in enumerate(["x", "x" * 100, f"  {'x' * 100}  ", "Zoë & Söhne 株式会社 <b>"]):
         answer = await api.post("/api/organizations", {"slug": f"acme-{number}", "name": name}, token=token)
         assert answer.json["organization"]["name"] == name.strip()
 
 
-async def test_a_slug_is_taken_whoever_has_it_and_whatever_its_status(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_slug_is_unique_across_all_statuses(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, own = await add_person(ports, pool, "ada", org, "owner")
     _, strange = await add_person(ports, pool, "eve")
@@ -150,7 +150,7 @@ async def test_a_slug_is_taken_whoever_has_it_and_whatever_its_status(api: Api, 
 
 
 @pytest.mark.slow
-async def test_of_twenty_who_want_one_slug_one_gets_it(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_one_of_twenty_concurrent_requests_gets_the_slug(api: Api, ports: Ports, pool: Pool) -> None:
     tokens = [(await add_person(ports, pool, f"person-{number}"))[1] for number in range(10)]
 
     async def create(number: int) -> Answer:
@@ -170,7 +170,7 @@ async def test_of_twenty_who_want_one_slug_one_gets_it(api: Api, ports: Ports, p
 # Listing and reading
 
 
-async def test_everybody_lists_their_own_organizations_whatever_the_status(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_user_lists_their_own_organizations_in_any_status(api: Api, ports: Ports, pool: Pool) -> None:
     ada, token = await add_person(ports, pool, "ada")
     _, other = await add_person(ports, pool, "eve")
     for slug, status, role in (
@@ -194,7 +194,7 @@ async def test_everybody_lists_their_own_organizations_whatever_the_status(api: 
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_every_member_reads_it_whatever_its_status(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+async def test_every_member_reads_the_organization_in_any_status(api: Api, ports: Ports, pool: Pool, role: str) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, role)
     for status in ("active", *NOT_ACTIVE):
@@ -203,7 +203,7 @@ async def test_every_member_reads_it_whatever_its_status(api: Api, ports: Ports,
         assert (answer.status, answer.json["id"], answer.json["status"]) == (200, str(org), status)
 
 
-async def test_it_shows_every_field_and_reasons_to_the_platform_only(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_the_response_has_every_field_except_the_reasons(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "suspended")
     _, token = await add_person(ports, pool, "ada", org, "owner")
     changes = """
@@ -230,7 +230,7 @@ async def test_it_shows_every_field_and_reasons_to_the_platform_only(api: Api, p
     assert listed["organization"] == {name: value for name, value in answer.json.items() if name != "limits"}
 
 
-async def test_a_limit_is_the_organizations_or_the_tiers_or_five(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_limit_comes_from_the_organization_the_tier_or_the_default(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org)
 
@@ -253,7 +253,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
-async def test_nobody_else_reaches_it(api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any) -> None:
+async def test_non_members_cannot_reach_the_organization(api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any) -> None:
     """Neither strangers, nor owners of other organizations, nor platform owners (decisions, points 17 and 19)."""
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await add_person(ports, pool, "ada", org, "owner")
@@ -273,7 +273,7 @@ async def test_nobody_else_reaches_it(api: Api, ports: Ports, pool: Pool, method
 
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
-async def test_a_token_of_a_deleted_organization_is_worth_nothing_in_its_successor(
+async def test_a_token_of_a_deleted_organization_does_not_work_in_its_successor(
     api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
 ) -> None:
     """The name is the same and so is the owner, but the id in the token is not (security.md J-6)."""
@@ -290,7 +290,7 @@ async def test_a_token_of_a_deleted_organization_is_worth_nothing_in_its_success
 
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
-async def test_a_token_of_another_organization_is_only_context(
+async def test_a_token_of_another_organization_works_because_its_organization_is_only_context(
     api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
 ) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
@@ -301,7 +301,7 @@ async def test_a_token_of_another_organization_is_only_context(
 
 
 @pytest.mark.parametrize("end", ["delete from organizations where id = %s", "delete from memberships where org_id = %s"])
-async def test_what_is_beside_all_organizations_is_open_to_a_token_of_one_that_is_gone(
+async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(
     api: Api, ports: Ports, pool: Pool, end: str
 ) -> None:
     """The organization of the token is only context (decisions, point 54); the profile, which shows it, is refused all the same."""
@@ -322,7 +322,7 @@ async def test_what_is_beside_all_organizations_is_open_to_a_token_of_one_that_i
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_nothing_but_reading_is_open_while_it_is_not_active(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+async def test_an_inactive_organization_can_only_be_read(api: Api, ports: Ports, pool: Pool, role: str) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, role)
     for status in NOT_ACTIVE:
@@ -335,7 +335,7 @@ async def test_nothing_but_reading_is_open_while_it_is_not_active(api: Api, port
     assert await run_sql(pool, "select name from organizations") == [("Acme",)]
 
 
-async def test_suspension_acts_on_the_next_request_and_activation_restores_everything(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_suspension_takes_effect_with_the_next_request_and_activation_restores_access(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
     selected = (await api.post(f"{ACME}/select", token=token)).json
@@ -361,7 +361,7 @@ async def test_suspension_acts_on_the_next_request_and_activation_restores_every
 # Changing
 
 
-async def test_owner_and_admins_change_name_and_device_trust(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_owner_and_admins_change_the_name_and_the_device_trust_period(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
     twin = await add_organization(pool, "twin")
     _, owner = await add_person(ports, pool, "ada", org, "owner")
@@ -382,7 +382,7 @@ async def test_owner_and_admins_change_name_and_device_trust(api: Api, ports: Po
     assert [row[3] for row in await told(pool)] == [first[-1], second[-1]]
 
 
-async def test_changing_nothing_leaves_no_trace(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_an_update_without_a_change_writes_nothing(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
     before = (await api.get(ACME, token=token)).json
@@ -410,7 +410,7 @@ CHANGES: list[Any] = [
 ]
 
 
-async def test_a_change_that_makes_no_sense_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_invalid_change_is_refused(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
     for body in CHANGES:
@@ -420,7 +420,7 @@ async def test_a_change_that_makes_no_sense_is_refused(api: Api, ports: Ports, p
     assert await log(pool) == []
 
 
-async def test_fields_that_are_not_offered_are_not_changed(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_other_fields_cannot_be_changed(api: Api, ports: Ports, pool: Pool) -> None:
     """Nothing is assigned because it is named (security.md N-5)."""
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
@@ -430,7 +430,7 @@ async def test_fields_that_are_not_offered_are_not_changed(api: Api, ports: Port
     assert row == [("acme", "New", "active", FREE_ID, None, None)]
 
 
-async def test_a_member_changes_and_deletes_nothing_and_an_admin_deletes_nothing(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_members_cannot_change_and_admins_cannot_delete_the_organization(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, member = await add_person(ports, pool, "bob", org, "member")
     _, admin = await add_person(ports, pool, "cid", org, "admin")
@@ -444,7 +444,7 @@ async def test_a_member_changes_and_deletes_nothing_and_an_admin_deletes_nothing
     assert await run_sql(pool, "select name from organizations") == [("Acme",)]
 
 
-async def test_changes_at_once_lose_nothing(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_concurrent_changes_are_all_kept(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
 

@@ -22,7 +22,7 @@ def cast() -> Mapping[str, Role]:
 
 
 @pytest.mark.parametrize("name", ["admin", "member"])
-async def test_a_transfer_swaps_owner_and_member(tenants: Tenants, acme: Tenant, twin: Tenant, name: str) -> None:
+async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(tenants: Tenants, acme: Tenant, twin: Tenant, name: str) -> None:
     answer = await acme.transfer("owner", name)
     assert answer.status == 200
     assert answer.json == {
@@ -48,7 +48,7 @@ async def test_a_transfer_swaps_owner_and_member(tenants: Tenants, acme: Tenant,
     assert told == [("user.role_updated",), ("user.role_updated",), ("organization.owner.changed",)]
 
 
-async def test_after_a_transfer_the_new_owner_owns_and_the_old_one_manages(tenants: Tenants, acme: Tenant) -> None:
+async def test_after_a_transfer_the_new_owner_has_the_permissions_of_the_owner(tenants: Tenants, acme: Tenant) -> None:
     assert (await acme.transfer("owner", "member")).status == 200
     refused = await acme.set_role("owner", "further", "admin")
     assert (refused.status, refused.code) == (403, "FORBIDDEN")
@@ -60,7 +60,7 @@ async def test_after_a_transfer_the_new_owner_owns_and_the_old_one_manages(tenan
     assert (await acme.check())["owner"] == "owner"
 
 
-async def test_a_transfer_names_another_active_member_of_this_organization(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_the_new_owner_must_be_another_active_member(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     stranger = await add_account(tenants.ports, "stranger@example.com", None)
     for name, column in (("admin", "deactivated_at"), ("deputy", "anonymized_at")):
         await run_sql(tenants.pool, f"update users set {column} = now() where id = %s", acme.people[name].id)  # noqa: S608
@@ -89,7 +89,7 @@ async def test_a_transfer_names_another_active_member_of_this_organization(tenan
     assert await tenants.everything() == before
 
 
-async def test_nobody_can_tell_who_has_an_account_by_naming_them_as_the_new_owner(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_transfer_does_not_reveal_whether_an_account_exists(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     answers = [
         await tenants.api.post(f"{acme.path}/transfer-ownership", {"new_owner_user_id": name}, token=acme.token("owner"))
         for name in (twin.id("member"), str(new_id()))
@@ -98,7 +98,7 @@ async def test_nobody_can_tell_who_has_an_account_by_naming_them_as_the_new_owne
 
 
 @pytest.mark.parametrize("caller", ["admin", "member"])
-async def test_only_the_owner_transfers(tenants: Tenants, acme: Tenant, caller: str) -> None:
+async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme: Tenant, caller: str) -> None:
     before = await tenants.everything()
     for whom in ("admin", "member", "further", "owner"):
         answer = await acme.transfer(caller, whom)
@@ -144,7 +144,7 @@ async def _revocations(tenants: Tenants) -> dict[str, tuple[Any, ...]]:
     return {row[0]: row[1:] for row in rows}
 
 
-async def test_demotion_voids_what_the_demoted_had_invited(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_demotion_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     made = await _invitations(tenants, acme, twin, "admin")
     assert (await acme.set_role("owner", "admin", "member")).status == 200
     assert await _voided(tenants, made) == {"admin", "member"}
@@ -155,7 +155,7 @@ async def test_demotion_voids_what_the_demoted_had_invited(tenants: Tenants, acm
     }
 
 
-async def test_removal_voids_what_the_removed_had_invited(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_removal_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     made = await _invitations(tenants, acme, twin, "admin")
     assert (await acme.remove("deputy", "admin")).status == 200
     assert await _voided(tenants, made) == {"admin", "member"}
@@ -164,14 +164,14 @@ async def test_removal_voids_what_the_removed_had_invited(tenants: Tenants, acme
     }
 
 
-async def test_a_transfer_voids_what_only_an_owner_may_invite_to(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_transfer_revokes_invitations_that_only_an_owner_may_send(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     made = await _invitations(tenants, acme, twin, "owner")
     assert (await acme.transfer("owner", "admin")).status == 200
     assert await _voided(tenants, made) == {"admin"}
     assert (await _revocations(tenants)).keys() == {made["admin"]}
 
 
-async def test_whoever_rises_loses_no_invitation(tenants: Tenants, acme: Tenant) -> None:
+async def test_a_promotion_revokes_no_invitation(tenants: Tenants, acme: Tenant) -> None:
     await acme.has_invited("admin", "new-member@example.com", Role.MEMBER)
     assert (await acme.transfer("owner", "admin")).status == 200
     assert await run_sql(tenants.pool, "select status from invitations") == [("pending",)]

@@ -68,24 +68,24 @@ ACME = Organization(
         ({"tier": replace(TIER, default_max_users=0)}, Limit(0, LimitSource.TIER), Limit(3, LimitSource.TIER)),
     ],
 )
-def test_a_limit_is_the_organizations_or_the_tiers_or_five(changes: dict[str, Any], users: Limit, services: Limit) -> None:
+def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: dict[str, Any], users: Limit, services: Limit) -> None:
     """decisions, points 154 and 155."""
     organization = replace(ACME, **changes)
     assert (organization.user_limit, organization.service_limit) == (users, services)
 
 
 @pytest.mark.parametrize("confirmed", [None, NOW])
-def test_where_a_member_stands(confirmed: datetime | None) -> None:
+def test_the_standing_of_a_member_has_role_and_confirmation(confirmed: datetime | None) -> None:
     membership = Membership(id=UUID(int=4), org_id=ACME.id, user_id=UUID(int=5), role=Role.ADMIN, created_at=NOW, confirmed_at=confirmed)
     standing = OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, confirmed is not None)
     assert organizations_rules.standing(ACME, membership) == standing
 
 
-def test_where_a_stranger_stands() -> None:
+def test_the_standing_of_a_non_member_has_no_role() -> None:
     assert organizations_rules.standing(ACME, None) == OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, None)
 
 
-def test_a_refusal_says_what_to_do() -> None:
+def test_an_error_message_says_what_to_do() -> None:
     for refusal in (organizations_rules.SlugTaken, EmptyOrganizationUpdate, AddressNotVerified):
         assert len((refusal.__doc__ or "").split()) > 6
 
@@ -122,7 +122,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("act", ACTS)
-async def test_what_was_allowed_at_the_edge_is_asked_again_in_the_transaction(ports: Ports, pool: Pool, act: str, change: str) -> None:
+async def test_permission_is_checked_again_in_the_transaction(ports: Ports, pool: Pool, act: str, change: str) -> None:
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     statement, refusal = CHANGES[change]
@@ -144,7 +144,7 @@ REMOVAL = ("delete from memberships", NotOfThisOrganization)
 
 
 @pytest.mark.parametrize(("act", "change"), [("update", SUSPENSION), ("delete", SUSPENSION), *((act, REMOVAL) for act in ACTS)])
-async def test_a_change_that_is_under_way_is_waited_for(ports: Ports, pool: Pool, act: str, change: tuple[str, type[Refusal]]) -> None:
+async def test_a_use_case_waits_for_a_concurrent_change_and_sees_it(ports: Ports, pool: Pool, act: str, change: tuple[str, type[Refusal]]) -> None:
     """It commits first; whoever came later finds what it left, though the edge had let them in."""
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     statement, refusal = change
@@ -152,7 +152,7 @@ async def test_a_change_that_is_under_way_is_waited_for(ports: Ports, pool: Pool
         await meanwhile(pool, [(statement, ())], lambda: ACTS[act](ports, caller))
 
 
-async def test_an_address_that_is_not_proved_any_more_founds_nothing(ports: Ports, pool: Pool) -> None:
+async def test_an_address_unverified_during_the_request_cannot_create(ports: Ports, pool: Pool) -> None:
     caller = await person_of(ports, await add_account(ports))
     await run_sql(pool, "update users set email_verified_at = null")
     with pytest.raises(AddressNotVerified):
@@ -169,7 +169,7 @@ async def test_an_address_that_is_not_proved_any_more_founds_nothing(ports: Port
         ("delete from users", AccountGone),
     ],
 )
-async def test_an_account_that_is_gone_founds_nothing(ports: Ports, pool: Pool, change: LiteralString, refusal: type[Refusal]) -> None:
+async def test_an_account_that_ended_during_the_request_cannot_create(ports: Ports, pool: Pool, change: LiteralString, refusal: type[Refusal]) -> None:
     caller = await person_of(ports, await add_account(ports))
     await run_sql(pool, change)
     with pytest.raises(refusal):
@@ -177,7 +177,7 @@ async def test_an_account_that_is_gone_founds_nothing(ports: Ports, pool: Pool, 
     assert await run_sql(pool, "select * from organizations") == []
 
 
-async def test_the_owner_is_counted(ports: Ports, pool: Pool) -> None:
+async def test_the_owner_is_counted_as_a_member(ports: Ports, pool: Pool) -> None:
     organization, membership = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
     async with ports.storage.reading() as read:
         assert await read.organizations.by_id(organization.id) == organization
@@ -186,13 +186,13 @@ async def test_the_owner_is_counted(ports: Ports, pool: Pool) -> None:
 
 
 @pytest.mark.parametrize(("slug", "refusal"), [("Acme", SlugInvalid), ("api", SlugReserved)])
-async def test_a_slug_that_cannot_be_one_is_refused_before_anything_is_asked(ports: Ports, slug: str, refusal: type[Exception]) -> None:
+async def test_an_invalid_slug_is_refused_before_any_query(ports: Ports, slug: str, refusal: type[Exception]) -> None:
     nobody = Person(user_id=UUID(int=1), email=(await add_account(ports)).email, session_id=UUID(int=2))
     with pytest.raises(refusal):
         await organizations.create(ports, nobody, slug, "Acme")
 
 
-async def test_where_the_first_tier_is_gone_the_built_in_limits_hold(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_initial_tier_the_default_limits_apply(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(organizations, "INITIAL_TIER", "gone")
     organization, _ = await organizations.create(ports, await person_of(ports, await add_account(ports)), "acme", "Acme")
     assert (organization.tier, organization.user_limit) == (None, Limit(5, LimitSource.DEFAULT))
@@ -209,7 +209,7 @@ async def test_where_the_first_tier_is_gone_the_built_in_limits_hold(ports: Port
         "delete from sessions",
     ],
 )
-async def test_a_session_that_has_ended_selects_nothing(ports: Ports, pool: Pool, end: str) -> None:
+async def test_an_ended_session_cannot_select(ports: Ports, pool: Pool, end: str) -> None:
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     await run_sql(pool, end)
     with pytest.raises(SessionEnded):
@@ -217,14 +217,14 @@ async def test_a_session_that_has_ended_selects_nothing(ports: Ports, pool: Pool
     assert await run_sql(pool, "select count(*) from refresh_tokens where generation > 1") == [(0,)]
 
 
-async def test_an_organization_that_is_being_deleted_is_not_selected(ports: Ports, pool: Pool) -> None:
+async def test_an_organization_under_deletion_cannot_be_selected(ports: Ports, pool: Pool) -> None:
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     with pytest.raises(OrganizationNotFound):
         await meanwhile(pool, [("delete from organizations", ())], lambda: sessions.select_organization(ports, caller))
     assert await run_sql(pool, "select org_id from sessions") == [(None,)]
 
 
-async def test_who_selects_an_organization_waits_for_nobody_who_changes_it(ports: Ports, pool: Pool) -> None:
+async def test_selecting_does_not_wait_for_changes_of_the_organization(ports: Ports, pool: Pool) -> None:
     """However many members it has, all may come at the same time."""
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
@@ -235,7 +235,7 @@ async def test_who_selects_an_organization_waits_for_nobody_who_changes_it(ports
     assert membership.org_id == org
 
 
-async def test_a_refresh_that_is_under_way_is_waited_for_and_then_its_token_is_rotated_out(ports: Ports, pool: Pool) -> None:
+async def test_selecting_waits_for_a_concurrent_refresh_and_rotates_its_token(ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     # What a refresh does, stopped before its end.
@@ -247,7 +247,7 @@ async def test_a_refresh_that_is_under_way_is_waited_for_and_then_its_token_is_r
     assert tokens == [(1, False), (2, False), (3, True)]
 
 
-async def test_a_race_that_is_lost_too_often_is_given_up(ports: Ports, pool: Pool) -> None:
+async def test_selecting_gives_up_after_too_many_lost_races(ports: Ports, pool: Pool) -> None:
     """It cannot happen to a session that has a refresh token, so this one has lost its own."""
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     await run_sql(pool, "delete from refresh_tokens")
@@ -265,7 +265,7 @@ async def test_a_selection_never_lengthens_a_session(ports: Ports, pool: Pool, c
 
 
 @pytest.mark.parametrize("capability", [Capability.ORGANIZATION_VIEW, Capability.ORGANIZATION_OWN])
-async def test_entering_gives_both_rows_locked(ports: Ports, pool: Pool, capability: Capability) -> None:
+async def test_lock_organization_for_locks_organization_and_membership(ports: Ports, pool: Pool, capability: Capability) -> None:
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     async with ports.storage.transaction(by=caller) as tx:

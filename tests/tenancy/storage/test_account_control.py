@@ -25,7 +25,7 @@ async def ties(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
     return await within(storage, lambda tx: tx.accounts.account_control(user, org))
 
 
-async def test_an_account_that_nothing_ties(storage: Postgres, acme: UUID, twin: UUID) -> None:
+async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postgres, acme: UUID, twin: UUID) -> None:
     await add(storage, ada := account(), eve := account(EVE, origin=AccountOrigin.SCIM, origin_org_id=acme, password_hash=None))
     plain = AccountControl(
         org_id=acme,
@@ -48,7 +48,7 @@ async def test_an_account_that_nothing_ties(storage: Postgres, acme: UUID, twin:
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_a_membership_ties_here_and_elsewhere(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, role: Role) -> None:
+async def test_a_membership_counts_here_and_elsewhere(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, role: Role) -> None:
     ada = await add(storage, account(is_platform_owner=True))
     await add_member(pool, acme, ada.id, role)
     here, there = await ties(storage, ada.id, acme), await ties(storage, ada.id, twin)
@@ -58,7 +58,7 @@ async def test_a_membership_ties_here_and_elsewhere(storage: Postgres, pool: Poo
     assert (await ties(storage, ada.id, acme)).member_elsewhere
 
 
-async def test_using_a_service_ties_to_its_organization_as_long_as_there_is_one(
+async def test_using_a_service_counts_while_its_organization_exists(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID
 ) -> None:
     ada = await add(storage, account())
@@ -69,7 +69,7 @@ async def test_using_a_service_ties_to_its_organization_as_long_as_there_is_one(
     assert not (await ties(storage, ada.id, twin)).end_user_elsewhere
 
 
-async def test_an_identity_is_a_way_to_sign_in_wherever_it_is_linked(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_an_identity_counts_for_the_account_and_for_a_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     insert = """
         insert into identities (id, user_id, service_id, provider, provider_user_id, linked_at)
@@ -89,7 +89,7 @@ async def test_an_identity_is_a_way_to_sign_in_wherever_it_is_linked(storage: Po
     (True, "ada@example", False),
     (False, "ada@acme.example", False),
 ])  # fmt: skip
-async def test_an_address_is_at_a_domain_that_is_verified_for_this_organization(
+async def test_an_address_counts_only_at_a_verified_domain_of_the_organization(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID, verified: bool, address: str, at: bool
 ) -> None:
     ada = await add(storage, account(address))
@@ -101,7 +101,7 @@ async def test_an_address_is_at_a_domain_that_is_verified_for_this_organization(
     assert not (await ties(storage, ada.id, twin)).at_verified_domain
 
 
-async def test_removing_an_account_removes_what_is_its_own_and_no_other(storage: Postgres, pool: Pool) -> None:
+async def test_removing_an_account_removes_only_its_own_sessions(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     for one in (ada, eve):
         await begin(storage, one.id, str(one.id))

@@ -31,21 +31,21 @@ async def all_of(storage: Postgres, *orgs: UUID) -> list[DomainClaim | None]:
         return [await read.domains.by_org(org) for org in orgs]
 
 
-async def test_every_field_is_stored_and_comes_back_to_its_organization(storage: Postgres, pool: Pool) -> None:
+async def test_every_field_of_a_claim_is_stored_and_read_back(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     mine, theirs = claim(acme, verified_at=NOW - SECOND), claim(twin, "twin.example")
     await put(storage, mine, theirs)
     assert await all_of(storage, acme, twin, uuid4()) == [mine, theirs, None]
 
 
-async def test_a_claim_takes_the_place_of_the_organizations_last_one(storage: Postgres, pool: Pool) -> None:
+async def test_a_claim_replaces_the_earlier_claim_of_the_organization(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await put(storage, claim(acme, verified_at=NOW), theirs := claim(twin))
     await put(storage, new := claim(acme, "acme.test", challenge="another", created_at=NOW))
     assert await all_of(storage, acme, twin) == [new, theirs]
 
 
-async def test_a_proof_and_a_removal_are_of_one_organization(storage: Postgres, pool: Pool) -> None:
+async def test_verification_and_removal_affect_one_organization(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await put(storage, mine := claim(acme), theirs := claim(twin))
     assert await within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)) == replace(mine, verified_at=NOW)
@@ -54,7 +54,7 @@ async def test_a_proof_and_a_removal_are_of_one_organization(storage: Postgres, 
     assert await all_of(storage, acme, twin) == [None, theirs]
 
 
-async def test_many_claim_a_domain_and_one_at_a_time_has_proved_it(storage: Postgres, pool: Pool) -> None:
+async def test_many_organizations_claim_a_domain_and_one_verifies_it(storage: Postgres, pool: Pool) -> None:
     acme, twin, third = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
     await put(storage, claim(acme), claim(twin), other := claim(third, "eu.acme.example"))
     for org in (acme, third):
@@ -70,7 +70,7 @@ async def test_many_claim_a_domain_and_one_at_a_time_has_proved_it(storage: Post
     assert (await within(storage, lambda tx: tx.domains.mark_verified(twin, NOW))).verified_at == NOW
 
 
-async def test_a_proof_waits_for_another_one_of_the_same_domain(storage: Postgres, pool: Pool) -> None:
+async def test_a_verification_waits_for_another_one_of_the_same_domain(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await put(storage, claim(acme), claim(twin))
     first = [("update domains set verified_at = now() where org_id = %s", (twin,))]
@@ -78,7 +78,7 @@ async def test_a_proof_waits_for_another_one_of_the_same_domain(storage: Postgre
         await meanwhile(pool, first, lambda: within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)))
 
 
-async def test_a_domain_goes_with_its_organization(storage: Postgres, pool: Pool) -> None:
+async def test_a_domain_is_deleted_with_its_organization(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await put(storage, claim(acme, verified_at=NOW), theirs := claim(twin))
     await within(storage, lambda tx: tx.organizations.delete(acme, NOW))
@@ -93,7 +93,7 @@ async def test_a_domain_goes_with_its_organization(storage: Postgres, pool: Pool
         *(("ada@notacme.example", False), ("ada@example.com", False), ("acme.example@other.test", False), ("ada@acme.example.test", False)),
     ],
 )
-async def test_an_address_is_at_a_domain_or_a_subdomain_that_is_proved(storage: Postgres, pool: Pool, address: str, at_it: bool) -> None:
+async def test_the_organization_with_the_closest_verified_domain_owns_an_address(storage: Postgres, pool: Pool, address: str, at_it: bool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     ada = await add(storage, account(address))
 

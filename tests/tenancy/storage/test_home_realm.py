@@ -53,7 +53,7 @@ async def test_routes_are_replaced_in_one_organization(storage: Postgres, pool: 
     assert await routes(storage, twin) == {"a.example": C, "x.example": A}
 
 
-async def test_a_route_counts_where_its_domain_or_one_above_it_is_proved(storage: Postgres, pool: Pool) -> None:
+async def test_a_route_applies_if_its_domain_or_a_parent_is_verified(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await prove(pool, acme, "acme.example")
     await prove(pool, twin, "twin.example", None)
@@ -66,7 +66,7 @@ async def test_a_route_counts_where_its_domain_or_one_above_it_is_proved(storage
         assert await realm(storage, domain) is None, domain
 
 
-async def test_the_nearest_proof_decides_also_by_saying_nothing(storage: Postgres, pool: Pool) -> None:
+async def test_the_closest_verified_domain_decides_even_without_a_route(storage: Postgres, pool: Pool) -> None:
     acme, twin, third = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
     await replace(storage, acme, acme_example=A, eu_acme_example=A, de_eu_acme_example=A)
     await replace(storage, twin, eu_acme_example=B)
@@ -85,14 +85,14 @@ async def test_the_nearest_proof_decides_also_by_saying_nothing(storage: Postgre
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_organizations_that_are_not_active_send_nobody(storage: Postgres, pool: Pool, status: str) -> None:
+async def test_routes_of_inactive_organizations_do_not_apply(storage: Postgres, pool: Pool, status: str) -> None:
     acme = await add_organization(pool, "acme", status)
     await prove(pool, acme, "acme.example")
     await replace(storage, acme, acme_example=A)
     assert await realm(storage, "acme.example") is None
 
 
-async def test_routes_go_with_their_organization(storage: Postgres, pool: Pool) -> None:
+async def test_routes_are_deleted_with_their_organization(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     for org in (acme, twin):
         await replace(storage, org, acme_example=A)

@@ -62,7 +62,7 @@ async def statuses(pool: Pool) -> dict[UUID, str]:
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.MEMBER])
-async def test_every_field_of_an_invitation_comes_back_from_every_question(storage: Postgres, pool: Pool, role: Role) -> None:
+async def test_every_field_of_an_invitation_is_read_back_by_every_query(storage: Postgres, pool: Pool, role: Role) -> None:
     grace = await add(storage, account("grace@example.com"))
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org, role=role, invited_by=grace.id))
@@ -78,7 +78,7 @@ async def test_every_field_of_an_invitation_comes_back_from_every_question(stora
     assert (found.items, found.total) == ([ListedInvitation(one, AccountSummary(str(grace.id), grace.email, False, grace.created_at))], 1)
 
 
-async def test_an_inviter_who_is_gone_is_nobody(storage: Postgres, pool: Pool) -> None:
+async def test_a_deleted_inviter_is_a_placeholder(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org))
     async with storage.reading() as read:
@@ -86,7 +86,7 @@ async def test_an_inviter_who_is_gone_is_nobody(storage: Postgres, pool: Pool) -
         assert await read.invitations.received_by(ADA, NOW) == [ReceivedInvitation(one, "acme", "Acme", None)]
 
 
-async def test_the_owner_is_never_invited(storage: Postgres, pool: Pool) -> None:
+async def test_the_database_refuses_an_invitation_of_an_owner(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     with pytest.raises(psycopg.errors.CheckViolation):
         await invite(storage, invitation(org, role=Role.OWNER))
@@ -130,7 +130,7 @@ async def test_an_address_has_one_pending_invitation_in_an_organization(storage:
 
 
 @pytest.mark.parametrize("status", FINAL)
-async def test_a_final_status_is_shown_by_every_question(storage: Postgres, pool: Pool, status: InvitationStatus) -> None:
+async def test_every_query_returns_a_final_status(storage: Postgres, pool: Pool, status: InvitationStatus) -> None:
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org))
     assert await end(storage, one, status)
@@ -155,7 +155,7 @@ async def test_a_final_status_is_final(storage: Postgres, pool: Pool, first: Inv
     assert await statuses(pool) == {one.id: first}
 
 
-async def test_one_of_many_ends_an_invitation_and_no_other(storage: Postgres, pool: Pool) -> None:
+async def test_one_of_many_concurrent_calls_ends_an_invitation(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org), invitation(org, EVE))
     won = await everyone(20, lambda number: end(storage, one, FINAL[number % len(FINAL)]))
@@ -163,7 +163,7 @@ async def test_one_of_many_ends_an_invitation_and_no_other(storage: Postgres, po
     assert list((await statuses(pool)).values()).count("pending") == 1
 
 
-async def test_what_is_past_its_time_is_shown_as_expired_and_stored_as_pending(storage: Postgres, pool: Pool) -> None:
+async def test_an_invitation_past_its_expiry_reads_as_expired_and_is_stored_as_pending(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     late = await invite(storage, invitation(org, expires_at=NOW))
     in_time = await invite(storage, invitation(org, EVE, expires_at=NOW + MICROSECOND))
@@ -184,7 +184,7 @@ async def test_what_is_past_its_time_is_shown_as_expired_and_stored_as_pending(s
 # Pages and lists
 
 
-async def test_pages_are_newest_first_and_tell_the_total(storage: Postgres, pool: Pool) -> None:
+async def test_pages_are_newest_first_and_have_the_total(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 5, 2, 4)]
     await invite(storage, *made, invitation(other))
@@ -195,7 +195,7 @@ async def test_pages_are_newest_first_and_tell_the_total(storage: Postgres, pool
             assert ([one.invitation for one in found.items], found.total) == (expected, 5)
 
 
-async def test_a_page_of_a_status_counts_that_status_only(storage: Postgres, pool: Pool) -> None:
+async def test_a_page_filtered_by_status_counts_that_status_only(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     made = [invitation(org, f"{number}@example.com") for number in range(5)]
     await invite(storage, *made)
@@ -206,7 +206,7 @@ async def test_a_page_of_a_status_counts_that_status_only(storage: Postgres, poo
         assert (await read.invitations.page(org, InvitationStatus.ACCEPTED, Page(1, 3), NOW)).total == 0
 
 
-async def test_what_has_expired_comes_in_one_order_whether_or_not_the_sweeper_has_come_by(storage: Postgres, pool: Pool) -> None:
+async def test_expired_invitations_have_one_order_before_and_after_the_sweep(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND, expires_at=NOW) for age in range(7)]
     await invite(storage, *made, invitation(org, EVE), invitation(other, expires_at=NOW))
@@ -219,14 +219,14 @@ async def test_what_has_expired_comes_in_one_order_whether_or_not_the_sweeper_ha
             assert found.total == 7
 
 
-async def test_somebody_is_offered_what_every_organization_invites_to_newest_first(storage: Postgres, pool: Pool) -> None:
+async def test_a_recipient_gets_the_invitations_of_all_organizations_newest_first(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     await invite(storage, invitation(org, created_at=NOW - 2 * DAY), invitation(other, created_at=NOW - DAY), invitation(other, EVE))
     async with storage.reading() as read:
         assert [offer.organization_slug for offer in await read.invitations.received_by(ADA, NOW)] == ["acme-two", "acme"]
 
 
-async def test_the_nth_newest_counts_all_whatever_became_of_them(storage: Postgres, pool: Pool) -> None:
+async def test_the_nth_newest_counts_invitations_of_every_status(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     made = [invitation(org, f"{age}@example.com", created_at=NOW - age * SECOND) for age in (3, 1, 2)]
     await invite(storage, *made, invitation(other, created_at=NOW))
@@ -238,7 +238,7 @@ async def test_the_nth_newest_counts_all_whatever_became_of_them(storage: Postgr
 # Locks
 
 
-async def test_the_organization_of_a_token_is_locked_and_no_other(storage: Postgres, pool: Pool) -> None:
+async def test_the_lock_by_token_locks_only_its_organization(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     one = await invite(storage, invitation(org))
     await end(storage, one, InvitationStatus.CANCELLED)  # whatever became of it
@@ -254,7 +254,7 @@ async def test_the_organization_of_a_token_is_locked_and_no_other(storage: Postg
 # What an inviter may not do any more, and what time does
 
 
-async def test_what_an_inviter_may_not_invite_to_any_more_is_cancelled(storage: Postgres, pool: Pool) -> None:
+async def test_cancel_from_cancels_only_the_given_roles_of_the_inviter(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     grace = uuid4()
     voided = await invite(storage, invitation(org, "1@example.com", invited_by=grace))
@@ -272,7 +272,7 @@ async def test_what_an_inviter_may_not_invite_to_any_more_is_cancelled(storage: 
     assert await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [Role.ADMIN], NOW)) == []
 
 
-async def test_what_is_past_its_time_expires_the_oldest_first_and_no_more_than_asked_for(storage: Postgres, pool: Pool) -> None:
+async def test_expire_takes_the_oldest_first_up_to_the_limit(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     late = [invitation((org, other)[age % 2], f"{age}@example.com", expires_at=NOW - age * SECOND) for age in (2, 0, 4, 1, 3)]
     in_time = invitation(org, "in-time@example.com", expires_at=NOW + MICROSECOND)
@@ -286,7 +286,7 @@ async def test_what_is_past_its_time_expires_the_oldest_first_and_no_more_than_a
     assert (await statuses(pool))[in_time.id] == "pending"
 
 
-async def test_an_invitation_that_is_being_answered_does_not_hold_up_the_others(storage: Postgres, pool: Pool) -> None:
+async def test_expire_skips_locked_invitations(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     busy, idle = invitation(org, expires_at=NOW), invitation(org, EVE, expires_at=NOW)
     await invite(storage, busy, idle)
@@ -297,7 +297,7 @@ async def test_an_invitation_that_is_being_answered_does_not_hold_up_the_others(
     assert (await statuses(pool))[busy.id] == "rejected"
 
 
-async def test_several_at_once_expire_each_invitation_once(storage: Postgres, pool: Pool) -> None:
+async def test_concurrent_sweeps_expire_each_invitation_once(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     await invite(storage, *(invitation(org, f"{number}@example.com", expires_at=NOW) for number in range(40)))
     batches = await everyone(8, lambda _: within(storage, lambda tx: tx.invitations.expire(NOW, 10)))
@@ -307,7 +307,7 @@ async def test_several_at_once_expire_each_invitation_once(storage: Postgres, po
     assert len(ids) + len(left) == 40
 
 
-async def test_invitations_go_with_their_organization(storage: Postgres, pool: Pool) -> None:
+async def test_invitations_are_deleted_with_their_organization(storage: Postgres, pool: Pool) -> None:
     org, other = await two(pool)
     await invite(storage, invitation(org))
     kept = await invite(storage, invitation(other))
@@ -345,7 +345,7 @@ READ = "select seq_scan, coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_table
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
-async def test_a_page_of_many_invitations_reads_little_more_than_itself(many: str, plans: str) -> None:
+async def test_a_page_of_many_invitations_reads_few_other_rows(many: str, plans: str) -> None:
     async with await connect(many, timeout=5) as connection:
         await connection.run(f"set plan_cache_mode = {plans}")
         for status in (None, *InvitationStatus):

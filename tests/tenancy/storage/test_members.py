@@ -44,7 +44,7 @@ async def everything(pool: Pool) -> set[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_every_field_of_a_membership_is_stored_and_comes_back(storage: Postgres, pool: Pool, role: Role) -> None:
+async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Postgres, pool: Pool, role: Role) -> None:
     ada = await add(storage, account(is_platform_owner=role is Role.ADMIN))
     org = await add_organization(pool, "acme")
     one = membership(org, ada.id, role, confirmed_at=None if role is Role.MEMBER else NOW - SECOND)
@@ -56,7 +56,7 @@ async def test_every_field_of_a_membership_is_stored_and_comes_back(storage: Pos
         assert await tx.members.page(org, role, ALL) == [ListedMember(ada.id, ADA, ada.is_platform_owner, one)]
 
 
-async def test_a_membership_is_found_by_its_organization_and_its_person_together(storage: Postgres, pool: Pool) -> None:
+async def test_a_membership_is_found_by_organization_and_user_together(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, mine := membership(acme, ada.id, Role.OWNER), hers := membership(twin, eve.id, Role.OWNER))
@@ -69,7 +69,7 @@ async def test_a_membership_is_found_by_its_organization_and_its_person_together
         assert await tx.members.lock(acme, uuid4()) is None
 
 
-async def test_a_page_is_of_one_organization_the_oldest_first(storage: Postgres, pool: Pool) -> None:
+async def test_a_page_has_the_members_of_one_organization_oldest_first(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(7)]
     await add(storage, *people)
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
@@ -93,7 +93,7 @@ async def test_a_page_is_of_one_organization_the_oldest_first(storage: Postgres,
         assert await read.members.page(acme, None, Page(2**31 - 1, 100)) == []
 
 
-async def test_members_of_one_role_are_counted_in_one_organization(storage: Postgres, pool: Pool) -> None:
+async def test_count_counts_one_role_in_one_organization(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(5)]
     await add(storage, *people)
     acme, twin, empty = [await add_organization(pool, slug) for slug in ("acme", "twin", "empty")]
@@ -106,7 +106,7 @@ async def test_members_of_one_role_are_counted_in_one_organization(storage: Post
         assert [await read.members.count(empty, role) for role in Role] == [0, 0, 0]
 
 
-async def test_a_person_is_a_member_once(storage: Postgres, pool: Pool) -> None:
+async def test_a_user_has_one_membership_per_organization(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, ada.id))
@@ -128,7 +128,7 @@ async def test_an_organization_has_one_owner(storage: Postgres, pool: Pool) -> N
     assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {(acme, eve.id), (twin, ada.id)}
 
 
-async def test_a_role_is_changed_in_one_organization_of_one_person(storage: Postgres, pool: Pool) -> None:
+async def test_a_role_change_affects_one_membership(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id))
@@ -143,7 +143,7 @@ async def test_a_role_is_changed_in_one_organization_of_one_person(storage: Post
     assert await everything(pool) == changed_once
 
 
-async def test_removal_ends_and_counts_out_one_membership(storage: Postgres, pool: Pool) -> None:
+async def test_a_removal_affects_one_membership_and_the_count(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id))
@@ -157,7 +157,7 @@ async def test_removal_ends_and_counts_out_one_membership(storage: Postgres, poo
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
 
 
-async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool) -> None:
+async def test_a_rollback_does_not_change_the_count(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     await join(storage, membership(org, ada.id))
@@ -166,7 +166,7 @@ async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool)
     assert await count_of(pool, org) == (1, 1)
 
 
-async def test_confirmation_is_of_one_membership_and_the_first_counts(storage: Postgres, pool: Pool) -> None:
+async def test_a_confirmation_affects_one_membership_and_only_the_first_counts(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     pairs = ((acme, ada.id), (acme, eve.id), (twin, ada.id))
@@ -179,7 +179,7 @@ async def test_confirmation_is_of_one_membership_and_the_first_counts(storage: P
     assert confirmed == {(acme, ada.id): NOW, (acme, eve.id): None, (twin, ada.id): None}
 
 
-async def test_a_lock_holds_off_writers_of_this_membership_only(storage: Postgres, pool: Pool) -> None:
+async def test_a_lock_affects_one_membership_only(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     mine, hers, elsewhere = membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id)
@@ -192,7 +192,7 @@ async def test_a_lock_holds_off_writers_of_this_membership_only(storage: Postgre
     assert not await is_locked(pool, "memberships", "id = %s", mine.id)
 
 
-async def test_a_lock_that_waited_sees_what_it_waited_for(storage: Postgres, pool: Pool) -> None:
+async def test_a_lock_that_waited_returns_the_committed_change(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     await join(storage, mine := membership(org, ada.id), membership(org, eve.id))
@@ -211,7 +211,7 @@ async def test_a_lock_that_waited_sees_what_it_waited_for(storage: Postgres, poo
     assert found == {ada.id: replace(mine, role=Role.ADMIN), eve.id: None}
 
 
-async def test_the_count_is_true_after_twenty_came_and_ten_of_them_went_at_once(storage: Postgres, pool: Pool) -> None:
+async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(20)]
     await add(storage, *people)
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]

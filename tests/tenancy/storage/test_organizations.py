@@ -71,7 +71,7 @@ async def by_id(storage: Postgres, org_id: UUID) -> Organization | None:
 
 @pytest.mark.parametrize("status", list(OrganizationStatus))
 @pytest.mark.parametrize("changes", [{}, BARE, {"tier": PROFESSIONAL}], ids=["full", "bare", "professional"])
-async def test_every_field_of_an_organization_is_stored_and_comes_back(
+async def test_every_field_of_an_organization_is_stored_and_read_back(
     storage: Postgres, status: OrganizationStatus, changes: dict[str, Any]
 ) -> None:
     one = organization(status=status, **changes)
@@ -82,14 +82,14 @@ async def test_every_field_of_an_organization_is_stored_and_comes_back(
     assert await within(storage, lambda tx: tx.organizations.lock(uuid4())) is None
 
 
-async def test_a_slug_belongs_to_one_organization(storage: Postgres, pool: Pool) -> None:
+async def test_a_slug_is_unique(storage: Postgres, pool: Pool) -> None:
     await found(storage, organization())
     with pytest.raises(SlugTaken):
         await found(storage, organization(status=OrganizationStatus.REJECTED))
     assert await run_sql(pool, "select count(*) from organizations") == [(1,)]
 
 
-async def test_everything_but_slug_age_and_members_can_be_saved_of_one_organization(storage: Postgres) -> None:
+async def test_save_writes_every_field_except_slug_creation_time_and_member_count(storage: Postgres) -> None:
     one, twin = organization(), organization("twin")
     await found(storage, one, twin)
     changed = organization(
@@ -113,7 +113,7 @@ async def test_everything_but_slug_age_and_members_can_be_saved_of_one_organizat
     assert await by_id(storage, twin.id) == twin
 
 
-async def test_what_waited_for_an_organization_is_looked_at_when_it_goes_on(storage: Postgres, pool: Pool, conninfo: str) -> None:
+async def test_activation_notifies_the_senders_of_waiting_deliveries(storage: Postgres, pool: Pool, conninfo: str) -> None:
     one = organization()
     suspended = replace(one, status=OrganizationStatus.SUSPENDED)
     await found(storage, one, organization("twin", status=OrganizationStatus.SUSPENDED))
@@ -127,20 +127,20 @@ async def test_what_waited_for_an_organization_is_looked_at_when_it_goes_on(stor
 
 
 @pytest.mark.parametrize("days", [0, 91])
-async def test_the_database_knows_how_long_a_device_may_be_trusted(storage: Postgres, days: int) -> None:
+async def test_the_database_checks_the_device_trust_period(storage: Postgres, days: int) -> None:
     with pytest.raises(Exception, match="device_trust_days"):
         await found(storage, organization(device_trust_days=days))
 
 
 @pytest.mark.parametrize("status", ["pending", "active", "suspended", "rejected"])
-async def test_an_organization_is_known_by_its_slug_whatever_its_status(storage: Postgres, pool: Pool, status: str) -> None:
+async def test_an_organization_is_found_by_its_exact_slug_in_any_status(storage: Postgres, pool: Pool, status: str) -> None:
     org = await add_organization(pool, "acme", status)
     await add_organization(pool, "twin", status)
     for slug, found in (("acme", org), ("Acme", None), ("acm_", None), ("", None)):
         assert await within(storage, lambda tx, slug=slug: tx.organizations.id_by_slug(slug)) == found, slug  # type: ignore[misc]
 
 
-async def test_a_person_is_shown_their_organizations_by_slug_and_what_they_are_there(storage: Postgres, pool: Pool) -> None:
+async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     c, a, b, foreign = [organization(slug) for slug in ("c", "a", "b", "foreign")]
     b = replace(b, status=OrganizationStatus.REJECTED, **BARE)
@@ -161,7 +161,7 @@ async def test_a_person_is_shown_their_organizations_by_slug_and_what_they_are_t
         assert await read.organizations.by_member(uuid4()) == []
 
 
-async def test_a_lock_is_on_this_organization_and_lets_others_point_to_it(storage: Postgres, pool: Pool) -> None:
+async def test_a_lock_affects_one_organization_and_allows_referencing_rows(storage: Postgres, pool: Pool) -> None:
     one, twin = organization(), organization("twin")
     await found(storage, one, twin)
     async with storage.transaction(by=SYSTEM) as tx:
@@ -180,7 +180,7 @@ LOCKS: dict[str, Callable[[Transaction, UUID], Awaitable[Organization | None]]] 
 
 @pytest.mark.parametrize("lock", LOCKS)
 @pytest.mark.parametrize(("before", "after"), [(FREE, PROFESSIONAL), (None, FREE), (FREE, None)])
-async def test_whoever_waits_for_a_lock_sees_the_tier_that_it_was_given_meanwhile(
+async def test_a_lock_that_waited_returns_the_new_tier(
     storage: Postgres, pool: Pool, lock: str, before: Tier | None, after: Tier | None
 ) -> None:
     one = await found(storage, organization(tier=before))
@@ -190,7 +190,7 @@ async def test_whoever_waits_for_a_lock_sees_the_tier_that_it_was_given_meanwhil
     assert locked == replace(one, tier=after, name="Other")
 
 
-async def test_of_two_who_lock_it_the_second_sees_what_the_first_has_made_of_it(storage: Postgres) -> None:
+async def test_a_lock_that_waited_returns_the_committed_row(storage: Postgres) -> None:
     one = await found(storage, organization())
 
     async def count_up(_: int) -> None:
@@ -209,7 +209,7 @@ async def test_of_two_who_lock_it_the_second_sees_what_the_first_has_made_of_it(
 # Deleting
 
 
-async def test_what_hangs_on_a_deleted_organization_goes_with_it_and_accounts_and_records_stay(storage: Postgres, pool: Pool) -> None:
+async def test_a_deletion_removes_referencing_rows_and_keeps_accounts_and_records(storage: Postgres, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await add(storage, account(), account(EVE))
     born_there = account("born@example.com", origin_org_id=org)
@@ -232,7 +232,7 @@ async def test_what_hangs_on_a_deleted_organization_goes_with_it_and_accounts_an
     assert await run_sql(pool, "select id, deleted_at from deleted_organizations") == [(org, NOW)]
 
 
-async def test_a_deletion_waits_for_nobody_who_changes_an_account_or_signs_in(storage: Postgres, pool: Pool) -> None:
+async def test_a_deletion_does_not_wait_for_changes_of_accounts_or_sign_ins(storage: Postgres, pool: Pool) -> None:
     """They hold the account, which comes after the organization in the order of locks (security.md Z-6)."""
     org = await add_organization(pool, "acme")
     born_there = await add(storage, account(origin_org_id=org))
@@ -247,7 +247,7 @@ async def test_a_deletion_waits_for_nobody_who_changes_an_account_or_signs_in(st
     assert await run_sql(pool, "select * from organizations") == []
 
 
-async def test_a_deletion_of_what_is_not_there_leaves_no_tombstone(storage: Postgres, pool: Pool) -> None:
+async def test_deleting_an_unknown_organization_writes_nothing(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     await within(storage, lambda tx: tx.organizations.delete(uuid4(), NOW))
     assert await run_sql(pool, "select id from organizations") == [(org,)]
@@ -281,7 +281,7 @@ async def test_records_of_one_organization_are_purged_in_bounded_batches(storage
     assert await records_of(pool, twin) == [5, 5, 1]
 
 
-async def test_a_batch_begins_with_what_is_new(storage: Postgres, pool: Pool) -> None:
+async def test_a_batch_starts_with_the_newest_records(storage: Postgres, pool: Pool) -> None:
     """Nobody reads a log that is going; but the order is that of its index, so the planner uses that."""
     org = await add_organization(pool, "acme")
     await leave_records(storage, org, 3)
@@ -289,7 +289,7 @@ async def test_a_batch_begins_with_what_is_new(storage: Postgres, pool: Pool) ->
     assert await run_sql(pool, "select target_id from audit_log order by created_at") == [("0",), ("1",)]
 
 
-async def test_a_purge_waits_for_nobody(storage: Postgres, pool: Pool) -> None:
+async def test_a_purge_skips_locked_rows(storage: Postgres, pool: Pool) -> None:
     """Whoever deletes an organization holds its row and its members'; what others hold is left to the housekeeper."""
     org = await add_organization(pool, "acme")
     await leave_records(storage, org, 1)
@@ -314,7 +314,7 @@ async def rows_read(pool: Pool, mode: str, limit: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("others", [1, 30])
-async def test_records_are_found_by_their_organization_however_few_there_are(pool: Pool, others: int, mode: str) -> None:
+async def test_a_sweep_finds_few_records_without_reading_the_whole_log(pool: Pool, others: int, mode: str) -> None:
     """A planner that expects a good part of the log to be this organization's would read all of it in vain, every few minutes."""
     fill = """
         with numbers as (

@@ -25,7 +25,7 @@ async def everything(storage: Postgres) -> list[Tier]:
         return await read.tiers.all()
 
 
-async def test_tiers_come_by_price_then_by_size(storage: Postgres) -> None:
+async def test_tiers_are_ordered_by_price_then_by_size(storage: Postgres) -> None:
     small, free_too = replace(GOLD, id=uuid4(), name="small", default_max_users=5), replace(FREE, id=uuid4(), name="also-free")
     async with storage.transaction(by=SYSTEM) as tx:
         for tier in (GOLD, small, free_too):
@@ -41,13 +41,13 @@ async def test_a_tier_is_found_by_id_and_by_name(storage: Postgres) -> None:
         assert await read.tiers.by_name("Professional") is None
 
 
-async def test_a_tier_that_is_there_gets_new_terms_and_keeps_its_id(storage: Postgres) -> None:
+async def test_an_existing_tier_is_updated_and_keeps_its_id(storage: Postgres) -> None:
     changed = Tier(uuid4(), "free", "Gratis", 1, 2, 3)
     await within(storage, lambda tx: tx.tiers.put(changed))
     assert await everything(storage) == [PROFESSIONAL, replace(changed, id=FREE.id)]
 
 
-async def test_organizations_have_the_new_terms_at_once(storage: Postgres, pool: Pool) -> None:
+async def test_a_changed_tier_applies_to_its_organizations_immediately(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     await within(storage, lambda tx: tx.tiers.put(replace(FREE, default_max_users=7, default_max_services=8)))
     async with storage.reading() as read:
@@ -59,7 +59,7 @@ async def test_organizations_have_the_new_terms_at_once(storage: Postgres, pool:
 # The tiers of the settings
 
 
-async def test_those_wanted_are_added_and_changed_and_no_other_is_touched(ports: Ports, storage: Postgres) -> None:
+async def test_save_tiers_adds_and_updates_tiers_and_leaves_others(ports: Ports, storage: Postgres) -> None:
     dearer = replace(PROFESSIONAL, id=uuid4(), price_cents=9_00)
     await governance.save_tiers(ports, [GOLD, dearer])
     expected = [FREE, replace(dearer, id=PROFESSIONAL.id), GOLD]
@@ -70,7 +70,7 @@ async def test_those_wanted_are_added_and_changed_and_no_other_is_touched(ports:
     assert await everything(storage) == expected
 
 
-async def test_twenty_processes_may_put_them_at_the_same_time(ports: Ports, storage: Postgres) -> None:
+async def test_twenty_processes_save_tiers_concurrently(ports: Ports, storage: Postgres) -> None:
     wanted = [replace(GOLD, name=f"tier-{number}", price_cents=number) for number in range(1, 6)]
 
     async def put(number: int) -> None:

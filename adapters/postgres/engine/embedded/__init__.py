@@ -98,7 +98,7 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
                 _create(data, programs, user, durable=durable)
             elif (data_version := (data / "PG_VERSION").read_text().strip()) != str(version):
                 raise EmbeddedError(
-                    f"The database in {data} was created by PostgreSQL {data_version}, but the programs in {programs} are version {version}: "
+                    f"The database in {data} was created by PostgreSQL {data_version}, but {programs} has version {version}: "
                     f"set PG_BINDIR to programs of version {data_version}, or move the directory away to start with an empty database."
                 )
             _wait_for_predecessor(data)
@@ -182,7 +182,7 @@ def _options(data: Path, socket_dir: Path, *, durable: bool) -> Iterator[str]:
         "max_connections": str(MAX_CONNECTIONS),
         "timezone": "UTC",
         "log_timezone": "UTC",
-        # Failed statements and their values may be personal data. The service logs what it needs, without values.
+        # Failed statements and their values may be personal data. The service logs what operators need, without values.
         "log_min_messages": "log",
         "log_min_error_statement": "panic",
         "log_error_verbosity": "terse",
@@ -287,7 +287,7 @@ def _wait_for_predecessor(data: Path) -> None:
             raise EmbeddedError(f"Another PostgreSQL (pid {server.pid}) runs in {data} and does not end: stop it first.")
         time.sleep(0.005)
     # After a crash of the machine or container, the pid in the file can belong to another process of the same user, and
-    # PostgreSQL would not start. It ignores the pid of its own parent, so that is written instead. The rest of the file
+    # PostgreSQL would not start. It ignores its parent's pid, so that is written instead. The rest of the file
     # stays, because PostgreSQL uses it to look for survivors in shared memory.
     pid_file = data / "postmaster.pid"
     with contextlib.suppress(FileNotFoundError):

@@ -73,7 +73,7 @@ def choose_data_location(data_dir: Path, user: ServerUser | None) -> Path:
     data.parent.mkdir(parents=True, exist_ok=True)
     if user is not None and not user.can_reach(data):
         # The random name is kept beside the service's other files. A person who deletes those also gets a new
-        # database, and not one whose encryption keys are lost.
+        # database, and not one without its encryption keys.
         location = data.with_name(data.name + ".location")
         location.write_text(f"{_public_directory('data') / secrets.token_hex(8)}\n")
         data = data_location(data_dir, user)

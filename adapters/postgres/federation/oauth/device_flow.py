@@ -22,20 +22,22 @@ from core.kernel.principals import OrganizationStatus, ServiceContext
 # Lock the row first, so that each of several parallel polls sees the result of the one before. A device needs to send only its code
 # (decision 93), so the organization is unknown here. If it sends a client id too, a wrong one counts as a failure.
 POLL: Final = f"""
-    with asked as (
+    with request as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
-               (%(client_id)s::uuid is null or v.client_id = %(client_id)s) and d.code_challenge is not distinct from %(challenge)s as is_matching,
+               (%(client_id)s::uuid is null or v.client_id = %(client_id)s)
+                   and d.code_challenge is not distinct from %(challenge)s as is_matching,
                coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early
         from device_codes d join services v on v.id = d.service_id
         where d.device_code_hash = %(device_code_hash)s for update of d),
     counted as (
         update device_codes d
-        set polled_at = %(now)s, failures = d.failures + case when asked.is_matching then 0 else 1 end,
-            interval_seconds = d.interval_seconds + case when asked.is_early then %(slower)s else 0 end
-        from asked where d.device_code_hash = asked.device_code_hash)
-    select asked.status, asked.expires_at, asked.is_locked, asked.is_matching, asked.is_early, asked.session_id, s.provider, {CONTEXT}, {ACCOUNT}
-    from asked join (services v join organizations vo on vo.id = v.org_id) on v.id = asked.service_id
-    left join (sessions s join users u on u.id = s.user_id) on s.id = asked.session_id"""
+        set polled_at = %(now)s, failures = d.failures + case when request.is_matching then 0 else 1 end,
+            interval_seconds = d.interval_seconds + case when request.is_early then %(slower)s else 0 end
+        from request where d.device_code_hash = request.device_code_hash)
+    select request.status, request.expires_at, request.is_locked, request.is_matching, request.is_early, request.session_id, s.provider,
+           {CONTEXT}, {ACCOUNT}
+    from request join (services v join organizations vo on vo.id = v.org_id) on v.id = request.service_id
+    left join (sessions s join users u on u.id = s.user_id) on s.id = request.session_id"""
 BEFORE_CONTEXT: Final = 7
 
 

@@ -177,7 +177,7 @@ class MfaFiguresShown(ResponseModel):
 @validate_response(MfaFiguresShown)
 async def mfa_metrics() -> MfaFiguresShown:
     """How many people have a second factor, and what happened to it in the last seven days."""
-    figures = await platform_users.get_mfa_figures(ports())
+    figures = await platform_users.get_mfa_metrics(ports())
     return MfaFiguresShown(
         total_users=figures.total_users,
         mfa_enabled_users=figures.mfa_enabled_users,

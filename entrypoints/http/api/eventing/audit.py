@@ -78,7 +78,7 @@ async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListR
     filter_ = audit_rules.build_filter(
         action=query_args.action, target_type=query_args.target_type, target_id=query_args.target_id, actor_id=query_args.actor_id
     )
-    page = query_args.wanted()
+    page = query_args.page_request()
     entries = await audit.list_entries(ports(), acting_member(), filter_, page)
     return AuditEntryListResponse(
         logs=[AuditEntryResponse(**audit_rules.to_json(entry)) for entry in entries.items], pagination=pagination(page, entries.total)

@@ -15,7 +15,7 @@ from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Empty, Name, RequestModel, ResponseModel, Text, Timestamp, maybe
+from entrypoints.http.edge.bodies import Empty, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id
@@ -48,10 +48,10 @@ class WebhookRequest(RequestModel):
 class WebhookChangeRequest(RequestModel):
     """The new values of a webhook. Fields that are left out stay as they are."""
 
-    name: Name = maybe(**_NAME)
-    url: Url = maybe(**_URL)
-    events: EventTypes = maybe(**_EVENTS)
-    is_active: bool = maybe(description=_IS_ACTIVE)
+    name: Name = optional(**_NAME)
+    url: Url = optional(**_URL)
+    events: EventTypes = optional(**_EVENTS)
+    is_active: bool = optional(description=_IS_ACTIVE)
 
 
 class WebhookResponse(ResponseModel):
@@ -254,7 +254,7 @@ async def list_deliveries(org_slug: str, webhook_id: str, query_args: Deliveries
 
     Deliveries are sorted by time, newest first, and kept for 30 days.
     """
-    page = query_args.wanted()
+    page = query_args.page_request()
     deliveries = await webhooks.list_deliveries(
         ports(), acting_member(), path_id(webhook_id), page, event_type=query_args.event_type, delivered=query_args.delivered
     )

@@ -33,7 +33,7 @@ from entrypoints.http.api.provisioning.protocol import (
     wanted_part,
 )
 from entrypoints.http.edge.access import scim_client
-from entrypoints.http.edge.bodies import read_beside
+from entrypoints.http.edge.bodies import read_in_thread
 from entrypoints.http.edge.context import acting_directory, ports
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
@@ -126,7 +126,7 @@ async def delete(group_id: str) -> Response:
 async def _changed(group_id: str, wanted: Callable[[dict[str, Any]], MemberChanges]) -> Response:
     caller, wanted_id = acting_directory(), path_id(group_id)
     scim_groups_rules.check(caller, wanted_id)  # what is not there is not there, whatever shall become of it
-    changes = await read_beside(wanted)
+    changes = await read_in_thread(wanted)
     return await _shown(await scim_groups.change(ports(), caller, wanted_id, changes))
 
 

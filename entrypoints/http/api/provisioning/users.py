@@ -27,7 +27,7 @@ from entrypoints.http.api.provisioning.protocol import (
     wanted_part,
 )
 from entrypoints.http.edge.access import scim_client
-from entrypoints.http.edge.bodies import read_beside
+from entrypoints.http.edge.bodies import read_in_thread
 from entrypoints.http.edge.context import acting_directory, no_content, ports
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
@@ -95,7 +95,7 @@ async def user(user_id: str) -> Response:
 @describes({201: "The user, who is a member now."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
 async def create() -> Response:
     """Make an account, which is a member of the organization. A mail welcomes its holder. An address that has an account is refused."""
-    made = await scim_users.create(ports(), acting_directory(), await read_beside(_wanted))
+    made = await scim_users.create(ports(), acting_directory(), await read_in_thread(_wanted))
     return _answer(made, 201)
 
 
@@ -107,7 +107,7 @@ async def replace(user_id: str) -> Response:
     """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
     # Who is not there is not, whatever they shall become.
     found = await scim_users.find(ports(), acting_directory(), path_id(user_id))
-    return _answer(await scim_users.replace(ports(), acting_directory(), found.id, await read_beside(_wanted)))
+    return _answer(await scim_users.replace(ports(), acting_directory(), found.id, await read_in_thread(_wanted)))
 
 
 @routes.patch("/scim/v2/Users/<user_id>")
@@ -118,7 +118,7 @@ async def patch(user_id: str) -> Response:
     """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
 
     async def changed(before: Resource) -> Resource:
-        return await read_beside(lambda body: apply_operations(USER, before, operations(body)))
+        return await read_in_thread(lambda body: apply_operations(USER, before, operations(body)))
 
     return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), changed))
 

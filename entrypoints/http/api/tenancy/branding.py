@@ -10,7 +10,7 @@ from core.kernel.principals import Capability
 from core.tenancy import branding
 from core.tenancy.branding_rules import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, optional
 from entrypoints.http.edge.context import acting_member, ports
 
 routes = Blueprint("branding", __name__)
@@ -47,14 +47,14 @@ class BrandingUpdateRequest(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    logo_url: Logo | None = maybe(
+    logo_url: Logo | None = optional(
         description="The URL of the logo: absolute, ASCII, https (http only for localhost), without user name and fragment."
     )
-    primary_color: Color | None = maybe(
+    primary_color: Color | None = optional(
         description="The color of buttons and links. Emails and pages adjust it where text would be hard to read.",
         examples=["#0b5d66"],
     )
-    product_name: Name | None = maybe(description="The name that emails and pages show instead of the organization's name.")
+    product_name: Name | None = optional(description="The name that emails and pages show instead of the organization's name.")
 
 
 @routes.patch("/api/organizations/<org_slug>/branding")

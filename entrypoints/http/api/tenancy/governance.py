@@ -16,7 +16,7 @@ from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Organization, Tier
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.edge.access import View, platform_owner
-from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, maybe
+from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.context import no_content, ports, request_record, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
@@ -246,8 +246,8 @@ class OrganizationTierRequest(RequestModel):
     """The tier and the limits of an organization. A limit that is left out keeps its value."""
 
     tier_id: Id = Field(description="The organization's tier.")
-    max_services: OwnLimit | None = maybe(description="The organization's own limit of services, or null for the limit of its tier.")
-    max_users: OwnLimit | None = maybe(description="The organization's own limit of members, or null for the limit of its tier.")
+    max_services: OwnLimit | None = optional(description="The organization's own limit of services, or null for the limit of its tier.")
+    max_users: OwnLimit | None = optional(description="The organization's own limit of members, or null for the limit of its tier.")
 
 
 @routes.patch("/api/platform/organizations/<org_id>/tier")

@@ -102,7 +102,7 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
     The newest come first. The header X-Total-Count has the number of all invitations that match.
     """
-    listed = await invitations.list_page(ports(), acting_member(), query_args.status, query_args.wanted())
+    listed = await invitations.list_page(ports(), acting_member(), query_args.status, query_args.page_request())
     # With the status: quart-schema drops the headers of a pair without one.
     return [_to_listed_response(item) for item in listed.items], 200, {"X-Total-Count": str(listed.total)}
 

@@ -68,7 +68,7 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
 
     The members who joined first come first. The response also has the maximum number of members.
     """
-    page = query_args.wanted()
+    page = query_args.page_request()
     listed, limit = await members.list_page(ports(), acting_member(), query_args.role, page)
     return MemberListResponse(
         members=[_to_response(item) for item in listed.items],

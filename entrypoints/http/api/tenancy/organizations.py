@@ -11,7 +11,7 @@ from core.kernel.principals import Capability, OrganizationStatus, Role
 from core.tenancy import organizations
 from core.tenancy.organizations_rules import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, maybe
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 
@@ -167,8 +167,8 @@ class OrganizationUpdateRequest(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    name: Name = maybe(description="The new display name.")
-    device_trust_days: int = maybe(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")
+    name: Name = optional(description="The new display name.")
+    device_trust_days: int = optional(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")
 
 
 @routes.patch("/api/organizations/<org_slug>")

@@ -17,7 +17,7 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone
 from entrypoints.http.edge.context import app_context, caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
-from entrypoints.http.edge.forms import FORM, FormInvalid, fields_of_form
+from entrypoints.http.edge.forms import FORM, FormInvalid, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.pages.sign_in import refused_page, visitor, with_next
@@ -83,7 +83,7 @@ async def _pass_over(org_slug: str, service_slug: str) -> Response | None:
     does not count, but the others are still to be told. None where there is nothing to go on with."""
     if request.method == "POST":  # without cookies, so that it cannot be known here
         try:
-            came_back = request.mimetype == FORM and "SAMLResponse" in dict(await fields_of_form())
+            came_back = request.mimetype == FORM and "SAMLResponse" in dict(await read_fields())
         except FormInvalid:
             return None
         return onward(saml_rules.endpoint_path(org_slug, service_slug, "slo")) if came_back else None

@@ -10,7 +10,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from core.federation.saml import bindings as saml_bindings
 from core.federation.saml.messages import SamlMessageInvalid
-from entrypoints.http.edge.forms import FORM, fields_of_form
+from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.pages.sign_in import redirect
 
 PROVIDER = "/saml/<org_slug>/<service_slug>"
@@ -50,7 +50,7 @@ async def sent() -> Sent:
         return Sent(list(request.args.items(multi=True)))
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Applications send a form here.")
-    return Sent(await fields_of_form())
+    return Sent(await read_fields())
 
 
 def onward(address: str) -> Response:

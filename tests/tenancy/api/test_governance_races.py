@@ -22,7 +22,7 @@ from tests.support.platform import ACTIONS, AFTERWARDS, BODIES, NOWHERE, Platfor
 
 
 @pytest.mark.slow
-async def test_of_twenty_decisions_at_once_one_counts(platform: Platform, pool: Pool) -> None:
+async def test_one_of_twenty_concurrent_decisions_wins(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "pending")
     answers = await everyone(20, lambda number: platform.do(("approve", "reject")[number % 2], org, {"reason": f"reason {number}"}))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
@@ -36,7 +36,7 @@ async def test_of_twenty_decisions_at_once_one_counts(platform: Platform, pool: 
 
 
 @pytest.mark.slow
-async def test_of_twenty_deletions_at_once_one_counts(platform: Platform, pool: Pool) -> None:
+async def test_one_of_twenty_concurrent_deletions_wins(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     answers = await everyone(20, lambda _: platform.do("delete", org))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
@@ -61,7 +61,7 @@ def ends(done: Sequence[Change]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.slow
-async def test_whatever_is_done_at_once_was_done_one_after_the_other(platform: Platform, pool: Pool) -> None:
+async def test_concurrent_actions_are_serializable(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "pending")
     await run_sql(pool, "update organizations set tier_id = null")
     done: list[Change] = []
@@ -96,7 +96,7 @@ DEMOTION = "update users set is_platform_owner = false where id = %s"
         ("delete", "active"),
     ],
 )
-async def test_a_demotion_that_comes_first_makes_the_change_fail(platform: Platform, pool: Pool, action: str, status: str) -> None:
+async def test_an_action_that_waited_for_the_demotion_of_its_caller_is_refused(platform: Platform, pool: Pool, action: str, status: str) -> None:
     org = await add_organization(pool, "acme", status)
     before = await run_sql(pool, "select * from organizations")
     answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do(action, org, BODIES.get(action)))
@@ -105,13 +105,13 @@ async def test_a_demotion_that_comes_first_makes_the_change_fail(platform: Platf
     assert await run_sql(pool, "select action from audit_log") == []
 
 
-async def test_a_demotion_is_looked_at_before_the_tier_and_the_status(platform: Platform, pool: Pool) -> None:
+async def test_the_demotion_is_checked_before_the_tier_and_the_status(platform: Platform, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "rejected")
     answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do("tier", org, {"tier_id": str(NOWHERE)}))
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
 
 
-async def test_a_suspension_that_comes_first_makes_a_members_change_fail(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_a_change_by_a_member_that_waited_for_a_suspension_is_refused(platform: Platform, ports: Ports, pool: Pool) -> None:
     ada = await add_account(ports, "ada@example.com", None)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")

@@ -13,7 +13,7 @@ from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, EVE, NOW, account, add, plan_nodes
 
 
-async def test_an_organization_comes_with_its_owner_only(storage: Postgres, pool: Pool) -> None:
+async def test_an_organization_is_listed_with_its_owner(storage: Postgres, pool: Pool) -> None:
     ada, eve = account(ADA, is_platform_owner=True), account(EVE)
     await add(storage, ada, eve)
     org, lost = await add_organization(pool, "acme"), await add_organization(pool, "lost")
@@ -29,7 +29,7 @@ async def test_an_organization_comes_with_its_owner_only(storage: Postgres, pool
     assert listed.total == 2
 
 
-async def test_an_empty_page_still_knows_the_total(storage: Postgres, pool: Pool) -> None:
+async def test_an_empty_page_has_the_total(storage: Postgres, pool: Pool) -> None:
     async with storage.reading() as read:
         assert (await read.organizations.page_with_owners(None, None, 50, 0)).total == 0
     for slug, status in (("one", "active"), ("two", "active"), ("three", "pending")):
@@ -40,7 +40,7 @@ async def test_an_empty_page_still_knows_the_total(storage: Postgres, pool: Pool
 
 
 @pytest.mark.slow
-async def test_of_ten_thousand_organizations_a_page_reads_the_owners_of_those_it_shows(storage: Postgres, pool: Pool) -> None:
+async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_owners(storage: Postgres, pool: Pool) -> None:
     await run_sql(
         pool,
         """

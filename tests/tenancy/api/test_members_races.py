@@ -20,7 +20,7 @@ async def crowd(tenants: Tenants, size: int, role: Role = Role.MEMBER) -> Tenant
 
 
 @pytest.mark.slow
-async def test_of_twenty_transfers_to_different_members_one_wins(tenants: Tenants) -> None:
+async def test_one_of_twenty_concurrent_transfers_wins(tenants: Tenants) -> None:
     acme = await crowd(tenants, 20)
     answers = await everyone(20, lambda number: acme.transfer("owner", f"n{number}"))
     assert sorted(answer.status for answer in answers) == [200] + [403] * 19
@@ -32,7 +32,7 @@ async def test_of_twenty_transfers_to_different_members_one_wins(tenants: Tenant
 
 
 @pytest.mark.slow
-async def test_whoever_gets_it_gives_it_back_while_nineteen_others_ask(tenants: Tenants) -> None:
+async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Tenants) -> None:
     """Ownership wanders: everybody who might own the organization transfers it to the next, all at once."""
     acme = await crowd(tenants, 19, Role.ADMIN)
     names = list(acme.people)
@@ -45,7 +45,7 @@ async def test_whoever_gets_it_gives_it_back_while_nineteen_others_ask(tenants: 
 
 
 @pytest.mark.slow
-async def test_transfers_removals_and_changes_of_role_at_once_leave_one_owner_and_a_true_count(tenants: Tenants, twin: Tenant) -> None:
+async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_and_a_correct_count(tenants: Tenants, twin: Tenant) -> None:
     acme = await crowd(tenants, 10)
     await acme.join("admin", await add_account(tenants.ports, "admin@acme.example", None), Role.ADMIN)
     for number in range(10):
@@ -77,7 +77,7 @@ async def test_transfers_removals_and_changes_of_role_at_once_leave_one_owner_an
 
 
 @pytest.mark.slow
-async def test_a_new_owner_is_not_removed_and_a_removed_member_does_not_become_the_owner(tenants: Tenants) -> None:
+async def test_a_transfer_and_a_removal_of_the_same_member_exclude_each_other(tenants: Tenants) -> None:
     acme = await tenants.add("acme", cast={"owner": Role.OWNER, "admin": Role.ADMIN, "heir": Role.MEMBER})
 
     async def act(number: int) -> Answer:
@@ -95,7 +95,7 @@ async def test_a_new_owner_is_not_removed_and_a_removed_member_does_not_become_t
 
 
 @pytest.mark.slow
-async def test_twenty_removals_of_one_member_count_once(tenants: Tenants, acme: Tenant) -> None:
+async def test_one_of_twenty_concurrent_removals_wins(tenants: Tenants, acme: Tenant) -> None:
     callers = ["owner", "admin", "deputy"]
     answers = await everyone(20, lambda number: acme.remove(callers[number % 3], "member"))
     assert sorted(answer.status for answer in answers) == [200] + [404] * 19
@@ -104,7 +104,7 @@ async def test_twenty_removals_of_one_member_count_once(tenants: Tenants, acme: 
 
 
 @pytest.mark.slow
-async def test_no_session_survives_its_members_removal_by_being_renewed_or_made_meanwhile(tenants: Tenants, acme: Tenant) -> None:
+async def test_no_session_survives_a_removal_by_a_concurrent_refresh_or_selection(tenants: Tenants, acme: Tenant) -> None:
     member = acme.people["member"]
     plain = [await sign_in(tenants.ports, member) for _ in range(10)]
     chosen = [await sign_in(tenants.ports, member, acme.org) for _ in range(9)]
@@ -125,7 +125,7 @@ async def test_no_session_survives_its_members_removal_by_being_renewed_or_made_
 
 
 @pytest.mark.slow
-async def test_admins_who_remove_each_other_leave_one_of_them(tenants: Tenants) -> None:
+async def test_admins_who_remove_each_other_concurrently_do_not_all_disappear(tenants: Tenants) -> None:
     acme = await crowd(tenants, 10, Role.ADMIN)
 
     async def act(number: int) -> Answer:
@@ -139,7 +139,7 @@ async def test_admins_who_remove_each_other_leave_one_of_them(tenants: Tenants) 
 
 
 @pytest.mark.slow
-async def test_twenty_equal_changes_of_role_are_recorded_once(tenants: Tenants, acme: Tenant) -> None:
+async def test_twenty_equal_concurrent_role_changes_are_recorded_once(tenants: Tenants, acme: Tenant) -> None:
     answers = await everyone(20, lambda _: acme.set_role("owner", "member", "admin"))
     assert {answer.status for answer in answers} == {200}
     assert len(await acme.recorded()) == 1
@@ -165,7 +165,7 @@ SECOND: dict[str, tuple[str, str, str, int]] = {
 
 
 @pytest.mark.parametrize("name", SECOND)
-async def test_a_write_that_comes_second_obeys_what_came_first(tenants: Tenants, acme: Tenant, name: str) -> None:
+async def test_a_write_that_waited_sees_the_change_it_waited_for(tenants: Tenants, acme: Tenant, name: str) -> None:
     first, caller, call, status = SECOND[name]
     changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),

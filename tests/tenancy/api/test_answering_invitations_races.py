@@ -20,7 +20,7 @@ from tests.tenancy.api.invitations import FULL, WEEK, accept, decline
 
 @pytest.mark.slow
 @pytest.mark.parametrize("free", [0, 3, 19])
-async def test_of_many_who_join_at_once_as_many_do_as_there_are_seats(acme: Tenant, api: Api, free: int) -> None:
+async def test_concurrent_acceptances_do_not_exceed_the_member_limit(acme: Tenant, api: Api, free: int) -> None:
     await acme.allow(3 + free)
     made = [await acme.invite(f"{number}@example.com") for number in range(20)]
     answers = await everyone(20, lambda number: accept(api, made[number]["token"]))
@@ -33,7 +33,7 @@ async def test_of_many_who_join_at_once_as_many_do_as_there_are_seats(acme: Tena
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exists", [True, False])
-async def test_one_of_many_acceptances_of_one_invitation_wins(acme: Tenant, api: Api, ports: Ports, pool: Pool, exists: bool) -> None:
+async def test_one_of_many_concurrent_acceptances_wins(acme: Tenant, api: Api, ports: Ports, pool: Pool, exists: bool) -> None:
     made = await acme.invite()
     ada = await sign_in(ports, await add_account(ports, EMAIL, None)) if exists else None
 
@@ -54,7 +54,7 @@ async def test_one_of_many_acceptances_of_one_invitation_wins(acme: Tenant, api:
 
 
 @pytest.mark.slow
-async def test_one_of_many_different_answers_to_one_invitation_wins(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
+async def test_one_of_many_concurrent_answers_wins(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
     for number in range(5):
         email = f"{number}@example.com"
         made = await acme.invite(email)
@@ -82,7 +82,7 @@ async def test_one_of_many_different_answers_to_one_invitation_wins(acme: Tenant
 
 
 @pytest.mark.slow
-async def test_an_expired_invitation_ends_once_whoever_finds_it(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
+async def test_concurrent_requests_and_sweeps_expire_an_invitation_once(acme: Tenant, api: Api, ports: Ports, clock: FakeClock) -> None:
     for number in range(5):
         made = await acme.invite(f"{number}@example.com")
         clock.advance(WEEK)
@@ -107,7 +107,7 @@ async def test_an_expired_invitation_ends_once_whoever_finds_it(acme: Tenant, ap
 
 
 @pytest.mark.slow
-async def test_somebody_new_who_accepts_everything_at_once_is_born_once(tenants: Tenants, api: Api, pool: Pool) -> None:
+async def test_concurrent_acceptances_create_one_account(tenants: Tenants, api: Api, pool: Pool) -> None:
     inviting = [await tenants.add(f"org-{number}", cast={"owner": Role.OWNER}) for number in range(10)]
     secrets = [(await tenant.invite())["token"] for tenant in inviting]
 

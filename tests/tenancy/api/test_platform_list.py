@@ -23,7 +23,7 @@ async def of_age(pool: Pool, *slugs: str) -> list[UUID]:
 # Tiers
 
 
-async def test_there_are_two_tiers_to_begin_with(platform: Platform) -> None:
+async def test_two_tiers_exist_at_first(platform: Platform) -> None:
     answer = await platform.api.get("/api/platform/tiers", token=platform.token)
     assert answer.json == [
         {
@@ -85,7 +85,7 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
     }
 
 
-async def test_an_owner_who_exists_no_more_is_shown_all_the_same(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_an_organization_without_an_owner_is_listed_with_a_placeholder(platform: Platform, ports: Ports, pool: Pool) -> None:
     ada = await add_account(ports, "ada@example.com", None)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")
@@ -131,14 +131,14 @@ async def test_a_tier_that_does_not_exist_matches_nothing(platform: Platform, po
         assert await platform.listed(f"?tier_id={tier_id}") == {"organizations": [], "total": 0}, tier_id
 
 
-async def test_an_unknown_status_is_refused_naming_those_there_are(platform: Platform) -> None:
+async def test_an_unknown_status_is_refused_and_the_error_names_the_valid_ones(platform: Platform) -> None:
     for status in ("", "Active", "deleted", "active,pending", "0"):
         answer = await platform.api.get(f"{LIST}?status={status}", token=platform.token)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), status
         assert all(known in answer.json["error"] for known in ("status", *STATUSES))
 
 
-async def test_pages_are_cut_by_limit_and_offset(platform: Platform, pool: Pool) -> None:
+async def test_limit_and_offset_select_a_part_of_the_list(platform: Platform, pool: Pool) -> None:
     await of_age(pool, "a", "b", "c", "d", "e")
     for query, slugs in {
         "?limit=2": ["e", "d"],
@@ -157,7 +157,7 @@ async def test_pages_are_cut_by_limit_and_offset(platform: Platform, pool: Pool)
         assert ([item["organization"]["slug"] for item in answer["organizations"]], answer["total"]) == (slugs, 5), query
 
 
-async def test_a_page_has_fifty_unless_asked_otherwise_and_a_hundred_at_most(platform: Platform, pool: Pool) -> None:
+async def test_a_page_has_fifty_items_by_default_and_at_most_a_hundred(platform: Platform, pool: Pool) -> None:
     await run_sql(
         pool,
         """
@@ -169,7 +169,7 @@ async def test_a_page_has_fifty_unless_asked_otherwise_and_a_hundred_at_most(pla
         assert (len(answer["organizations"]), answer["total"]) == (length, 101), query
 
 
-async def test_pages_do_not_overlap_where_organizations_are_of_one_age(platform: Platform, pool: Pool) -> None:
+async def test_pages_do_not_overlap_if_organizations_have_the_same_creation_time(platform: Platform, pool: Pool) -> None:
     for number in range(6):
         await add_organization(pool, f"o{number}")
     await run_sql(pool, "update organizations set created_at = '2026-01-01Z'")
@@ -177,7 +177,7 @@ async def test_pages_do_not_overlap_where_organizations_are_of_one_age(platform:
     assert sorted(seen) == [f"o{number}" for number in range(6)]
 
 
-async def test_what_is_no_number_or_no_text_is_refused(platform: Platform) -> None:
+async def test_invalid_query_parameters_are_refused(platform: Platform) -> None:
     for query in ("limit=x", "limit=", "limit=1.5", "offset=x", "offset=", "offset=1e3", "limit=1&limit=2", "tier_id=%00"):
         answer = await platform.api.get(f"{LIST}?{query}", token=platform.token)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query

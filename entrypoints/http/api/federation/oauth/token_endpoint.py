@@ -1,0 +1,261 @@
+"""The OAuth endpoints of applications: token, revocation and metadata (RFC 6749, RFC 7009, RFC 8414; decisions 93, 100)."""
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Literal
+from urllib.parse import unquote_plus
+
+from pydantic import Field
+from quart import Blueprint, Response, request
+from quart_schema import validate_response
+
+from core.authentication.sessions_rules import TokenPair
+from core.federation.oauth import authorization as oauth
+from core.federation.oauth import device_flow
+from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, OAuthClient
+from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
+from entrypoints.http.edge.access import application, operations
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
+from entrypoints.http.edge.context import app_context, caller, ports, request_record
+from entrypoints.http.edge.forms import parameters
+from entrypoints.http.edge.limits import admit, admit_client, admit_poll
+from entrypoints.http.edge.openapi import describes, refuses, speaks_oauth, takes
+
+routes = Blueprint("oauth", __name__)
+
+TOKEN: Final = "/auth/token"  # noqa: S105  (a path)
+REVOKE: Final = "/auth/revoke"
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
+# The field that each grant type exchanges.
+GRANTS: Final = {"authorization_code": "code", "refresh_token": "refresh_token", DEVICE_CODE: "device_code"}
+GRANT_NAMES: Final = {**GRANTS, "device_code": "device_code"}  # with a short name for the last one
+
+
+class GrantMissing(Invalid):
+    """Send exactly one of code, refresh_token and device_code."""
+
+
+class GrantUnknown(Invalid):
+    """This grant_type is not supported. Send authorization_code, refresh_token or urn:ietf:params:oauth:grant-type:device_code."""
+
+    oauth_error = "unsupported_grant_type"
+
+
+class GrantMismatch(Invalid):
+    """The grant_type does not fit the code, refresh_token or device_code that you sent. You can leave it out."""
+
+
+class CredentialsRepeated(Invalid):
+    """Send the client credentials once: in the Authorization header, or as client_id and client_secret."""
+
+
+class TokenRequest(RequestModel):
+    """A code to exchange for tokens, and the client that exchanges it.
+
+    Send exactly one of `code`, `refresh_token` and `device_code`. A client with a client secret must authenticate, here or with HTTP
+    Basic. Device codes, and the refresh tokens of devices, need no secret.
+    """
+
+    grant_type: Text | None = Field(
+        None,
+        description="`authorization_code`, `refresh_token` or `urn:ietf:params:oauth:grant-type:device_code`. Optional, but must match.",
+    )
+    code: Text | None = Field(None, description="The authorization code from the redirect.")
+    refresh_token: Text | None = Field(None, description="The refresh token to rotate.")
+    device_code: Text | None = Field(None, description="The device code from `POST /auth/device/code`.")
+    redirect_uri: Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
+    code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
+    client_id: Text | None = Field(None, description="The client id, unless HTTP Basic sends it.")
+    client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
+
+
+class TokenResponse(ResponseModel):
+    """The tokens of a session."""
+
+    access_token: str = Field(description="The access token, a JWT.")
+    token_type: Literal["Bearer"] = Field("Bearer", description="Always `Bearer`.")
+    expires_in: int = Field(description="The lifetime of the access token in seconds.")
+    refresh_token: str = Field(description="The refresh token. It works once: each refresh returns a new one.")
+
+
+class RevocationRequest(RequestModel):
+    """A token to revoke, and the client that it was issued to."""
+
+    token: Text = Field(description="The access token or refresh token.")
+    token_type_hint: Text | None = Field(None, description="Accepted and ignored (RFC 7009 section 2.1).")
+    client_id: Text | None = Field(None, description="The client id, unless HTTP Basic sends it.")
+    client_secret: Text | None = Field(None, description="The client secret, unless HTTP Basic sends it.")
+
+
+@routes.post(TOKEN)
+@application
+@refuses(400, 401, 403, 415, 429)
+@speaks_oauth
+@takes(TokenRequest)
+@validate_response(TokenResponse)
+async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
+    """Exchange a code or a refresh token for tokens.
+
+    Accepts an authorization code, a refresh token or a device code, as a form or as JSON. An authorization code works once: a second
+    use ends the session that it started. Before the user approves a device, its polls get the error `authorization_pending`.
+    """
+    async with _limited_if_refused():
+        body = await parameters(TokenRequest)
+        grant, client = _grant(body), await _identify_client(body)
+    await (admit_poll() if grant == "device_code" else _count_request(client))
+    pair = await _exchange(grant, body, client)
+    tokens = TokenResponse(access_token=pair.access_token, expires_in=pair.expires_in, refresh_token=pair.refresh_token)
+    return tokens, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
+
+
+async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) -> TokenPair:
+    match grant:
+        case "code":
+            client = client or refuse(ClientInvalid)
+            return await oauth.exchange_code(ports(), client, body.code or "", body.redirect_uri, body.code_verifier)
+        case "refresh_token":
+            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "")
+    client_id = None if client is None else client.client_id or refuse(GrantInvalid)
+    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier)
+
+
+@routes.post(REVOKE)
+@application
+@refuses(400, 401, 415, 429)
+@speaks_oauth
+@takes(RevocationRequest)
+@describes({200: "The token is not valid, or belongs to another client."})
+async def revoke() -> Response:
+    """Revoke a token and end its session.
+
+    Unknown tokens and tokens of other clients are answered with 200 as well. Tokens of a client with a client secret can be revoked
+    only with that secret, as they can be refreshed only with it.
+    """
+    async with _limited_if_refused():
+        body = await parameters(RevocationRequest)
+        client = await _identify_client(body)
+    await _count_request(client)
+    await oauth.revoke_token(ports(), caller(), client, body.token)
+    return Response(b"", 200, {"Cache-Control": "no-store"})
+
+
+class OAuthMetadataResponse(ResponseModel):
+    """The metadata of this authorization server (RFC 8414)."""
+
+    issuer: str = Field(description="The issuer, which is also the `iss` of redirects (RFC 9207).")
+    authorization_endpoint: str = Field(description="The URL of the authorization endpoint.")
+    token_endpoint: str = Field(description="The URL of the token endpoint.")
+    token_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the token endpoint.")
+    revocation_endpoint: str = Field(description="The URL of the revocation endpoint.")
+    revocation_endpoint_auth_methods_supported: list[str] = Field(description="How clients authenticate at the revocation endpoint.")
+    device_authorization_endpoint: str = Field(description="The URL where devices request their codes (RFC 8628).")
+    jwks_uri: str = Field(description="The URL of the public keys that verify access tokens.")
+    response_types_supported: list[str] = Field(description="The supported values of `response_type`.")
+    response_modes_supported: list[str] = Field(description="How the redirect returns its parameters.")
+    grant_types_supported: list[str] = Field(description="The supported values of `grant_type`.")
+    code_challenge_methods_supported: list[str] = Field(description="The supported PKCE methods.")
+    authorization_response_iss_parameter_supported: bool = Field(description="Whether redirects have the parameter `iss`.")
+    service_documentation: str = Field(description="The URL of this documentation.")
+
+
+@routes.get("/.well-known/oauth-authorization-server")
+@operations
+@validate_response(OAuthMetadataResponse)
+async def get_metadata() -> tuple[OAuthMetadataResponse, int, dict[str, str]]:
+    """Show the OAuth server metadata.
+
+    Clients can cache it for five minutes (RFC 8414).
+    """
+    base = app_context().base_url
+    methods = ["client_secret_basic", "client_secret_post", "none"]
+    metadata = OAuthMetadataResponse(
+        issuer=base,
+        authorization_endpoint=f"{base}{AUTHORIZE_PATH}",
+        token_endpoint=f"{base}{TOKEN}",
+        token_endpoint_auth_methods_supported=methods,
+        revocation_endpoint=f"{base}{REVOKE}",
+        revocation_endpoint_auth_methods_supported=methods,
+        device_authorization_endpoint=f"{base}/auth/device/code",
+        jwks_uri=f"{base}/.well-known/jwks.json",
+        response_types_supported=["code"],
+        response_modes_supported=["query"],
+        grant_types_supported=list(GRANTS),
+        code_challenge_methods_supported=["S256"],
+        authorization_response_iss_parameter_supported=True,
+        service_documentation=f"{base}/docs",
+    )
+    return metadata, 200, {"Cache-Control": "public, max-age=300"}
+
+
+def _grant(body: TokenRequest) -> str:
+    """Return the name of the field to exchange (decision 93). Raises: GrantUnknown, GrantMissing, GrantMismatch."""
+    fields = [field for field in GRANTS.values() if getattr(body, field) is not None]
+    if body.grant_type is not None and body.grant_type not in GRANT_NAMES:
+        raise GrantUnknown
+    if len(fields) != 1:
+        raise GrantMissing
+    if body.grant_type is not None and fields != [GRANT_NAMES[body.grant_type]]:
+        raise GrantMismatch
+    return fields[0]
+
+
+@asynccontextmanager
+async def _limited_if_refused() -> AsyncIterator[None]:
+    """Count a request that is refused in the block against the limit of its address, because it has shown no client secret."""
+    try:
+        yield
+    except Exception:
+        await admit(())
+        raise
+
+
+async def _identify_client(body: TokenRequest | RevocationRequest) -> OAuthClient | None:
+    """Return the client that the Authorization header or the body names. Raises: CredentialsRepeated, ClientInvalid."""
+    client_id, client_secret = client_credentials(body.client_id, body.client_secret)
+    client = await oauth.identify_client(ports(), client_id, client_secret)
+    if client is not None:
+        request_record().caller = client_id
+        request_record().organization = client.context.org_slug if client.context else None
+    return client
+
+
+async def _count_request(client: OAuthClient | None) -> None:
+    """Count the request against the limit of a client that sent its secret, or else of the address (decision 100). Raises: Limited."""
+    if client is not None and client.client_id is not None and not client.relies_on_pkce:
+        await admit_client(client.client_id)
+    else:
+        await admit(())
+
+
+def client_credentials(client_id: str | None, client_secret: str | None) -> tuple[str | None, str | None]:
+    """Return the client id and secret from the Authorization header, or else these from the body.
+
+    Raises: CredentialsRepeated, ClientInvalid.
+    """
+    header = _basic_credentials()
+    if header is None:
+        return client_id, client_secret
+    if client_secret is not None or client_id not in (None, header[0]):
+        raise CredentialsRepeated
+    return header
+
+
+def _basic_credentials() -> tuple[str, str | None] | None:
+    """Return the client id and secret of an HTTP Basic header, or None if there is no such header.
+
+    Both are form-encoded (RFC 6749 section 2.3.1). A Bearer header does not identify a client.
+
+    Raises: ClientInvalid.
+    """
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        client_id, colon, client_secret = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+    except (NotBase64, ValueError):
+        raise ClientInvalid from None
+    if not colon:
+        raise ClientInvalid
+    return unquote_plus(client_id), unquote_plus(client_secret) or None

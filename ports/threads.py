@@ -1,0 +1,16 @@
+"""Worker threads for CPU work."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class WorkerThreads(Protocol):
+    """Threads for pure CPU work of the core that would block other requests for more than a few
+    milliseconds.
+    """
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread and return its result. Raises: the errors of `work`."""
+        ...

@@ -1,0 +1,290 @@
+"""Work reaches the actors of its process directly after the commit, and by polling if every signal is lost.
+
+No test here runs a listener, so NOTIFY is never heard.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NoReturn, cast
+from uuid import UUID
+
+import pytest
+import trio
+
+import actors.key_reader
+import actors.mailer
+import actors.metrics_refresher
+import actors.siem_forwarder
+import actors.webhook_dispatcher
+from actors import billing_reconciler, invitation_sweeper, subscription_sweeper
+from actors.key_reader import key_reader
+from actors.mailboxes import Mailboxes
+from actors.mailer import mailer
+from actors.metrics_refresher import metrics_refresher
+from actors.webhook_dispatcher import webhook_dispatcher
+from adapters.clock import SystemClock
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
+from core.accounts.email_queue_rules import MailKind, new_mail
+from core.authentication import signing_keys
+from core.billing.provider_facts import SubscriptionFacts
+from core.kernel.principals import SYSTEM, Role
+from core.kernel.values import Email, digest, new_id
+from core.tenancy.invitations_rules import Invitation, InvitationStatus
+from ports import Ports
+from ports.outside import Payments
+from ports.signals import NoSignals, Signals
+from tests.fakes.outside import FakeMailTransport, FakeMetrics
+from tests.fakes.receiver import Receiver, receiving
+from tests.support.builders import add_account, add_organization, at_home, make_vault, run_sql
+from tests.support.waiting import PATIENCE, eventually
+from tests.support.webhooks import add_webhook, happen
+
+FOREVER = 100 * PATIENCE
+SOON = timedelta(seconds=0.3)
+
+
+@dataclass
+class RecordingPayments:
+    """A payment provider that knows no subscription, and records which ones it was asked about."""
+
+    is_on: bool = True
+    asked: list[str] = field(default_factory=list)
+
+    async def subscription(self, id_: str) -> None:
+        self.asked.append(id_)
+
+
+@dataclass(frozen=True)
+class World:
+    """A process with all actors but the listener, and the outside world that it can reach."""
+
+    ports: Ports
+    pool: Pool
+    receiver: Receiver
+    payments: RecordingPayments
+    metrics: FakeMetrics
+    sent: FakeMailTransport
+    org: UUID
+
+    async def expired(self) -> list[tuple[Any, ...]]:
+        return await run_sql(self.pool, "select expires_at, ended_at from invitations where status = 'expired'")
+
+
+def actors_of(ports: Ports, pool: Pool, mailboxes: Mailboxes, poll: float) -> Mapping[str, Callable[[], Awaitable[NoReturn]]]:
+    """Return the actors that look for work every `poll` seconds without a message."""
+    holder = new_id()
+    return {
+        "mailer": partial(mailer, ports, mailboxes.mailer),
+        "key_reader": partial(key_reader, ports, mailboxes.key_reader),
+        "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
+        "metrics_refresher": partial(metrics_refresher, ports, pool, mailboxes.metrics_refresher),
+        "invitation_sweeper": partial(
+            invitation_sweeper.invitation_sweeper,
+            ports,
+            mailboxes.invitation_sweeper,
+            holder,
+            replace(invitation_sweeper.JOB, period=poll),
+        ),
+        "subscription_sweeper": partial(
+            subscription_sweeper.subscription_sweeper,
+            ports,
+            mailboxes.subscription_sweeper,
+            holder,
+            replace(subscription_sweeper.JOB, period=poll),
+        ),
+        "billing_reconciler": partial(
+            billing_reconciler.billing_reconciler,
+            ports,
+            mailboxes.billing_reconciler,
+            holder,
+            replace(billing_reconciler.JOB, period=poll),
+        ),
+    }
+
+
+async def invite(world: World, expires_at: datetime) -> None:
+    email = Email(f"{new_id().hex}@example.com")
+    invitation = Invitation(
+        id=new_id(),
+        org_id=world.org,
+        email=email,
+        role=Role.MEMBER,
+        invited_by=new_id(),
+        status=InvitationStatus.PENDING,
+        token_hash=digest(email),
+        expires_at=expires_at,
+        created_at=expires_at - timedelta(days=7),
+    )
+    async with world.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.invitations.add(invitation)
+
+
+async def doubt(world: World, subscription_id: str, check_at: datetime) -> None:
+    async with world.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.billing.lock_facts(subscription_id, check_at)
+        await tx.billing.save_facts(SubscriptionFacts(id=subscription_id), check_at, check_at=check_at)
+
+
+async def send_mail(world: World) -> None:
+    async with world.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email("user@example.com"), world.ports.clock.now()))
+
+
+# Each kind of work: how a use case leaves it, and how the outside world sees that it was done.
+WORK: Mapping[str, tuple[Callable[[World], Awaitable[object]], Callable[[World], Awaitable[object]]]] = {}
+
+
+def work(name: str, leave: Callable[[World], Awaitable[object]]) -> Callable[[Callable[[World], Awaitable[object]]], None]:
+    def add(is_done: Callable[[World], Awaitable[object]]) -> None:
+        cast("dict[str, Any]", WORK)[name] = (leave, is_done)
+
+    return add
+
+
+@work("a delivery", lambda world: happen(world.ports, world.org))
+async def _(world: World) -> object:
+    return world.receiver.got
+
+
+@work("an invitation that expires soon", lambda world: invite(world, datetime.now(UTC) + SOON))
+async def _(world: World) -> object:
+    return await world.expired()
+
+
+@work("a doubtful subscription", lambda world: doubt(world, "sub_now", datetime.now(UTC)))
+async def _(world: World) -> object:
+    return "sub_now" in world.payments.asked
+
+
+@work("a subscription that is in doubt soon", lambda world: doubt(world, "sub_soon", datetime.now(UTC) + SOON))
+async def _(world: World) -> object:
+    return "sub_soon" in world.payments.asked
+
+
+@work("a gauge", lambda world: add_account(world.ports))
+async def _(world: World) -> object:
+    return world.metrics.figures is not None and world.metrics.figures[0] == 1
+
+
+@work("an email", send_mail)
+async def _(world: World) -> object:
+    return world.sent.letters
+
+
+@work("a new signing key", lambda world: signing_keys.rotate(world.ports))
+async def _(world: World) -> object:
+    return len(world.ports.tokens.jwks()["keys"]) == 2
+
+
+async def undone_work(
+    ports: Ports, pool: Pool, metrics: FakeMetrics, sent: FakeMailTransport, signals: Signals, mailboxes: Mailboxes, poll: float
+) -> list[str]:
+    """Run the actors, leave each kind of work, and return those kinds that were not done."""
+    clock, payments = SystemClock(), RecordingPayments()
+    storage = Postgres(pool, make_vault(), clock, signals=signals)
+    ports = at_home(replace(ports, clock=clock, storage=storage, payments=cast("Payments", payments)))
+    undone = set(WORK)
+    async with receiving() as receiver:
+        world = World(ports, pool, receiver, payments, metrics, sent, await add_organization(pool, "acme"))
+        await add_webhook(ports, world.org, receiver.url("/in"))
+        async with trio.open_nursery() as nursery:
+            for name, actor in actors_of(ports, pool, mailboxes, poll).items():
+                nursery.start_soon(actor, name=name)
+            await eventually(lambda: metrics.due is not None, "the actors have started")
+            await trio.sleep(0.2)  # so that each has looked for work once, and now waits
+            with trio.move_on_after(PATIENCE):
+                for leave, _ in WORK.values():
+                    await leave(world)
+                while undone:
+                    for name in list(undone):
+                        if await WORK[name][1](world):
+                            undone.remove(name)
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        for expires_at, ended_at in await world.expired():
+            assert ended_at >= expires_at
+    return sorted(undone)
+
+
+def set_polls(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    for module in (actors.webhook_dispatcher, actors.mailer, actors.siem_forwarder, actors.key_reader):
+        monkeypatch.setattr(module, "POLL", seconds)
+    monkeypatch.setattr(actors.metrics_refresher, "PERIOD", seconds)
+
+
+@pytest.mark.slow
+async def test_without_notify_all_work_is_done_before_the_next_poll(
+    ports: Ports, pool: Pool, metrics: FakeMetrics, sent: FakeMailTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_polls(monkeypatch, FOREVER)
+    mailboxes = Mailboxes()
+    assert await undone_work(ports, pool, metrics, sent, mailboxes, mailboxes, FOREVER) == []
+
+
+@pytest.mark.slow
+async def test_with_the_channel_cut_polling_finds_all_work(
+    ports: Ports, pool: Pool, metrics: FakeMetrics, sent: FakeMailTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_polls(monkeypatch, 0.1)
+    monkeypatch.setattr(actors.metrics_refresher, "SHORTEST_PAUSE", 0.05)
+    assert await undone_work(ports, pool, metrics, sent, NoSignals(), Mailboxes(), 0.1) == []
+
+
+async def test_a_sweeper_wakes_at_the_next_expiry_in_the_database(
+    ports: Ports, pool: Pool, metrics: FakeMetrics, sent: FakeMailTransport
+) -> None:
+    """Nothing signals this invitation: it was there before the process started."""
+    clock = SystemClock()
+    ports = replace(ports, clock=clock, storage=Postgres(pool, make_vault(), clock))
+    mailboxes = Mailboxes()
+    async with receiving() as receiver:
+        world = World(ports, pool, receiver, RecordingPayments(), metrics, sent, await add_organization(pool, "acme"))
+        await invite(world, datetime.now(UTC) + SOON)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(actors_of(ports, pool, mailboxes, FOREVER)["invitation_sweeper"])
+            await eventually(world.expired, "the invitation has expired")
+            nursery.cancel_scope.cancel()
+
+
+@dataclass
+class RecordingSignals(NoSignals):
+    """Signals that record their names."""
+
+    sent: list[str] = field(default_factory=list)
+
+    def mails_due(self) -> None:
+        self.sent.append("mails_due")
+
+    def deliveries_due(self) -> None:
+        self.sent.append("deliveries_due")
+
+    def figures_changed(self) -> None:
+        self.sent.append("figures_changed")
+
+
+async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool: Pool) -> None:
+    signals = RecordingSignals()
+    ports = replace(ports, storage=Postgres(pool, make_vault(), ports.clock, signals=signals))
+    org = await add_organization(pool, "acme")
+    mail = new_mail(MailKind.PASSWORD_CHANGED, Email("user@example.com"), ports.clock.now())
+
+    await happen(ports, org)
+    assert signals.sent == [], "no webhook exists, so no delivery is due"
+
+    await add_webhook(ports, org, "https://hooks.example.com")
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.mails.queue(mail)
+        assert signals.sent == [], "the transaction is not committed"
+    await happen(ports, org)
+    assert signals.sent == ["mails_due", "deliveries_due"]
+
+    with pytest.raises(ZeroDivisionError):
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            await tx.mails.queue(replace(mail, id=new_id()))
+            raise ZeroDivisionError
+    assert len(signals.sent) == 2
+    await add_account(ports)
+    assert signals.sent[2:] == ["figures_changed"]
