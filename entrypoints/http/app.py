@@ -22,12 +22,11 @@ from entrypoints.http.api.applications import analytics, api_keys, end_users, pl
 from entrypoints.http.api.authentication import identities, impersonation, oauth_credentials, sessions
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, siem, webhooks
-from entrypoints.http.api.federation.oauth import authorization as oauth
 from entrypoints.http.api.federation.oauth import device_flow
+from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import logout as saml_logout
 from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
-from entrypoints.http.api.federation.upstream import social
 from entrypoints.http.api.provisioning import discovery as scim_discovery
 from entrypoints.http.api.provisioning import groups as scim_groups
 from entrypoints.http.api.provisioning import tokens as scim_tokens
@@ -42,8 +41,11 @@ from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import EdgeMiddleware, Headers, Refused, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
-from entrypoints.http.pages import account, sign_in
+from entrypoints.http.pages import account, sign_in, social
+from entrypoints.http.pages import device_flow as device_pages
 from entrypoints.http.pages import invitations as invitation_pages
+from entrypoints.http.pages import oauth as oauth_pages
+from entrypoints.http.pages import saml as saml_pages
 from ports import Ports
 
 # The API description lists the areas in this order.
@@ -69,10 +71,13 @@ BLUEPRINTS: Final = (
     (end_users, "Users of an organization's services, and their sessions."),
     (oauth_credentials, "A service's own OAuth credentials at the identity providers."),
     (saml, "SAML configuration and certificate of a service."),
-    (oauth, "OAuth 2.0: authorization, tokens and revocation."),
+    (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),
+    (oauth, "OAuth 2.0: tokens, revocation and metadata."),
     (device_flow, "The OAuth device flow for programs without a browser."),
+    (device_pages, "The page that approves a device."),
     (social, "Sign-in through identity providers."),
     (saml_sign_on, "SAML sign-on."),
+    (saml_pages, "SAML sign-on: the page that continues it."),
     (saml_logout, "SAML single logout."),
     (service_info, "Service API: the service of the API key."),
     (service_users, "Service API: the users of the service."),

@@ -33,7 +33,7 @@ ASKED: dict[str, object] = {
     "organization": "Acme & Sons",
     "address": "203.0.113.9",
     "agent": "curl/8.5.0",
-    "asked": UNTIL,
+    "requested_at": UNTIL,
 }
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
@@ -68,7 +68,7 @@ PAGES: dict[str, dict[str, object]] = {
         "organization": "Acme & Sons",
         "email": "ada@example.org",
     },
-    "link.html": {"provider": "Codehost", "email": "ada@example.com", "address": "https://codehost.example/authorize"},
+    "link.html": {"provider": "Codehost", "email": "ada@example.com", "url": "https://codehost.example/authorize"},
     "linked.html": {"provider": "Codehost"},
     "saml_answer.html": {"acs_url": "https://app.example/acs", "saml_response": "PHNhbWw+", "relay_state": "where", "is_error": False},
     "signed_out.html": {"is_partial": True, "onward": "/app/sign-in"},

@@ -101,7 +101,7 @@ async def authorize() -> Response:
 async def answer_consent() -> Response:
     """Continue or cancel on the consent page.
 
-    Only the form of our own page is accepted. `answer` is `continue`; every other value cancels.
+    Only the form of our page is accepted. `answer` is `continue`; every other value cancels.
     """
     form = await read_form()
     if "form_token" not in form:  # RFC 6749 section 3.1 makes POST for applications optional, and we do not support it

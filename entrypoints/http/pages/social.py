@@ -1,6 +1,9 @@
-"""To identity providers and back (identity.md section 4.9; decisions, points 75, 86, 87, 97 and 101; security.md section 12, G-2)."""
+"""The redirects to identity providers and back, for signing in and for linking accounts.
 
-from typing import Any, Final
+Source: security O-1, O-5, O-6 and G-2; decisions 75, 86, 87, 97 and 101.
+"""
+
+from typing import Final
 
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
@@ -8,7 +11,7 @@ from werkzeug.routing import BaseConverter
 from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.sign_in import ProviderCredentials
 from core.federation.upstream import social
-from core.federation.upstream.social_rules import IDENTITIES_PATH, ProviderConsentDenied, ProviderStateUnknown
+from core.federation.upstream.social_rules import IDENTITIES_PATH, ProviderAnswer, ProviderConsentDenied, ProviderStateUnknown
 from core.kernel.errors import ProviderFailed, refuse
 from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
@@ -17,26 +20,21 @@ from entrypoints.http.edge.context import app_context, caller, page_response, po
 from entrypoints.http.edge.forms import check_query
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
+from entrypoints.http.pages.oauth import REQUEST_PARAMETERS
 from entrypoints.http.pages.sign_in import redirect, safe_next, sign_in_browser, visitor
 
 routes = Blueprint("social", __name__)
 
 PARAMETERS: Final = {
-    "org": "The slug of the organization whose service is signed in to. Without it and `service`, it is the platform itself.",
-    "service": "The slug of the service.",
-    "client_id": "The client id of the service, for clients that know no slugs.",
-    "redirect_uri": "Where a code goes: one that the service has registered. It may be left out where there is one only.",
-    "state": "Comes back with the code.",
-    "code_challenge": "PKCE (RFC 7636), which mobile and desktop services need.",
-    "code_challenge_method": "S256.",
-    "user_code": "Of a device that waits for somebody to sign it in: it goes on on the page that asks about it.",
-    "next": "A path of our own pages to go on to.",
-    "link": "A ticket to link an account, from POST /api/user/identities/{provider}/link.",
+    **REQUEST_PARAMETERS,
+    "user_code": "The user code of a device. The browser continues to the page that approves it.",
+    "next": "The path of our pages where the browser continues.",
+    "link": "A ticket from `POST /api/user/identities/{provider}/link`, to link an account.",
 }
 
 
 class ProviderConverter(BaseConverter):
-    """`<provider:...>` in a route: the name of an identity provider, so that other addresses below /auth/ are none of its."""
+    """The name of an identity provider in a route, as `<provider:...>`. Other paths below /auth/ do not match it."""
 
     regex = "|".join(provider.value for provider in Provider)
 
@@ -45,26 +43,35 @@ class ProviderConverter(BaseConverter):
 @anyone
 @refuses(400, 403, 404)
 @describes_page(
-    {200: "A page that asks, where nobody is signed in in this browser, whether to link an account.", 302: "On to the identity provider."},
+    {
+        200: "The page that asks a browser without a session whether to link an account.",
+        302: "Redirect to the identity provider.",
+    },
     optional=PARAMETERS,
     changes_state=True,
 )
 async def start(provider: str) -> Response:
-    """Sign in through an identity provider, for an application or on our own pages; or link an account there."""
+    """Sign in through an identity provider, or link an account there.
+
+    The application opens this URL in the user's browser, with the parameters of `GET /auth/authorize`. After the sign-in the browser
+    continues there. Without parameters, the user signs in to their own account.
+    """
     check_query()
-    browser, ask, here = cookies.device_cookie() or cookies.new_device_id(), request.args.get, (ports(), caller(), provider)
-    if ticket := ask("link"):
-        me = await visitor()
-        address, email = await social.begin_link(*here, browser, app_context().base_url, ticket, None if me is None else me.user_id)
-        if me is None:  # anybody's page may have sent it here, with a ticket for an account of its own
-            response = page_response(render("link.html", provider=provider.title(), email=email, address=address))
+    browser, arguments, context = cookies.device_cookie() or cookies.new_device_id(), request.args, (ports(), caller(), provider)
+    if ticket := arguments.get("link"):
+        user = await visitor()
+        user_id = None if user is None else user.user_id
+        url, email = await social.begin_link(*context, browser, app_context().base_url, ticket, user_id)
+        if user is None:  # another site may have sent the browser here, with a ticket for the account of an attacker
+            response = page_response(render("link.html", provider=provider.title(), email=email, url=url))
             cookies.keep_device_cookie(response, browser)
             return response
     else:
-        after = safe_next(request.args["next"]) if ask("next") else None
-        wanted = AuthorizationRequest.from_fields(request.args)
-        address = await social.begin(*here, browser, app_context().base_url, wanted, user_code=ask("user_code") or None, after=after)
-    response = redirect(address, 302)
+        after = safe_next(arguments["next"]) if arguments.get("next") else None
+        user_code = arguments.get("user_code") or None
+        target = AuthorizationRequest.from_fields(arguments)
+        url = await social.begin(*context, browser, app_context().base_url, target, user_code=user_code, after=after)
+    response = redirect(url, 302)
     cookies.keep_device_cookie(response, browser)
     return response
 
@@ -74,39 +81,42 @@ async def start(provider: str) -> Response:
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "The account at the identity provider was linked.",
-        302: "The identity provider refused or failed: on to the application, with an error.",
-        303: "Signed in, on to what that was for, or to the page that asks for a code; or linked, and back to one's account.",
+        200: "The page that says that the account is linked.",
+        302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
+        303: "Redirect to the target of the sign-in, to the page for the second factor, or to the linked accounts.",
     },
     optional={
-        "code": "What the identity provider is asked with.",
-        "state": "What the browser was sent there with.",
-        "error": "Why there is no code.",
-        "iss": "Who gave it (RFC 9207).",
+        "code": "The code of the identity provider.",
+        "state": "The state from the redirect to the identity provider.",
+        "error": "The error, instead of a code.",
+        "iss": "The issuer of the response (RFC 9207).",
     },
     changes_state=True,
 )
 async def callback(provider: str) -> Response:
-    """Where identity providers send browsers back to."""
+    """Return from an identity provider.
+
+    The identity provider redirects the browser here. Register this URL there.
+    """
     check_query()
     browser, state = cookies.device_cookie(), request.args.get("state")
     pending = await social.take_state(ports(), provider, browser, state)
     browser, state = browser or refuse(ProviderStateUnknown), state or refuse(ProviderStateUnknown)
-    given: dict[str, Any] = {"code": request.args.get("code"), "error": request.args.get("error"), "issuer": request.args.get("iss")}
+    answer = ProviderAnswer(code=request.args.get("code"), error=request.args.get("error"), issuer=request.args.get("iss"))
     try:
-        whom = await social.fetch_identity(ports(), pending, browser, state, app_context().base_url, **given)
-    except (ProviderConsentDenied, ProviderFailed) as failed:
-        error = "access_denied" if isinstance(failed, ProviderConsentDenied) else "server_error"
-        address = await social.error_redirect(ports(), pending, error, app_context().base_url)
-        if address is None:
+        identity = await social.fetch_identity(ports(), pending, browser, state, app_context().base_url, answer)
+    except (ProviderConsentDenied, ProviderFailed) as failure:
+        error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
+        url = await social.error_redirect(ports(), pending, error, app_context().base_url)
+        if url is None:
             raise
-        request_record().error_code = failed.code
-        return redirect(address, 302)
+        request_record().error_code = failure.code
+        return redirect(url, 302)
     if pending.user_id is None:
-        return await sign_in_browser(ProviderCredentials(pending, whom), pending.after)
-    me = await visitor()
-    await social.link(ports(), caller(), pending, whom, None if me is None else me.user_id)
-    if me is None:  # it was begun elsewhere, by a program that has the person's token
+        return await sign_in_browser(ProviderCredentials(pending, identity), pending.after)
+    user = await visitor()
+    await social.link(ports(), caller(), pending, identity, None if user is None else user.user_id)
+    if user is None:  # a program with the user's access token started it
         return page_response(render("linked.html", provider=pending.provider.value.title()))
     response = redirect(IDENTITIES_PATH)
     cookies.set_notice_cookie(response, "linked")

@@ -20,7 +20,7 @@ from entrypoints.http.edge.access import application, operations
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.limits import admit, admit_client, admit_poll
+from entrypoints.http.edge.limits import take_client_token, take_poll_token, take_token
 from entrypoints.http.edge.openapi import describes, refuses, speaks_oauth, takes
 
 routes = Blueprint("oauth", __name__)
@@ -104,7 +104,7 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     async with _limited_if_refused():
         body = await parameters(TokenRequest)
         grant, client = _grant(body), await _identify_client(body)
-    await (admit_poll() if grant == "device_code" else _count_request(client))
+    await (take_poll_token() if grant == "device_code" else _count_request(client))
     pair = await _exchange(grant, body, client)
     tokens = TokenResponse(access_token=pair.access_token, expires_in=pair.expires_in, refresh_token=pair.refresh_token)
     return tokens, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
@@ -207,7 +207,7 @@ async def _limited_if_refused() -> AsyncIterator[None]:
     try:
         yield
     except Exception:
-        await admit(())
+        await take_token(())
         raise
 
 
@@ -224,9 +224,9 @@ async def _identify_client(body: TokenRequest | RevocationRequest) -> OAuthClien
 async def _count_request(client: OAuthClient | None) -> None:
     """Count the request against the limit of a client that sent its secret, or else of the address (decision 100). Raises: Limited."""
     if client is not None and client.client_id is not None and not client.relies_on_pkce:
-        await admit_client(client.client_id)
+        await take_client_token(client.client_id)
     else:
-        await admit(())
+        await take_token(())
 
 
 def client_credentials(client_id: str | None, client_secret: str | None) -> tuple[str | None, str | None]:

@@ -1,13 +1,19 @@
-"""How the identity provider of a service is set up, and what applications have to know of it (organizations.md section 4.3)."""
+"""The SAML configuration and the certificate of a service, and the metadata of its identity provider."""
 
 from typing import Annotated
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
 from core.federation.saml import configuration as saml
-from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration
+from core.federation.saml.configuration_rules import (
+    MAX_ATTRIBUTE_NAME_LENGTH,
+    MAX_ENTITY_ID_LENGTH,
+    NameIdFormat,
+    SamlCertificate,
+    SamlConfiguration,
+)
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
@@ -21,61 +27,67 @@ routes = Blueprint("saml", __name__)
 SAML = "/api/organizations/<org_slug>/services/<service_slug>/saml"
 METADATA = "application/samlmetadata+xml"
 
-# Which there are is the use case's to say, which also knows their short names.
+# The use case parses the format, because it also accepts short names.
 Format = Annotated[Text, WithJsonSchema({"type": "string", "examples": ["emailAddress", "unspecified", "persistent", "transient"]})]
 
 
-class NewSaml(RequestModel):
-    """All of the configuration; what is left out is as if nobody had ever chosen it.
+class SamlConfigurationRequest(RequestModel):
+    """The whole SAML configuration of a service. Fields that you leave out get their defaults."""
 
-    `entity_id` and `acs_url` are what the application calls itself and where it takes responses; both are needed to enable SAML. At
-    `slo_url` it takes requests and responses of single logout. `name_id_format` is a URN or its last part. `attribute_mapping` gives
-    the sources `email` and `id` the names that the application knows them by.
-    """
-
-    enabled: bool
-    entity_id: Text | None = None
-    acs_url: Text | None = None
-    slo_url: Text | None = None
-    name_id_format: Format | None = None
-    attribute_mapping: dict[str, Text] | None = None
-    sign_assertions: bool = True
-    sign_response: bool = True
-
-
-class SamlShown(ResponseModel):
-    """How it is set up (organizations.md section 2.6). Without an active certificate nobody is signed in."""
-
-    enabled: bool
-    entity_id: str | None
-    acs_url: str | None
-    slo_url: str | None
-    name_id_format: str | None
-    attribute_mapping: dict[str, str] | None
-    sign_assertions: bool
-    sign_response: bool
-    has_certificate: bool
+    enabled: bool = Field(description="Whether users can sign in with SAML. Enabling it needs `entity_id` and `acs_url`.")
+    entity_id: Text | None = Field(None, description=f"The entity id of the application, at most {MAX_ENTITY_ID_LENGTH} characters.")
+    acs_url: Text | None = Field(None, description="The URL of the application that receives SAML responses.")
+    slo_url: Text | None = Field(
+        None, description="The URL of the application for single logout. Without it, logouts do not reach the application."
+    )
+    name_id_format: Format | None = Field(
+        None, description="The format of user names: a URN or its last part. The default is `emailAddress`."
+    )
+    attribute_mapping: dict[str, Text] | None = Field(
+        None,
+        description=(
+            "The attribute names for the sources `email` and `id`, "
+            f"at most {MAX_ATTRIBUTE_NAME_LENGTH} characters each. The default is the names of the sources."
+        ),
+        examples=[{"email": "mail", "id": "uid"}],
+    )
+    sign_assertions: bool = Field(True, description="Whether assertions are signed. One of the two signatures is required.")
+    sign_response: bool = Field(True, description="Whether responses are signed. One of the two signatures is required.")
 
 
-class SamlDone(ResponseModel):
-    """It was done."""
+class SamlConfigurationResponse(ResponseModel):
+    """The SAML configuration of a service."""
 
-    success: bool
-    message: str
-
-
-class CertificateShown(ResponseModel):
-    """What signatures are checked with: an X.509 certificate in PEM. The key that belongs to it is told to nobody."""
-
-    public_key: str
-    valid_from: Timestamp
-    valid_until: Timestamp
-    is_active: bool
-    created_at: Timestamp
+    enabled: bool = Field(description="Whether SAML is enabled. Users can sign in only if there is an active certificate too.")
+    entity_id: str | None = Field(description="The entity id of the application.")
+    acs_url: str | None = Field(description="The URL of the application that receives SAML responses.")
+    slo_url: str | None = Field(description="The URL of the application for single logout.")
+    name_id_format: str | None = Field(description="The URN of the format of user names, or null before the first configuration.")
+    attribute_mapping: dict[str, str] | None = Field(description="The attribute names by source, or null for the default names.")
+    sign_assertions: bool = Field(description="Whether assertions are signed.")
+    sign_response: bool = Field(description="Whether responses are signed.")
+    has_certificate: bool = Field(description="Whether there is an active certificate.")
 
 
-def _show(certificate: SamlCertificate) -> CertificateShown:
-    return CertificateShown(
+class SamlChangeResponse(ResponseModel):
+    """The confirmation of a change."""
+
+    success: bool = Field(description="Always true.")
+    message: str = Field(description="A description of the new state.")
+
+
+class SamlCertificateResponse(ResponseModel):
+    """The certificate that verifies signatures. Its private key is never returned."""
+
+    public_key: str = Field(description="The X.509 certificate in PEM.")
+    valid_from: Timestamp = Field(description="The start of its validity.")
+    valid_until: Timestamp = Field(description="The end of its validity. Create a new certificate before this time.")
+    is_active: bool = Field(description="Always true.")
+    created_at: Timestamp = Field(description="When it was created.")
+
+
+def _to_response(certificate: SamlCertificate) -> SamlCertificateResponse:
+    return SamlCertificateResponse(
         public_key=certificate.certificate,
         valid_from=certificate.valid_from,
         valid_until=certificate.valid_until,
@@ -87,11 +99,14 @@ def _show(certificate: SamlCertificate) -> CertificateShown:
 @routes.post(SAML)
 @member(Capability.INTEGRATIONS_MANAGE)
 @existing_service
-@validate_request(NewSaml)
-@validate_response(SamlDone)
-async def configure(org_slug: str, service_slug: str, data: NewSaml) -> SamlDone:
-    """Set up how the service has people signed in with SAML, in the place of what was set up before."""
-    wanted = SamlConfiguration(
+@validate_request(SamlConfigurationRequest)
+@validate_response(SamlChangeResponse)
+async def configure(org_slug: str, service_slug: str, data: SamlConfigurationRequest) -> SamlChangeResponse:
+    """Replace the SAML configuration of a service.
+
+    Certificates are kept. Users can sign in after you have also created a certificate.
+    """
+    configuration = SamlConfiguration(
         enabled=data.enabled,
         entity_id=data.entity_id,
         acs_url=data.acs_url,
@@ -101,18 +116,22 @@ async def configure(org_slug: str, service_slug: str, data: NewSaml) -> SamlDone
         sign_assertions=data.sign_assertions,
         sign_response=data.sign_response,
     )
-    await saml.configure(ports(), acting_member(), service_slug, wanted)
-    return SamlDone(success=True, message="SAML is set up." if data.enabled else "SAML is set up, and not enabled.")
+    await saml.configure(ports(), acting_member(), service_slug, configuration)
+    message = "SAML is configured and enabled." if data.enabled else "SAML is configured, but not enabled."
+    return SamlChangeResponse(success=True, message=message)
 
 
 @routes.get(SAML)
 @member(Capability.SERVICES_VIEW)
-@validate_response(SamlShown)
-async def current(org_slug: str, service_slug: str) -> SamlShown:
-    """How the service has people signed in with SAML."""
+@validate_response(SamlConfigurationResponse)
+async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurationResponse:
+    """Get the SAML configuration of a service.
+
+    A service that was never configured has the default configuration, which is not enabled.
+    """
     configuration, has_certificate = await saml.get_configuration(ports(), acting_member(), service_slug)
     mapping = configuration.attribute_mapping
-    return SamlShown(
+    return SamlConfigurationResponse(
         enabled=configuration.enabled,
         entity_id=configuration.entity_id,
         acs_url=configuration.acs_url,
@@ -127,35 +146,47 @@ async def current(org_slug: str, service_slug: str) -> SamlShown:
 
 @routes.delete(SAML)
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(SamlDone)
-async def disable(org_slug: str, service_slug: str) -> SamlDone:
-    """Have nobody signed in to the service with SAML any more. Its certificate is over, and a new one needed to begin again."""
+@validate_response(SamlChangeResponse)
+async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
+    """Disable SAML for a service.
+
+    Users can no longer sign in with SAML. The certificate is deactivated: to enable SAML again, create a new one.
+    """
     await saml.disable(ports(), acting_member(), service_slug)
-    return SamlDone(success=True, message="SAML is disabled, and its certificate over.")
+    return SamlChangeResponse(success=True, message="SAML is disabled, and its certificate is deactivated.")
 
 
 @routes.post(f"{SAML}/certificate")
 @member(Capability.INTEGRATIONS_MANAGE, impersonated=False)
 @refuses(400)
-@validate_response(CertificateShown)
-async def new_certificate(org_slug: str, service_slug: str) -> CertificateShown:
-    """Make a new certificate, good for three years. Everything is signed with it at once, and nothing with the one before it."""
-    return _show(await saml.create_certificate(ports(), acting_member(), service_slug))
+@validate_response(SamlCertificateResponse)
+async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
+    """Create a certificate for signatures.
+
+    It is valid for three years and replaces the previous one at once: update the metadata in the application.
+    """
+    return _to_response(await saml.create_certificate(ports(), acting_member(), service_slug))
 
 
 @routes.get(f"{SAML}/certificate")
 @member(Capability.SERVICES_VIEW)
-@validate_response(CertificateShown)
-async def certificate(org_slug: str, service_slug: str) -> CertificateShown:
-    """The active certificate, with which applications check signatures."""
-    return _show(await saml.get_certificate(ports(), acting_member(), service_slug))
+@validate_response(SamlCertificateResponse)
+async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
+    """Get the active certificate.
+
+    Applications verify our signatures with it. The metadata contains it too.
+    """
+    return _to_response(await saml.get_certificate(ports(), acting_member(), service_slug))
 
 
 @routes.get(f"{PROVIDER}/metadata")
 @anyone
 @refuses(403)
-@describes({200: "An EntityDescriptor."}, content_type=METADATA)
-async def metadata(org_slug: str, service_slug: str) -> Response:
-    """What an application has to know of its identity provider."""
+@describes({200: "An EntityDescriptor in XML."}, content_type=METADATA)
+async def get_metadata(org_slug: str, service_slug: str) -> Response:
+    """Get the SAML metadata of a service's identity provider.
+
+    Applications import it. It has the endpoints and the active certificate.
+    """
     document = await saml.create_metadata(ports(), org_slug, service_slug)
     return Response(document, 200, {"Cache-Control": "no-cache"}, content_type=METADATA)

@@ -1,6 +1,6 @@
-"""What applications send by way of browsers, and how browsers are sent on: HTTP-Redirect and HTTP-POST (SAML bindings, 3.4 and 3.5).
+"""SAML messages in browser requests: the HTTP-Redirect and HTTP-POST bindings (SAML bindings sections 3.4 and 3.5).
 
-A message that cannot be used is answered with a page, and nothing is sent anywhere (security.md X-3).
+A message that is not valid is answered with an error page. Nothing is sent to the application then (security X-3).
 """
 
 from collections.abc import Sequence
@@ -16,43 +16,45 @@ from entrypoints.http.pages.sign_in import redirect
 PROVIDER = "/saml/<org_slug>/<service_slug>"
 DEFLATE = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
 REFUSALS = {
-    400: "The message cannot be used, and nothing was sent anywhere.",
-    403: "The organization is not active, or the person has no access to the application.",
-    404: "There is no such service, or it does not sign people in with SAML.",
+    400: "The message is not valid. Nothing was sent to the application.",
+    403: "The organization is not active, or the user has no access to the application.",
+    404: "There is no such service, or it does not support sign-in with SAML.",
 }
 
 
-class Sent:
-    """What came by one of the two bindings: each field once."""
+class SamlParameters:
+    """The SAML parameters of a request, which may not be repeated."""
 
     def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
-        """Raises MessageInvalid."""
-        ours = [(name, text) for name, text in fields if name in ("SAMLRequest", "SAMLResponse", "RelayState", "SAMLEncoding")]
-        self._fields = dict(ours)
-        if len(self._fields) < len(ours) or {"SAMLRequest", "SAMLResponse"} <= self._fields.keys():
+        """Raises: SamlMessageInvalid."""
+        known = [(name, text) for name, text in fields if name in ("SAMLRequest", "SAMLResponse", "RelayState", "SAMLEncoding")]
+        self._fields = dict(known)
+        if len(self._fields) < len(known) or {"SAMLRequest", "SAMLResponse"} <= self._fields.keys():
             raise SamlMessageInvalid
         if self._fields.get("SAMLEncoding", DEFLATE) != DEFLATE:
             raise SamlMessageInvalid
         self.relay_state = self._fields.get("RelayState")
 
     def document(self, name: str) -> bytes | None:
-        """The document of this name. Raises MessageInvalid."""
+        """Return the decoded document in this parameter, or None. Raises: SamlMessageInvalid."""
         text = self._fields.get(name)
         if text is None:
             return None
-        unpacked = saml_bindings.decode_post if request.method == "POST" else saml_bindings.decode_redirect
-        return unpacked(text)
+        return saml_bindings.decode_post(text) if request.method == "POST" else saml_bindings.decode_redirect(text)
 
 
-async def sent() -> Sent:
-    """What came. Raises MessageInvalid, FormInvalid, and 415 for a POST of anything but a form."""
+async def read_parameters() -> SamlParameters:
+    """Return the SAML parameters of the current request.
+
+    Raises: SamlMessageInvalid, FormInvalid; UnsupportedMediaType for a POST that is not a form.
+    """
     if request.method != "POST":
-        return Sent(list(request.args.items(multi=True)))
+        return SamlParameters(list(request.args.items(multi=True)))
     if request.mimetype != FORM:
-        raise UnsupportedMediaType("Applications send a form here.")
-    return Sent(await read_fields())
+        raise UnsupportedMediaType("Send a form to this address.")
+    return SamlParameters(await read_fields())
 
 
-def onward(address: str) -> Response:
-    """On, by GET: from a form with 303, since another method would send it again; else as the binding says, with 302."""
-    return redirect(address, 303 if request.method == "POST" else 302)
+def continue_at(url: str) -> Response:
+    """Redirect the browser with GET: with 303 after a form, because 302 may repeat the POST, otherwise with 302 as the binding says."""
+    return redirect(url, 303 if request.method == "POST" else 302)

@@ -1,0 +1,87 @@
+"""Pages of SAML: the page that continues a sign-on, the form that returns to the application, and the end of a logout."""
+
+from functools import partial
+
+from quart import Blueprint, Response, after_this_request, request
+
+from core.authentication import browser
+from core.federation.saml import logout as saml_logout
+from core.federation.saml import sign_on as saml_sign_on
+from core.federation.saml.logout_rules import LogoutFinished
+from core.federation.saml.sign_on_rules import LoginRequired, NoAccessToService, SignOnNotFound, SignOnResult
+from core.kernel import uris
+from core.kernel.errors import Refusal, refuse
+from core.kernel.principals import AddressNotVerified
+from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import ACCOUNT, SIGN_IN, anyone
+from entrypoints.http.edge.context import caller, page_response, ports
+from entrypoints.http.edge.errors import wants_page
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages import render
+from entrypoints.http.pages.sign_in import refused_page, safe_next, sign_in_form, visitor, with_next
+
+routes = Blueprint("saml_pages", __name__)
+
+
+@routes.get(f"{PROVIDER}/authenticate")
+@anyone
+@refuses(403)
+@describes_page(
+    {200: "The form that posts the response to the application, or the sign-in form.", **REFUSALS},
+    query={"saml_state": "The state of the sign-on."},
+    optional={"ticket": "The ticket from a sign-in with `saml_state` through the API."},
+    changes_state=True,
+)
+async def authenticate(org_slug: str, service_slug: str) -> Response:
+    """Continue a SAML sign-on.
+
+    A signed-in user is sent to the application immediately. Otherwise the page shows the sign-in form.
+    """
+    state = request.args.get("saml_state") or refuse(SignOnNotFound)
+    after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
+    ticket, user = request.args.get("ticket"), await visitor()
+    try:
+        result = await saml_sign_on.resume(ports(), org_slug, service_slug, state, cookies.saml_cookie(state), ticket, user, caller())
+    except (NoAccessToService, AddressNotVerified) as refusal:
+        cookie = cookies.session_cookie()
+        if user is None or cookie is None or ticket is not None or not wants_page():
+            raise
+        # The sign-on is still pending, so the page offers to continue it as another user.
+        here = safe_next(request.full_path)
+        return refused_page(refusal, "no_access.html", form_token=browser.form_token(cookie), next=here, email=user.email)
+    if isinstance(result, LoginRequired):
+        return await sign_in_form(result.path)
+    response = result_page(result)
+    if result.signed_in is not None:
+        session, secret = result.signed_in
+        if (cookie := cookies.session_cookie()) is not None:
+            await saml_logout.replace_session(ports(), caller(), cookie, session.id)
+        cookies.set_session_cookie(response, secret, session.expires_at)
+    cookies.clear_saml_cookie(response, state)
+    return response
+
+
+def result_page(result: SignOnResult) -> Response:
+    """Return the page that posts a response to the application: with a script, and with a button where scripts are off."""
+    page = render(
+        "saml_answer.html",
+        form_action=uris.csp_source(result.acs_url),
+        scripted=True,
+        acs_url=result.acs_url,
+        saml_response=result.saml_response,
+        relay_state=result.relay_state,
+        is_error=result.is_error,
+    )
+    return page_response(page)
+
+
+def signed_out_page(outcome: LogoutFinished) -> Response:
+    """Return the page at the end of a logout, with a link to sign in again."""
+    page = render("signed_out.html", is_partial=outcome.is_partial, onward=with_next(SIGN_IN, outcome.after or ACCOUNT))
+    return page_response(page)
+
+
+def logout_error_page(refusal: Refusal, path: str) -> Response:
+    """Return the page for an invalid message during a logout, with a button that continues the logout at this path."""
+    return refused_page(refusal, "signing_out_goes_on.html", onward=path)
