@@ -15,8 +15,10 @@ from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
 from actors.outages import retry_until_stored
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
+from core import email_preparation
 from core.accounts import email_queue
 from core.accounts.email_queue_rules import BusyServers, EmailOutcome, EmailResult, QueuedEmail
+from core.email_preparation_rules import PreparedEmail
 from core.kernel.errors import Outage
 from ports import Ports
 from ports.outside import EmailMessage, MailRefused
@@ -84,12 +86,12 @@ class _ServerRotation:
     def _busy(self) -> set[UUID]:
         return {org_id for org_id, count in self._active.items() if count >= SLOTS_OF_ONE}
 
-    def begin(self, mail: QueuedEmail) -> None:
+    def begin(self, mail: PreparedEmail) -> None:
         if mail.server is not None:
             self._active[mail.server.org_id] += 1
             self._served.add(mail.server.org_id)
 
-    def end(self, mail: QueuedEmail) -> None:
+    def end(self, mail: PreparedEmail) -> None:
         if mail.server is not None:
             self._active[mail.server.org_id] -= 1
             self._active += Counter()  # drops organizations with a count of zero
@@ -126,11 +128,11 @@ def _log_fields(mail: QueuedEmail) -> AbstractContextManager[object]:
     return structlog.contextvars.bound_contextvars(job="mail", job_id=str(mail.id), kind=mail.kind.value)
 
 
-async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[QueuedEmail, EmailMessage] | None:
+async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[PreparedEmail, EmailMessage] | None:
     """Return the queued email with its token and the message to send, or None if there is nothing to send now."""
     with _log_fields(mail):
         try:
-            prepared = await email_queue.prepare(ports, mail)
+            prepared = await email_preparation.prepare(ports, mail)
         except Outage as outage:
             log.warning("mail_not_prepared", outage=describe_error(outage))  # its lease expires, and it falls due again
             return None
@@ -145,7 +147,7 @@ async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[
 
 
 async def _attempt(
-    ports: Ports, mail: QueuedEmail, letter: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation
+    ports: Ports, mail: PreparedEmail, letter: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation
 ) -> None:
     started = trio.current_time()
     try:
@@ -158,7 +160,7 @@ async def _attempt(
         inbox.post()  # a slot is free, and more emails may be due
 
 
-async def _send(ports: Ports, mail: QueuedEmail, letter: EmailMessage) -> float | None:
+async def _send(ports: Ports, mail: PreparedEmail, letter: EmailMessage) -> float | None:
     """Send the email and store the outcome. Return the seconds until a retry, or None if there is none."""
     try:
         await ports.mail.send(letter, mail.server)

@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.billing.provider_objects import ProviderSnapshot
-
-from core.accounts.devices_rules import ParsedUserAgent, Location
-from core.accounts.email_queue_rules import QueuedEmail
+from core.accounts.devices_rules import Location, ParsedUserAgent
 from core.billing.checkout_rules import Checkout, CheckoutSession
+from core.billing.provider_objects import ProviderSnapshot
+from core.email_preparation_rules import PreparedEmail
 from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email
@@ -35,7 +34,7 @@ class EmailMessage:
 class EmailTemplates(Protocol):
     """Wording and design of mails."""
 
-    def compose(self, mail: QueuedEmail) -> EmailMessage:
+    def compose(self, mail: PreparedEmail) -> EmailMessage:
         """The letter for a prepared mail; every link is on the configured base URL (security.md E-2)."""
         ...
 

@@ -10,11 +10,12 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
-from core.accounts.email_queue_rules import QueuedEmail, EmailKind
+from core.accounts.email_queue_rules import EmailKind
+from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.policy import Policy
 from core.tenancy.branding_rules import Design
-from core.tenancy.colors import Color, Palette, ColorScheme, derive_palette
+from core.tenancy.colors import Color, ColorScheme, Palette, derive_palette
 from core.tenancy.invitations_rules import ReceivedInvitation
 from ports.outside import EmailMessage
 
@@ -77,7 +78,7 @@ class EmailTemplates:
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
         self._templates = _templates()
 
-    def compose(self, mail: QueuedEmail) -> EmailMessage:
+    def compose(self, mail: PreparedEmail) -> EmailMessage:
         words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": format_utc(mail.created_at)}
         words |= _design(mail.design)
         if mail.kind in PATHS:
@@ -90,8 +91,8 @@ class EmailTemplates:
             words["lifetime"] = spoken(self._lifetimes[mail.kind])
         if mail.kind is EmailKind.WELCOME:
             words["sign_in"] = f"{self._base_url}{SIGN_IN}"
-        if mail.offer is not None:
-            words |= _invitation(mail.offer)
+        if mail.invitation is not None:
+            words |= _invitation(mail.invitation)
         about = SUBJECTS[mail.kind].format_map(words)
         # The name of an organization is not said twice.
         subject = words["subject"] = f"{about} - {PRODUCT if words['brand'] in (None, words.get('organization')) else words['brand']}"
@@ -104,7 +105,7 @@ class EmailTemplates:
             html=self._templates[mail.kind, "html"].render(words),
         )
 
-    def _link(self, mail: QueuedEmail) -> str:
+    def _link(self, mail: PreparedEmail) -> str:
         assert mail.token is not None, "a mail with a link is prepared before it is composed"
         return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
 

@@ -5,6 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, events, mfa
+from core.accounts.accounts_rules import (
+    Account,
+    AccountOrigin,
+    CurrentPasswordWrong,
+    EmailNotFree,
+    EmailTaken,
+    LinkInvalid,
+    NoPasswordSet,
+    PasswordAlreadySet,
+    check_new_password,
+    check_password_length,
+    new_account,
+)
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
@@ -20,19 +33,6 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Transaction
-from core.accounts.accounts_rules import (
-    Account,
-    CurrentPasswordWrong,
-    EmailNotFree,
-    EmailTaken,
-    LinkInvalid,
-    NoPasswordSet,
-    AccountOrigin,
-    PasswordAlreadySet,
-    check_new_password,
-    check_password_length,
-    new_account,
-)
 
 
 async def register(ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None) -> Account:

@@ -57,7 +57,9 @@ class AccountSummary:
 
 
 # The placeholder for an account that was deleted.
-DELETED_ACCOUNT: Final = AccountSummary("unknown", "deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC))
+DELETED_ACCOUNT: Final = AccountSummary(
+    "unknown", "deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC)
+)
 
 
 class EmailTaken(Conflict):

@@ -53,9 +53,7 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
     )
 
 
-async def match_device(
-    tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime
-) -> DeviceMatch:
+async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
     """Find the user's device that sent a sign-in, or describe a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients without an id,

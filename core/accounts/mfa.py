@@ -1,8 +1,8 @@
-"""The second factor: codes of an authenticator app, and backup codes for whoever has lost it (identity.md sections 3 and 4.2; security.md
-section 6; decisions, points 42 to 44).
+"""The second factor: codes of an authenticator app, and backup codes for users without it (decisions 42, 43, 44).
 
-Whoever signs in with it asks `check`, outside of any transaction, whether a code is right; and within the one that signs in has `redeem`
-use it up, and `accept` judge what came of that, so that no code is good twice.
+A sign-in verifies a code in two steps, so that no code works twice. `check_code` runs outside any
+transaction and changes nothing. `redeem_code` and `accept_code` use the code up in the transaction that
+starts the session.
 """
 
 from __future__ import annotations
@@ -13,6 +13,24 @@ from typing import TYPE_CHECKING
 from core.accounts import attempt_limits, events
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.mfa_rules import (
+    ALPHABET,
+    BACKUP_CODES,
+    TOTP_CODE,
+    AlreadyEnabled,
+    CodeWrong,
+    MfaEnrollment,
+    MfaEvent,
+    MfaSetup,
+    MfaStatus,
+    NotEnabled,
+    NotSetUp,
+    RedeemedCode,
+    SetupCodeMalformed,
+    SetupCodeWrong,
+    VerifiedCode,
+    attempt_subject,
+)
 from core.accounts.own_account import lock_own_account
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
@@ -28,45 +46,30 @@ if TYPE_CHECKING:
     from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Transaction
-from core.accounts.mfa_rules import (
-    TOTP_CODE,
-    ALPHABET,
-    BACKUP_CODES,
-    AlreadyEnabled,
-    CodeWrong,
-    MfaEnrollment,
-    MfaEvent,
-    NotEnabled,
-    NotSetUp,
-    VerifiedCode,
-    RedeemedCode,
-    MfaSetup,
-    SetupCodeMalformed,
-    SetupCodeWrong,
-    MfaStatus,
-    attempt_subject,
-)
 
-# What people do with their own
+
+# The caller's own second factor. All of these raise AccountGone, and those that write raise SessionEnded.
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
-    """Raises AccountGone, as all of these do; those that change something also raise SessionEnded."""
+    """Return the status of the caller's second factor."""
     async with ports.storage.reading() as read:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
 
 async def is_enabled(ports: Ports, user_id: UUID) -> bool:
-    """Whether the second factor is asked for."""
+    """Return whether sign-ins to the account require a second factor."""
     async with ports.storage.reading() as read:
-        found = await read.mfa.status(user_id)
-    return found is not None and found.enabled_at is not None
+        status = await read.mfa.status(user_id)
+    return status is not None and status.enabled_at is not None
 
 
 async def start_setup(ports: Ports, caller: Person) -> MfaSetup:
-    """A secret to confirm, in place of one that was not confirmed. One that is asked for is never touched, nor told (security.md M-5).
+    """Create a secret for the caller to confirm. It replaces an unconfirmed one.
 
-    Raises AlreadyEnabled.
+    A confirmed secret is neither replaced nor returned (security M-5).
+
+    Raises: AlreadyEnabled.
     """
     secret, now = ports.codes.new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -79,7 +82,7 @@ async def start_setup(ports: Ports, caller: Person) -> MfaSetup:
 
 
 async def find_pending_setup(ports: Ports, caller: Person) -> MfaSetup | None:
-    """What the caller has set up and can still confirm, for a page that shows it again after a wrong code."""
+    """Return the setup that the caller can still confirm, to show it again after a wrong code."""
     async with ports.storage.reading() as read:
         enrollment = await read.mfa.enrollment(caller.user_id)
     if enrollment is None or not enrollment.is_pending(ports.clock.now()):
@@ -88,11 +91,14 @@ async def find_pending_setup(ports: Ports, caller: Person) -> MfaSetup | None:
 
 
 async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str]:
-    """Confirm the secret that was set up by one of its codes, from when on the second factor is asked for: the backup codes.
+    """Confirm the new secret by one of its codes, enable the second factor, and return the backup codes.
 
-    The code is used up by this (security.md M-1). Device trust and pre-auth tokens end (M-6). Sessions go on, but only this one signs in
-    elsewhere (X-8).
-    Raises SetupCodeMalformed, NotSetUp, AlreadyEnabled, TooManyGuesses, and SetupCodeWrong, which counts as a wrong guess (M-2).
+    The code is used up (security M-1). Device trust and pre-auth tokens end (security M-6). Sessions
+    continue, but only the caller's session can sign in to applications without the second factor
+    (security X-8).
+
+    Raises: SetupCodeMalformed; NotSetUp; AlreadyEnabled; TooManyAttempts; SetupCodeWrong, which counts as
+    a failed attempt (security M-2).
     """
     if not TOTP_CODE.fullmatch(code):
         raise SetupCodeMalformed
@@ -105,11 +111,12 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
         async with ports.storage.autocommit() as at_once:
             await at_once.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
         raise SetupCodeWrong
-    await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # it was right, whatever comes of it
+    await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # the code was right, even if the rest fails
     codes, salt, hashes = await _new_codes(ports)
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        # Read again under the lock: it may have been confirmed, or set up anew, while the codes were hashed.
+        # Checked again under the lock: another request may have confirmed or replaced the secret while the
+        # backup codes were hashed.
         _confirmable(await tx.mfa.enrollment(account.id), now)
         if not await tx.mfa.use_step(account.id, enrollment.setup_at, step):
             raise SetupCodeWrong
@@ -126,6 +133,10 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
 
 
 def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> MfaEnrollment:
+    """Return the enrollment if it is pending.
+
+    Raises: AlreadyEnabled; NotSetUp.
+    """
     if enrollment is not None and enrollment.enabled_at is not None:
         raise AlreadyEnabled
     if enrollment is None or not enrollment.is_pending(now):
@@ -134,7 +145,7 @@ def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> MfaEnrollme
 
 
 async def disable(ports: Ports, caller: Person) -> bool:
-    """Ask for the second factor no more; whether it was asked for. Where it was not, only a pending secret is forgotten."""
+    """Disable the caller's second factor, and return whether it was enabled. A pending secret is deleted too."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -148,10 +159,13 @@ async def disable(ports: Ports, caller: Person) -> bool:
 
 
 async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]:
-    """Other backup codes in place of all earlier ones, used and unused. Raises NotEnabled."""
+    """Replace all backup codes by new ones, and return them.
+
+    Raises: NotEnabled.
+    """
     async with ports.storage.reading() as read:
-        found = await read.mfa.status(caller.user_id) or refuse(AccountGone)
-    if found.enabled_at is None:
+        status = await read.mfa.status(caller.user_id) or refuse(AccountGone)
+    if status.enabled_at is None:
         raise NotEnabled
     codes, salt, hashes = await _new_codes(ports)
     now = ports.clock.now()
@@ -166,7 +180,7 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
 
 
 async def _new_codes(ports: Ports) -> tuple[Sequence[str], bytes, Sequence[bytes]]:
-    """A set of backup codes, its salt, and the hash of each."""
+    """Return a set of backup codes, its salt, and the hash of each code."""
     codes: dict[str, None] = {}
     while len(codes) < BACKUP_CODES:
         letters = "".join(secrets.choice(ALPHABET) for _ in range(8))
@@ -176,34 +190,35 @@ async def _new_codes(ports: Ports) -> tuple[Sequence[str], bytes, Sequence[bytes
 
 
 async def check_code(ports: Ports, user_id: UUID, enrollment: MfaEnrollment | None, code: str) -> VerifiedCode:
-    """What this code proves, if it is right; to be told to `redeem`, which alone uses it up.
+    """Check a code of either kind. Pass the result to `redeem_code`, which uses the code up.
 
-    The guess was counted before, whatever kind of code it is and wherever it comes from (security.md M-2). Raises CodeWrong, and Limited
-    when too many hashes are waiting.
+    Callers count the attempt first, for both kinds of codes and all addresses together (security M-2).
+
+    Raises: CodeWrong; Limited if too many hashes are queued.
     """
-    proof = None
+    verified = None
     if enrollment is not None and enrollment.enabled_at is not None:
         if TOTP_CODE.fullmatch(code):
-            proof = _timed_proof(ports, enrollment, code)
+            verified = _verify_totp_code(ports, enrollment, code)
         else:
-            proof = await _backup_proof(ports, user_id, enrollment, code)
-    return proof or refuse(CodeWrong)
+            verified = await _verify_backup_code(ports, user_id, enrollment, code)
+    return verified or refuse(CodeWrong)
 
 
 async def log_failed_code(ports: Ports, caller: Caller, user_id: UUID) -> None:
-    """Log that a code was wrong."""
+    """Write a wrong code to the log of the second factor."""
     async with ports.storage.autocommit() as at_once:
         await at_once.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
 
 
-def _timed_proof(ports: Ports, enrollment: MfaEnrollment, code: str) -> VerifiedCode | None:
+def _verify_totp_code(ports: Ports, enrollment: MfaEnrollment, code: str) -> VerifiedCode | None:
     step = ports.codes.step_of(enrollment.secret, code, ports.clock.now())
     if step is None or (enrollment.last_step is not None and step <= enrollment.last_step):
         return None
     return VerifiedCode(step=step, setup_at=enrollment.setup_at)
 
 
-async def _backup_proof(ports: Ports, user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedCode | None:
+async def _verify_backup_code(ports: Ports, user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedCode | None:
     if enrollment.codes_salt is None:
         return None
     code_hash = await ports.passwords.derive(code, enrollment.codes_salt)
@@ -212,27 +227,28 @@ async def _backup_proof(ports: Ports, user_id: UUID, enrollment: MfaEnrollment, 
     return VerifiedCode(code_hash=code_hash) if unused else None
 
 
-def redeem_code(tx: Transaction, user_id: UUID, pre_auth_id: UUID, proof: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
-    """Lock an account and end a sign-in to it that waits, by what `check` has found right, which is used up; for `accept`.
+def redeem_code(tx: Transaction, user_id: UUID, pre_auth_id: UUID, code: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
+    """Lock the account and consume the pending sign-in and the code that `check_code` verified.
 
-    It happens with the transaction's next statement. Nothing comes of it where the sign-in does not wait any more.
+    The statement runs with the transaction's next one. The result is None if the sign-in is no longer
+    pending. Pass it to `accept_code`.
     """
-    if proof.step is not None and proof.setup_at is not None:
-        return tx.mfa.redeem_step(pre_auth_id, user_id, proof.setup_at, proof.step, now)
-    assert proof.code_hash is not None, "what is no code of a step is a backup code"
-    return tx.mfa.redeem_backup_code(pre_auth_id, user_id, proof.code_hash, now)
+    if code.step is not None and code.setup_at is not None:
+        return tx.mfa.redeem_step(pre_auth_id, user_id, code.setup_at, code.step, now)
+    assert code.code_hash is not None, "a verified code has a step or a hash"
+    return tx.mfa.redeem_backup_code(pre_auth_id, user_id, code.code_hash, now)
 
 
-async def accept_code(tx: Transaction, caller: Caller, redeemed: RedeemedCode, proof: VerifiedCode, now: datetime) -> Account:
-    """The locked account whose second factor was shown; forgets the wrong guesses.
+async def accept_code(tx: Transaction, caller: Caller, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:
+    """Finish the verification of a code: log it, clear the failed attempts, and return the locked account.
 
-    Raises CodeWrong when somebody else was faster with the code, or the second factor is another one by now.
+    Raises: CodeWrong if another request used the code first, or the second factor was replaced.
     """
     account = redeemed.account
     if not redeemed.code_taken:
         raise CodeWrong
     log = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
-    if proof.code_hash is not None:
+    if code.code_hash is not None:
         log.append(MfaEvent.BACKUP_CODE_USED)
         await tx.email_queue.add(new_email(EmailKind.BACKUP_CODE_USED, account.email, now))
     await tx.mfa.log(account.id, log, caller, now)
@@ -241,8 +257,10 @@ async def accept_code(tx: Transaction, caller: Caller, redeemed: RedeemedCode, p
 
 
 async def remove_factor(tx: Transaction, account: Account, now: datetime) -> bool:
-    """Forget secret and backup codes of a locked account, and end its device trust and pre-auth tokens; whether the second factor was
-    asked for. To record it is left to whoever calls this."""
+    """Delete the second factor of a locked account, and return whether it was enabled.
+
+    Device trust and pre-auth tokens end. The caller records the event.
+    """
     await tx.mfa.remove(account.id)
     if account.mfa_enabled_at is None:
         return False

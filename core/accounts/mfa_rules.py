@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.accounts.mfa`."""
+"""The second factor of an account, its errors, and the formats of codes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
 
-# How long a secret that nobody has confirmed is good for (security.md M-5).
+# The time to confirm a new secret (security M-5).
 SETUP_TTL: Final = timedelta(minutes=15)
 BACKUP_CODES: Final = 10
-# Without what is easily taken for something else: I and 1, O and 0. Eight of these are 40 bits (security.md M-4).
+# Leaves out characters that look alike: I and 1, O and 0. Eight characters are 40 bits (security M-4).
 ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 TOTP_CODE: Final = re.compile("[0-9]{6}")
 _BACKUP_CODE: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
 
 
 class MfaEvent(StrEnum):
-    """What the log of the second factor tells (organizations.md section 6.3)."""
+    """An entry of the log of the second factor."""
 
     SETUP_INITIATED = "mfa_setup_initiated"
     SETUP_COMPLETED = "mfa_setup_completed"
@@ -46,38 +46,38 @@ FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED})
 
 @dataclass(frozen=True, slots=True)
 class MfaEnrollment:
-    """The secret of an account, confirmed at `enabled_at` or still pending; `last_step` is that of the newest code taken. Times are UTC."""
+    """The secret of an account's authenticator app. Times are UTC."""
 
     secret: str = field(repr=False)
     setup_at: datetime
-    enabled_at: datetime | None
-    last_step: int | None
+    enabled_at: datetime | None  # None while the secret is not confirmed
+    last_step: int | None  # the time step of the newest code that was used
     codes_salt: bytes | None = field(repr=False)
 
     def is_pending(self, now: datetime) -> bool:
-        """Whether it can still be confirmed."""
+        """Return whether the secret can still be confirmed."""
         return self.enabled_at is None and now < self.setup_at + SETUP_TTL
 
 
 @dataclass(frozen=True, slots=True)
 class MfaStatus:
-    """What somebody may know of the own second factor: since when it is asked for, in UTC, and how many backup codes are left."""
+    """The status of an account's second factor."""
 
-    enabled_at: datetime | None
-    backup_codes: int
+    enabled_at: datetime | None  # UTC; None while it is off
+    backup_codes: int  # unused ones
 
 
 @dataclass(frozen=True, slots=True)
 class MfaSetup:
-    """A secret that waits to be confirmed, and the `otpauth` address by which an app learns it."""
+    """A secret to confirm."""
 
     secret: str = field(repr=False)
-    uri: str = field(repr=False)
+    uri: str = field(repr=False)  # an otpauth URI, which authenticator apps read from a QR code
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedCode:
-    """What a right code was: the code of a step, of the secret that was set up then, or the backup code with this hash."""
+    """A correct code: the code of a time step of the secret set up at `setup_at`, or the backup code with this hash."""
 
     step: int | None = None
     setup_at: datetime | None = None
@@ -86,49 +86,49 @@ class VerifiedCode:
 
 @dataclass(frozen=True, slots=True)
 class RedeemedCode:
-    """The locked account at which a sign-in that waited has ended, and whether its code was still good."""
+    """The result of consuming a pending sign-in and its code. The account is locked."""
 
     account: Account
-    code_taken: bool
+    code_taken: bool  # False if the code was used before
 
 
 class CodeMalformed(Invalid):
-    """Send the six digits that your authenticator app shows, or a backup code as you were given it, such as ABCD-EFGH."""
+    """This is not a code. Enter the 6 digits from your authenticator app, or a backup code such as ABCD-EFGH."""
 
 
 class CodeWrong(Unauthenticated):
-    """The code is wrong, or it was used before. Wait for the next one of your authenticator app, or use another backup code."""
+    """This code is wrong or has already been used. Wait for your app's next code, or use another backup code."""
 
 
 class SetupCodeMalformed(Invalid):
-    """Send the six digits that your authenticator app shows."""
+    """This is not a code. Enter the 6 digits from your authenticator app."""
 
 
 class SetupCodeWrong(Invalid):
-    """The code is wrong. Send the one that your authenticator app shows now; the clock of its device must be right."""
+    """This code is wrong. Enter the current code from your authenticator app, and check the clock of its device."""
 
 
 class NotSetUp(Invalid):
-    """There is nothing to confirm: set up two-factor authentication first. What was set up must be confirmed within 15 minutes."""
+    """There is no setup to confirm, or it is older than 15 minutes. Set up two-factor authentication again."""
 
 
 class AlreadyEnabled(Invalid):
-    """Two-factor authentication is on already. To move it to another app, switch it off first."""
+    """Two-factor authentication is already on. To move it to another app, turn it off first."""
 
 
 class NotEnabled(Invalid):
-    """Two-factor authentication is not on. Set it up first."""
-
-
-# What signing in does with it
+    """Two-factor authentication is off. Set it up first."""
 
 
 def check_format(code: str) -> None:
-    """Raises CodeMalformed for what is neither six ASCII digits nor spelled as a backup code is (security.md M-3)."""
+    """Refuse text that is neither six ASCII digits nor in the format of a backup code (security M-3).
+
+    Raises: CodeMalformed.
+    """
     if not TOTP_CODE.fullmatch(code) and not _BACKUP_CODE.fullmatch(code):
         raise CodeMalformed
 
 
 def attempt_subject(user_id: UUID) -> bytes:
-    """By what the guesses at somebody's second factor are counted."""
+    """Return the subject under which attempts at a user's second factor are counted."""
     return digest(str(user_id))

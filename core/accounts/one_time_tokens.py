@@ -1,10 +1,10 @@
-"""One-time tokens: what the links of mails carry."""
+"""One-time tokens, which the links in emails contain."""
 
 from enum import StrEnum
 
 
 class TokenPurpose(StrEnum):
-    """What a one-time token is good for; part of the key it is looked up by, so that no token opens another door (A-5)."""
+    """The purpose of a one-time token. Lookups include it, so that a token works for nothing else (security A-5)."""
 
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a purpose, not a secret)

@@ -1,4 +1,4 @@
-"""Locking the caller's own account before a change of it."""
+"""The lock on the caller's own account."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 
 
 async def lock_own_account(tx: Transaction, caller: Person, now: datetime) -> Account:
-    """The caller's own account, locked for a change of it, while the session that the caller comes with lives still: whatever held the lock
-    before, a reset of the password or an anonymization, may have ended it (security.md Z-5). Raises AccountGone, SessionEnded.
+    """Lock the caller's account before a change, and check that their session has not ended.
+
+    The previous holder of the lock may have ended the session: a password reset, for example, or an
+    anonymization (security Z-5).
+
+    Raises: AccountGone; SessionEnded.
     """
     account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
     if caller.service is None:
         await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
     else:
-        await tx.sessions.load_application_session_context(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(SessionEnded)
+        await tx.sessions.load_application_session_context(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(
+            SessionEnded
+        )
     return account

@@ -1,5 +1,6 @@
-"""The platform's own people and figures: its owners, and what the gauges show (organizations.md sections 4.6 and 4.11; decisions,
-point 244). What platform owners do about other people is in `core/platform_users.py`.
+"""The platform owners, and the platform's metrics (decision 244).
+
+`core.accounts.platform_users` has what platform owners do with the accounts of other users.
 """
 
 from __future__ import annotations
@@ -9,6 +10,16 @@ from typing import TYPE_CHECKING
 from core.accounts import accounts, events
 from core.accounts.accounts_rules import check_new_password, new_account
 from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.platform_rules import (
+    AccountNotFound,
+    AccountNotUsable,
+    AccountNotVerified,
+    CannotDemoteYourself,
+    LastPlatformOwner,
+    NotPlatformOwner,
+    PlatformFigures,
+    PlatformOwnerExists,
+)
 from core.kernel.principals import SYSTEM, NotAPlatformOwner
 from core.kernel.values import digest
 
@@ -20,27 +31,19 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
-from core.accounts.platform_rules import (
-    AccountNotUsable,
-    PlatformFigures,
-    LastPlatformOwner,
-    NotPlatformOwner,
-    CannotDemoteYourself,
-    AccountNotFound,
-    AccountNotVerified,
-    PlatformOwnerExists,
-)
 
 
 async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
-    """Make `email` the first platform owner, verified, with this password (security.md I-6; decisions, point 55).
+    """Make `email` the first platform owner, verified, with this password (security I-6, decision 55).
 
-    An account that has the address already is taken over whole: its password and sessions may be a squatter's. Raises
-    PlatformOwnerExists once there is a platform owner, AccountNotUsable, and what check_new_password raises.
+    If the address has an account, its password and sessions may belong to a squatter, so all access to it
+    is revoked first.
+
+    Raises: PlatformOwnerExists; AccountNotUsable; the errors of `check_new_password`.
     """
     check_new_password(password, ports.policy.common_passwords)
     async with ports.storage.reading() as read:
-        if await read.accounts.platform_owner_exists():  # before the expensive hash; the answer that counts is the one below
+        if await read.accounts.platform_owner_exists():  # saves the expensive hash; checked again under the lock
             raise PlatformOwnerExists
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
@@ -63,10 +66,11 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
 
 
 async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
-    """Make somebody a platform owner; for one who is that already, nothing happens (security.md I-1).
+    """Make a user a platform owner. A platform owner stays one (security I-1).
 
-    Sessions in which others act as this person end (I-3). Raises PersonNotFound, NotAPlatformOwner,
-    AccountNotUsable, PersonNotVerified.
+    Sessions that impersonate the user end (security I-3).
+
+    Raises: AccountNotFound; NotAPlatformOwner; AccountNotUsable; AccountNotVerified.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -83,15 +87,16 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
         if account.email_verified_at is None:
             raise AccountNotVerified
         await tx.accounts.promote(account.id, now)
-        await tx.sessions.end_impersonations(account.id, now)  # or they would be worth something again after a demotion
+        await tx.sessions.end_impersonations(account.id, now)  # otherwise they would work again after a demotion
         tx.record(events.platform_owner_promoted(account.id))
 
 
 async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
-    """End somebody's rights as a platform owner, and with them the sessions in which they act as others (security.md I-1 and I-3).
+    """Revoke a platform owner's rights, and end the sessions in which they impersonate users (security I-1, I-3).
 
-    Of two who do this to each other at the same time, the later one finds the last platform owner. Raises OwnRights, LastPlatformOwner,
-    NotAPlatformOwner, NotAnOwner.
+    If two platform owners demote each other at the same time, the second one is refused as the last owner.
+
+    Raises: CannotDemoteYourself; LastPlatformOwner; NotAPlatformOwner; NotPlatformOwner.
     """
     if user_id == caller.user_id:
         raise CannotDemoteYourself
@@ -100,7 +105,8 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
         await tx.accounts.lock_platform_owners()
         account, may = await lock_target_account(tx, caller, user_id)
         is_owner = account is not None and account.is_platform_owner
-        # Asked before the caller's right: with that gone, this is what there is to say about the one who is left.
+        # Checked before the caller's rights: a caller who was just demoted learns that only the last owner
+        # is left.
         if is_owner and not await tx.accounts.other_platform_owner_exists(user_id):
             raise LastPlatformOwner
         if not may:
@@ -113,9 +119,9 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
 
 
 async def lock_target_account(tx: Transaction, caller: Person, user_id: UUID) -> tuple[Account | None, bool]:
-    """The account, locked, and whether the caller is a platform owner now, who then stays one until the transaction ends (security.md Z-5).
+    """Lock an account and the caller's rights. Return the account, and whether the caller is a platform owner (security Z-5).
 
-    Two who do something to each other lock the same two rows, so whoever has the lesser id comes first (Z-6).
+    Lock order: accounts by id. Two platform owners who act on each other lock the same two rows (security Z-6).
     """
     if caller.user_id < user_id:
         may = await tx.accounts.lock_platform_owner(caller.user_id)
@@ -125,6 +131,6 @@ async def lock_target_account(tx: Transaction, caller: Person, user_id: UUID) ->
 
 
 async def get_figures(ports: Ports) -> PlatformFigures:
-    """The platform's gauges, counted now."""
+    """Return the current values of the platform's gauges."""
     async with ports.storage.reading() as read:
         return await read.platform.figures()

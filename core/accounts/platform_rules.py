@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.accounts.platform`."""
+"""The platform's metrics, and the errors of changing platform owners."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from core.kernel.errors import Invalid, NotFound
 
 
 class PlatformOwnerExists(Invalid):
-    """There is a platform owner already. Platform owners make further ones: POST /api/platform/owners."""
+    """There already is a platform owner. Platform owners add others with POST /api/platform/owners."""
 
 
 class AccountNotUsable(Invalid):
-    """This account is deactivated or anonymized, so nobody can sign in to it. Choose another one."""
+    """This account is deactivated or anonymized, so it does not allow sign-ins. Choose another one."""
 
 
 class AccountNotFound(NotFound):
-    """There is no such account."""
+    """This account does not exist."""
 
 
 class AccountNotVerified(Invalid):
-    """This account has not proved its email address. Ask its owner to follow the link in the verification mail first."""
+    """The email address of this account is not verified. Ask the user to open the link in the verification email first."""
 
 
 class NotPlatformOwner(NotFound):
-    """This account is not one of a platform owner."""
+    """This account is not a platform owner."""
 
 
 class CannotDemoteYourself(Invalid):
-    """Nobody can end their own rights as a platform owner. Ask another platform owner to do it."""
+    """You cannot revoke your own rights as a platform owner. Ask another platform owner to do it."""
 
 
 class LastPlatformOwner(Invalid):
-    """This is the last platform owner, and there must be one. Make another one first: POST /api/platform/owners."""
+    """This is the last platform owner. Add another one first with POST /api/platform/owners."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformFigures:
-    """What the gauges of organizations.md section 4.11 show; active users are accounts that are not deactivated."""
+    """The values of the platform's gauges (docs/reference/metrics.md)."""
 
-    active_users: int
+    active_users: int  # accounts that are neither deactivated nor anonymized
     organizations: int
     mfa_enabled_users: int

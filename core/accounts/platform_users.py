@@ -1,6 +1,4 @@
-"""People in the hands of platform owners: finding them, and their second factor (organizations.md section 4.6; decisions, points 241 to
-243). Who is a platform owner is decided in `core/platform.py`.
-"""
+"""Use cases of platform owners for other users: search, and the second factor (decisions 241, 242, 243)."""
 
 from __future__ import annotations
 
@@ -11,6 +9,16 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.mfa_rules import MfaEvent
 from core.accounts.platform import lock_target_account
 from core.accounts.platform_rules import AccountNotFound
+from core.accounts.platform_users_rules import (
+    ALERT_PERIOD,
+    MAX_ALERTS,
+    METRICS_PERIOD,
+    CannotRemoveOwnMfa,
+    FoundUser,
+    MfaAlert,
+    MfaMetrics,
+    UserMfaStatus,
+)
 from core.kernel import event_catalog
 from core.kernel.errors import refuse
 from core.kernel.principals import NotAPlatformOwner
@@ -23,44 +31,43 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.kernel.principals import Person
     from ports import Ports
-from core.accounts.platform_users_rules import (
-    ALERT_PERIOD,
-    METRICS_PERIOD,
-    MAX_ALERTS,
-    MfaAlert,
-    FoundUser,
-    MfaMetrics,
-    UserMfaStatus,
-    CannotRemoveOwnMfa,
-)
 
 
 async def search(ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> Sequence[FoundUser]:
-    """Accounts of every kind, deactivated ones too, the newest first: those with this id, and with `email` as part of their address, in any
-    case, and of its domain in either form (decisions, point 241)."""
-    wanted = Email.parse_part(email or "") or None
+    """Search all accounts, including deactivated ones. The newest come first (decision 241).
+
+    `email` is part of the address, in any case. Domains match in their Unicode and ASCII forms.
+    """
+    email_part = Email.parse_part(email or "") or None
     async with ports.storage.reading() as read:
-        return await read.platform_users.search(limit, email=wanted, user_id=user_id)
+        return await read.platform_users.search(limit, email=email_part, user_id=user_id)
 
 
 async def find(ports: Ports, user_id: UUID) -> Account:
-    """The account. Raises PersonNotFound."""
+    """Return an account.
+
+    Raises: AccountNotFound.
+    """
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(user_id) or refuse(AccountNotFound)
 
 
 async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
-    """Raises PersonNotFound."""
+    """Return the status of a user's second factor.
+
+    Raises: AccountNotFound.
+    """
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
 
 
 async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -> bool:
-    """Take somebody's second factor away, which ends all their sessions; whether there was one (security.md M-6 and M-7).
+    """Remove a user's second factor and end all their sessions. Return whether it was enabled (security M-6, M-7).
 
-    Where there was none, only a secret that was not confirmed is forgotten. The person is told by mail, the organizations in which the
-    person has confirmed the membership by an event and an entry in their logs, and the reason stands in the platform's own log.
-    Raises OwnSecondFactor, NotAPlatformOwner, PersonNotFound.
+    If it was off, only a pending secret is deleted. Otherwise the user gets an email, the organizations
+    of their confirmed memberships get an event and an audit entry, and the platform's log gets the reason.
+
+    Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound.
     """
     if user_id == caller.user_id:
         raise CannotRemoveOwnMfa
@@ -84,12 +91,12 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
 
 
 async def get_mfa_metrics(ports: Ports) -> MfaMetrics:
-    """How many people have a second factor, and what happened in the last seven days."""
+    """Return how many users have a second factor, and the events of the last seven days."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_metrics(ports.clock.now() - METRICS_PERIOD)
 
 
 async def list_alerts(ports: Ports) -> Sequence[MfaAlert]:
-    """What was suspicious in the last day, the newest first, at most MAX_ALERTS."""
+    """Return the alerts of the last 24 hours, the newest first, at most MAX_ALERTS."""
     async with ports.storage.reading() as read:
         return await read.platform_users.alerts(ports.clock.now() - ALERT_PERIOD, MAX_ALERTS)

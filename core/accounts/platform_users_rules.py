@@ -1,4 +1,4 @@
-"""Entities, refusals and pure rules of `core.accounts.platform_users`."""
+"""Users as platform owners see them, and the alerts about second factors."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ if TYPE_CHECKING:
     from core.kernel.principals import Role
     from core.kernel.values import Email
 
-# What the figures of the second factor are about (organizations.md section 4.6).
 METRICS_PERIOD: Final = timedelta(days=7)
 
-# What is looked through for alerts: long enough to have last night's in the morning.
+# Long enough to show last night's alerts in the morning.
 ALERT_PERIOD: Final = timedelta(hours=24)
-# Nobody reads more; where there are so many, something is wrong with all of them.
+# With this many alerts, the cause is not a single account, and more lines do not help.
 MAX_ALERTS: Final = 100
-# Half of what one account may guess in a quarter of an hour (security.md M-2): people stop sooner, and a guesser who stays below that limit
-# is still seen.
+# Half of the attempts that one account has in 15 minutes (security M-2). Users give up sooner, and an
+# attacker who stays below the limit is still reported.
 FAILURE_ALERT_THRESHOLD: Final = 5
-# A code is for the day on which the telephone is lost, and the next thing then is to set up another one. Of ten, three on one day are more
-# than that takes.
+# Backup codes are for the day on which a user loses their phone. One or two are enough to set up another
+# app, so three of the ten on one day are suspicious.
 BACKUP_CODE_ALERT_THRESHOLD: Final = 3
-# Whoever has got into an account of somebody else takes away the second factor first of all.
+# An attacker who got into an account turns the second factor off first.
 SHORTLY_AFTER_LOGIN: Final = timedelta(minutes=15)
 
 
 class CannotRemoveOwnMfa(Invalid):
-    """This is your own account. Switch two-factor authentication off with DELETE /api/user/mfa, or ask another platform owner."""
+    """This is your own account. Turn two-factor authentication off with DELETE /api/user/mfa, or ask another platform owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserOrganization:
-    """An organization that a person is a member of, and as what."""
+    """An organization that a user is a member of, and their role."""
 
     id: UUID
     slug: str
@@ -50,7 +49,7 @@ class UserOrganization:
 
 @dataclass(frozen=True, slots=True)
 class FoundUser:
-    """An account, as a search shows it. Times are UTC; the organizations are sorted by slug."""
+    """An account in search results. Times are UTC. The organizations are sorted by slug."""
 
     id: UUID
     email: Email
@@ -62,16 +61,16 @@ class FoundUser:
 
 @dataclass(frozen=True, slots=True)
 class UserMfaStatus(MfaStatus):
-    """How somebody's second factor stands, for others. Times are UTC."""
+    """The status of a user's second factor, as platform owners see it. Times are UTC."""
 
     user_id: UUID
     email: Email
-    last_challenge_at: datetime | None  # the last time that a code was asked of the person and one was given, right or wrong
+    last_challenge_at: datetime | None  # the last time that the user entered a code, right or wrong
 
 
 @dataclass(frozen=True, slots=True)
 class MfaMetrics:
-    """The second factor on the platform: accounts that are not deactivated, those of them that have it, and what happened lately."""
+    """The use of second factors on the platform. Deactivated accounts are not counted as users."""
 
     total_users: int
     mfa_enabled_users: int
@@ -80,25 +79,24 @@ class MfaMetrics:
 
     @property
     def adoption_rate(self) -> float:
-        """In percent, with two decimals; 0 where there is nobody (decisions, point 243)."""
+        """The share of users with a second factor in percent, with two decimals; 0 without users (decision 243)."""
         return round(100 * self.mfa_enabled_users / self.total_users, 2) if self.total_users else 0.0
 
 
 class MfaAlertType(StrEnum):
-    """What somebody should look at (decisions, point 243)."""
+    """The kind of an alert about a second factor (decision 243)."""
 
-    REPEATED_FAILURES = "repeated_failures"  # so many wrong codes
-    BACKUP_CODE_BURST = "backup_code_burst"  # so many backup codes used
-    DISABLED_AFTER_LOGIN = "disabled_after_login"  # the second factor was switched off right after a login
+    REPEATED_FAILURES = "repeated_failures"  # many wrong codes
+    BACKUP_CODE_BURST = "backup_code_burst"  # many backup codes used
+    DISABLED_AFTER_LOGIN = "disabled_after_login"  # the second factor was turned off right after a login
 
 
 @dataclass(frozen=True, slots=True)
 class MfaAlert:
-    """Something about the second factor of a person that may be the doing of somebody else. `detected_at` is when the last of it happened,
-    in UTC; `details` can be shown as JSON."""
+    """Activity around a user's second factor that may be an attack."""
 
     user_id: UUID
     email: Email
     type: MfaAlertType
-    details: Mapping[str, Any]
-    detected_at: datetime
+    details: Mapping[str, Any]  # can be encoded as JSON
+    detected_at: datetime  # the time of the last event, in UTC

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core import email_preparation
 from core.accounts import accounts, email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailResult, QueuedEmail, EmailOutcome
+from core.accounts.email_queue_rules import EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.principals import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations, invitations_rules
@@ -51,7 +52,7 @@ async def claim(ports: Ports) -> QueuedEmail:
 
 async def prepared(ports: Ports, mail: QueuedEmail) -> tuple[QueuedEmail, EmailMessage]:
     """`mail` ready to be sent."""
-    found = await email_queue.prepare(ports, mail)
+    found = await email_preparation.prepare(ports, mail)
     assert not isinstance(found, EmailResult)
     return found
 
@@ -193,7 +194,7 @@ async def test_a_mail_that_was_let_through_is_counted_once_and_stays_so(ports: P
     await email_queue.record_failure(ports, first, "421 try later", 0.5)
     for owner in owners[1:]:
         await invite(ports, owner)
-    others = [await email_queue.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)]
+    others = [await email_preparation.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)]
     assert [isinstance(found, EmailResult) for found in others].count(True) == 1
     clock.advance(timedelta(seconds=10))
     await prepared(ports, await claim(ports))
@@ -204,5 +205,5 @@ async def test_mailers_that_prepare_at_once_keep_to_the_limit(ports: Ports, pool
     for number in range(12):
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
     claimed = await email_queue.claim_due(ports, 12)
-    found = await everyone(12, lambda number: email_queue.prepare(ports, claimed[number]))
+    found = await everyone(12, lambda number: email_preparation.prepare(ports, claimed[number]))
     assert sum(not isinstance(one, EmailResult) for one in found) == 5

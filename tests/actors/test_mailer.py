@@ -17,9 +17,11 @@ from adapters.clock import SystemClock
 from adapters.email.smtp import Dispatch, OwnServers, SmtpTransport
 from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
+from core import email_preparation
 from core.accounts import email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailResult, QueuedEmail, EmailKind, EmailOutcome
+from core.accounts.email_queue_rules import EmailKind, EmailOutcome, EmailResult, QueuedEmail
 from core.accounts.one_time_tokens import TokenPurpose
+from core.email_preparation_rules import PreparedEmail
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM, Caller
 from core.kernel.values import Email, digest
@@ -56,7 +58,7 @@ async def claim_one(ports: Ports) -> QueuedEmail:
 
 
 async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
-    prepared = await email_queue.prepare(ports, await claim_one(ports))
+    prepared = await email_preparation.prepare(ports, await claim_one(ports))
     assert not isinstance(prepared, EmailResult)
     return prepared
 
@@ -301,7 +303,7 @@ async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMa
 
 async def test_a_defect_in_one_mail_stops_no_other(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     class EmailTemplates:
-        def compose(self, mail: QueuedEmail) -> EmailMessage:
+        def compose(self, mail: PreparedEmail) -> EmailMessage:
             if mail.address == ADA:
                 raise RuntimeError("a template is broken")
             return ports.email_templates.compose(mail)
@@ -412,7 +414,7 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
     await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     mail = await claim_one(ports)
     if step == "prepared":
-        await email_queue.prepare(ports, mail)
+        await email_preparation.prepare(ports, mail)
     assert await email_queue.claim_due(ports, 10) == []
     clock.advance(email_queue_rules.LEASE)
     async with mailing(ports):
@@ -431,7 +433,7 @@ async def test_a_mail_that_takes_every_process_down_is_given_up(ports: Ports, po
         async with mailing(ports):
             await all_finished(pool)
     [row] = await rows(pool)
-    assert (row["outcome"], row["last_failure"]) == ("given_up", "it was begun too often without an outcome")
+    assert (row["outcome"], row["last_failure"]) == ("given_up", "it was claimed too often without an outcome")
     assert [(entry["event"], entry["log_level"]) for entry in log] == [("mail_given_up", "error")]
 
 
@@ -477,13 +479,13 @@ async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Po
 async def test_nothing_goes_to_a_deactivated_account(ports: Ports) -> None:
     await add_account(ports, ADA, deactivated_at=ports.clock.now())
     await queue(ports, EmailKind.RESET_PASSWORD, ADA)
-    assert await email_queue.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
+    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
 
 
 async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
     await add_account(ports, ADA)
     await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    assert await email_queue.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
+    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
 
 
 async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
@@ -518,7 +520,7 @@ async def test_a_reset_link_cancels_the_one_before(ports: Ports, clock: FakeCloc
         assert not await read.one_time_tokens.is_live(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
         assert await read.one_time_tokens.is_live(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
     clock.advance(timedelta(seconds=5))
-    assert await email_queue.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)  # its link would open nothing
+    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)  # its link would open nothing
 
 
 async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
@@ -527,7 +529,7 @@ async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Po
     mail, _ = await prepared_one(ports)
     await email_queue.record_failure(ports, mail, "refused", MIDDLE)
     clock.advance(ports.policy.reset_ttl)
-    ended = await email_queue.prepare(ports, await claim_one(ports))
+    ended = await email_preparation.prepare(ports, await claim_one(ports))
     assert ended == EmailResult(EmailOutcome.GIVEN_UP, "its link expired before it could be sent")
     [row] = await rows(pool)
     assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")

@@ -12,8 +12,9 @@ import actors.mailer
 from actors.mailbox import Mailbox
 from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE, mailer
 from adapters.postgres.engine.pool import Pool
+from core import email_preparation
 from core.accounts import email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailResult, QueuedEmail, EmailKind, new_email
+from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail, new_email
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from ports import Ports
@@ -127,7 +128,7 @@ async def test_each_attempt_goes_through_the_server_that_there_is_then(
         if change is not None:
             await change(ports, acme)
         [mail] = await email_queue.claim_due(ports, 1)
-        prepared = await email_queue.prepare(ports, mail)
+        prepared = await email_preparation.prepare(ports, mail)
         assert not isinstance(prepared, EmailResult)
         there.append(prepared[0].server is not None)
         due_at = await email_queue.record_failure(ports, mail, "refused", 0.5)

@@ -27,7 +27,7 @@ from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.email_queue_rules import MailKind, new_mail
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.authentication import signing_keys
 from core.billing.provider_facts import SubscriptionFacts
 from core.kernel.principals import SYSTEM, Role
@@ -130,7 +130,7 @@ async def doubt(world: World, subscription_id: str, check_at: datetime) -> None:
 
 async def send_mail(world: World) -> None:
     async with world.ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.queue(new_mail(MailKind.PASSWORD_CHANGED, Email("user@example.com"), world.ports.clock.now()))
+        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email("user@example.com"), world.ports.clock.now()))
 
 
 # Each kind of work: how a use case leaves it, and how the outside world sees that it was done.
@@ -269,21 +269,21 @@ async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool
     signals = RecordingSignals()
     ports = replace(ports, storage=Postgres(pool, make_vault(), ports.clock, signals=signals))
     org = await add_organization(pool, "acme")
-    mail = new_mail(MailKind.PASSWORD_CHANGED, Email("user@example.com"), ports.clock.now())
+    mail = new_email(EmailKind.PASSWORD_CHANGED, Email("user@example.com"), ports.clock.now())
 
     await happen(ports, org)
     assert signals.sent == [], "no webhook exists, so no delivery is due"
 
     await add_webhook(ports, org, "https://hooks.example.com")
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.mails.queue(mail)
+        await tx.email_queue.add(mail)
         assert signals.sent == [], "the transaction is not committed"
     await happen(ports, org)
     assert signals.sent == ["mails_due", "deliveries_due"]
 
     with pytest.raises(ZeroDivisionError):
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.mails.queue(replace(mail, id=new_id()))
+            await tx.email_queue.add(replace(mail, id=new_id()))
             raise ZeroDivisionError
     assert len(signals.sent) == 2
     await add_account(ports)

@@ -13,9 +13,10 @@ import pytest
 
 from adapters.email.message import EmailTemplates, spoken
 from adapters.email.smtp import to_message
-from core.accounts.email_queue_rules import EmailKind, QueuedEmail
+from core.accounts.email_queue_rules import EmailKind
 from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.subscriptions_rules import Purchase
+from core.email_preparation_rules import PreparedEmail
 from core.kernel.policy import Policy
 from core.kernel.principals import Role
 from core.kernel.values import Email
@@ -42,7 +43,7 @@ OFFER = ReceivedInvitation(
     "Acme & <Sons>",
     Email("grace@example.com"),
 )
-MAIL = QueuedEmail(
+MAIL = PreparedEmail(
     id=UUID("6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11"),
     kind=EmailKind.VERIFY_EMAIL,
     address=Email("ada+o'neil&co@example.com"),
@@ -51,7 +52,7 @@ MAIL = QueuedEmail(
     claims=1,
     attempts=0,
     token=TOKEN,
-    offer=OFFER,
+    invitation=OFFER,
 )
 LETTERS = EmailTemplates(BASE_URL, Policy())
 PATHS = {
@@ -211,19 +212,19 @@ def test_an_invitation_says_who_invites_to_what_as_what_and_until_when() -> None
 
 
 def test_an_invitation_says_the_role() -> None:
-    letter = LETTERS.compose(replace(INVITATION, offer=replace(OFFER, invitation=replace(OFFER.invitation, role=Role.MEMBER))))
+    letter = LETTERS.compose(replace(INVITATION, invitation=replace(OFFER, invitation=replace(OFFER.invitation, role=Role.MEMBER))))
     for part in (letter.text, Page(letter.html).shown):
         assert "to be a member of Acme" in words(part)
 
 
 def test_an_invitation_of_somebody_who_is_gone_names_nobody() -> None:
-    letter = LETTERS.compose(replace(INVITATION, offer=replace(OFFER, inviter_email=None)))
+    letter = LETTERS.compose(replace(INVITATION, invitation=replace(OFFER, inviter_email=None)))
     for part in (letter.text, Page(letter.html).shown):
         assert f"You are invited, {MAIL.address}, to be an administrator" in words(part)
 
 
 def test_the_name_of_an_organization_is_no_template() -> None:
-    letter = LETTERS.compose(replace(INVITATION, offer=replace(OFFER, organization_name="{address} {{ product }} {0}")))
+    letter = LETTERS.compose(replace(INVITATION, invitation=replace(OFFER, organization_name="{address} {{ product }} {0}")))
     assert letter.subject == "You are invited to {address} {{ product }} {0} - Gatehouse"
     for part in (letter.text, Page(letter.html).shown):
         assert "{address} {{ product }} {0}" in words(part)

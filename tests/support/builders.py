@@ -31,6 +31,7 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.saml.documents import XmlDocuments
 from adapters.user_agents import UserAgents
 from adapters.worker_threads import TrioThreads
+from core import email_preparation
 from core.accounts import email_queue
 from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.devices_rules import Device, DeviceType
@@ -240,7 +241,7 @@ async def deliver(ports: Ports) -> None:
     """What the mailer does, once, with everything that is due."""
     while due := await email_queue.claim_due(ports, 100):
         for mail in due:
-            prepared = await email_queue.prepare(ports, mail)
+            prepared = await email_preparation.prepare(ports, mail)
             if not isinstance(prepared, EmailResult):
                 await ports.mail.send(prepared[1], prepared[0].server)
                 await email_queue.record_sent(ports, prepared[0])

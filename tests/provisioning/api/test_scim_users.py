@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from quart_trio import QuartTrio
 
+from core import email_preparation
 from core.accounts import email_queue
 from core.accounts.email_queue_rules import EmailKind
 from core.accounts.one_time_tokens import TokenPurpose
@@ -29,8 +30,8 @@ from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, add_provisioned, deliver, everyone, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import waiting
-from tests.support.saml import add_application, posted
-from tests.support.saml_browser import Traveller
+from tests.support.saml import add_application, posted_response
+from tests.support.saml_browser import SamlBrowser
 from tests.support.scim import GRACE, LIST_URN, PATCH_URN, SCIM_JSON, Directory, directory_of, problem
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -736,13 +737,13 @@ async def test_nothing_is_asserted_of_whom_the_directory_has_deactivated(
     await settle(acme, user_id)
     await add_member(twin.pool, twin.org, UUID(user_id))
     application = await add_application(acme.ports, acme.pool, acme.org, "acme")
-    browser = Traveller(app, clock)
-    onward = await browser.sign_in_at(await browser.come_from(application), "ada@example.com", PASSWORD)
-    assert b"ada@example.com" in posted(await browser.open(onward)).document
+    browser = SamlBrowser(app, clock)
+    onward = await browser.sign_in_at(await browser.start_sign_on(application), "ada@example.com", PASSWORD)
+    assert b"ada@example.com" in posted_response(await browser.open(onward)).document
     await directory.deactivate(user_id)
-    assert (await browser.open(await browser.come_from(application))).status == 403
+    assert (await browser.open(await browser.start_sign_on(application))).status == 403
     await directory.activate(user_id)
-    assert b"ada@example.com" in posted(await browser.open(await browser.come_from(application))).document
+    assert b"ada@example.com" in posted_response(await browser.open(await browser.start_sign_on(application))).document
 
 
 @pytest.mark.parametrize("deactivated", [False, True])
@@ -754,13 +755,13 @@ async def test_deleting_keeps_out_of_services_as_deactivating_does_until_somebod
     await add_member(twin.pool, twin.org, UUID(user_id))
     application = await add_application(acme.ports, acme.pool, acme.org, "acme")
     at_service = {"email": "ada@example.com", "password": PASSWORD, "org_slug": "acme", "service_slug": application.slug}
-    browser = Traveller(app, clock)
-    onward = await browser.sign_in_at(await browser.come_from(application), "ada@example.com", PASSWORD)
-    assert b"ada@example.com" in posted(await browser.open(onward)).document
+    browser = SamlBrowser(app, clock)
+    onward = await browser.sign_in_at(await browser.start_sign_on(application), "ada@example.com", PASSWORD)
+    assert b"ada@example.com" in posted_response(await browser.open(onward)).document
     if deactivated:
         await directory.deactivate(user_id)
     assert (await directory.delete(user_id)).status == 204
-    assert (await browser.open(await browser.come_from(application))).status == 403
+    assert (await browser.open(await browser.start_sign_on(application))).status == 403
     assert (await acme.api.post("/api/auth/login", at_service)).status == 403
     assert (await acme.api.get(f"{acme.path}/users", token=acme.token("owner"))).json["pagination"]["total"] == 0
     assert problem(await directory.try_make("ada@example.com")) == (409, "uniqueness")
@@ -832,7 +833,7 @@ async def test_a_link_that_waits_for_a_mail_server_dies_with_its_address(
 ) -> None:
     made = await directory.make("wrong@acme.example")
     [mail] = await email_queue.claim_due(acme.ports, 10)
-    assert isinstance(await email_queue.prepare(acme.ports, mail), tuple)
+    assert isinstance(await email_preparation.prepare(acme.ports, mail), tuple)
     await email_queue.record_failure(acme.ports, mail, "it is away", 0)
     await directory.put(made["id"], userName=GRACE)
     await run_sql(acme.pool, "update mails set due_at = created_at")

@@ -1,0 +1,142 @@
+"""The last step before a queued email is sent: create its token, look up its data, and decide whether it still goes out.
+
+The mailer does this outside of any request. A request for an unknown address therefore takes exactly as long
+as one for a known address (security B-2). Two kinds of email have their token in the queue from the start: an
+invitation, because the inviter sees its link too, and a notice about an invoice, which has the invoice's URL.
+The token stays in the queue, sealed, until the email is sent, so that a second attempt sends the same text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from core.accounts.email_queue_rules import (
+    ACCOUNT_EMAILS,
+    ADDRESS_CHANGE_EMAILS,
+    INVITATION_EMAILS,
+    LINK_EXPIRED,
+    MAX_LOST_CLAIMS,
+    SENT_BY_ORGANIZATIONS,
+    WELCOME_EMAILS,
+    EmailKind,
+    EmailOutcome,
+    EmailResult,
+    QueuedEmail,
+)
+from core.accounts.one_time_tokens import TokenPurpose
+from core.email_preparation_rules import PreparedEmail
+from core.kernel.principals import SYSTEM
+from core.kernel.values import digest, new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from ports import Ports
+    from ports.outside import EmailMessage
+    from ports.storage import Transaction
+
+DROPPED = EmailResult(EmailOutcome.DROPPED)
+EXPIRED = EmailResult(EmailOutcome.GIVEN_UP, LINK_EXPIRED)
+
+
+async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, EmailMessage] | EmailResult:
+    """Return a claimed email and its message, or its result if it must not be sent. The result is already recorded."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        prepared = await _prepare(ports, tx, _to_prepared(email), now)
+        if isinstance(prepared, EmailResult):
+            await tx.email_queue.finish(email, prepared.outcome, now, reason=prepared.reason)
+            return prepared
+        if email.org_id is not None:
+            prepared = replace(prepared, design=await tx.branding.design(email.org_id))
+            if email.kind in SENT_BY_ORGANIZATIONS:
+                prepared = replace(prepared, server=await tx.smtp.server(email.org_id))
+    return prepared, ports.email_templates.compose(prepared)
+
+
+def _to_prepared(email: QueuedEmail) -> PreparedEmail:
+    return PreparedEmail(**{field.name: getattr(email, field.name) for field in fields(QueuedEmail)})
+
+
+async def _prepare(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its token and data, or its result if it must not be sent."""
+    if email.claims - 1 - email.attempts >= MAX_LOST_CLAIMS:
+        return EmailResult(EmailOutcome.GIVEN_UP, "it was claimed too often without an outcome")
+    match email.kind:
+        case EmailKind.VERIFY_EMAIL:
+            purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
+        case EmailKind.RESET_PASSWORD | EmailKind.WELCOME:
+            purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
+        case EmailKind.INVITATION:
+            return await _prepare_invitation(ports, tx, email, now)
+        case EmailKind.EMAIL_CHANGED:
+            return email if await _is_within_limit(ports, tx, email, ADDRESS_CHANGE_EMAILS, now) else DROPPED
+        case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
+            return await _prepare_subscription_notice(tx, email)
+        case _:  # the other notices have no link with a token
+            return email
+    if email.token is None:
+        return await _add_token(ports, tx, email, purpose, ttl, now) or DROPPED
+    if await tx.one_time_tokens.is_live(digest(email.token), purpose, now):
+        return email
+    # Do not send a link that no longer works: it expired during the retries, or a later email replaced it.
+    return EXPIRED if now >= email.created_at + ttl else DROPPED
+
+
+async def _add_token(
+    ports: Ports, tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, ttl: timedelta, now: datetime
+) -> PreparedEmail | None:
+    """Create a token, store it for further attempts, and return the email with it, or None if it must not be sent."""
+    account = await tx.accounts.lock_by_email(email.address)
+    if account is None or not account.is_usable:
+        return None
+    if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
+        return None
+    if await _limit_is_reached(ports, tx, email, WELCOME_EMAILS if email.kind is EmailKind.WELCOME else ACCOUNT_EMAILS, now):
+        return None
+    if purpose is TokenPurpose.RESET_PASSWORD:
+        # A new reset link cancels earlier ones (security A-5). The order is that of the requests, because
+        # another process may already have sent a later one.
+        if await tx.one_time_tokens.newer_exists(account.id, purpose, email.created_at):
+            return None
+        await tx.one_time_tokens.void(account.id, purpose)
+    token = str(new_id())  # the API documents the format of a UUID: 122 random bits from the operating system
+    await tx.one_time_tokens.add(
+        digest(token), purpose, account.id, account.email, created_at=email.created_at, expires_at=now + ttl, org_id=email.org_id
+    )
+    return replace(email, token=token) if await tx.email_queue.save_token(email, token, now) else None
+
+
+async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its invitation, while that is pending."""
+    if email.token is None:
+        return EmailResult(EmailOutcome.GIVEN_UP, "its link is lost: it was sealed under a key that no longer exists")
+    received = await tx.invitations.received_by_token(digest(email.token), now)
+    if received is None or not received.invitation.is_pending:
+        is_expired = received is not None and received.invitation.expires_at <= now
+        return EXPIRED if is_expired else DROPPED
+    return replace(email, invitation=received) if await _is_within_limit(ports, tx, email, INVITATION_EMAILS, now) else DROPPED
+
+
+async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) -> PreparedEmail | EmailResult:
+    """Return the email with its subscription, while that has not ended. Emails of earlier releases name no subscription."""
+    if email.org_id is None or email.subscription_id is None:
+        return email
+    purchase = await tx.subscriptions.purchase(email.org_id, email.subscription_id)
+    return DROPPED if purchase is None else replace(email, purchase=purchase)
+
+
+async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
+    """Return whether the recipient's limit allows the email, and count it. Later attempts are not counted again."""
+    if email.token_at is not None:
+        return True
+    await tx.email_queue.lock_recipient(email.address)
+    return not await _limit_is_reached(ports, tx, email, kinds, now) and await tx.email_queue.save_token(email, email.token, now)
+
+
+async def _limit_is_reached(ports: Ports, tx: Transaction, email: QueuedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
+    """Return whether the recipient has received enough emails of these kinds in the last hour (security E-5)."""
+    return await tx.email_queue.count_since(email.address, kinds, now - timedelta(hours=1)) >= ports.policy.mails_per_recipient

@@ -1,0 +1,24 @@
+"""Emails with all data that their templates need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.accounts.email_queue_rules import QueuedEmail
+
+if TYPE_CHECKING:
+    from core.billing.subscriptions_rules import Purchase
+    from core.tenancy.branding_rules import Design
+    from core.tenancy.invitations_rules import ReceivedInvitation
+    from core.tenancy.mail_server_rules import MailServer
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEmail(QueuedEmail):
+    """An email that is ready to be rendered and sent."""
+
+    purchase: Purchase | None = None  # for emails about a subscription
+    invitation: ReceivedInvitation | None = None  # for invitations
+    server: MailServer | None = None  # the organization's mail server; None for the platform's
+    design: Design | None = None  # the organization's branding; None for the platform's
