@@ -389,7 +389,7 @@ async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug,
         session = sessions.new_session(seeding.ports, start, now)
         await tx.end_users.enroll(service.id, who.id, now, signed_in=True)
         await tx.sessions.begin(session, digest(new_secret()))
-        await tx.logins.succeeded(session, "password")
+        await tx.logins.record_success(session, "password")
         tx.record(authentication_events.signed_in(who.id, "password", context))
     return await _secured(seeding, who) if name == CAUTIOUS else who
 

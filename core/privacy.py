@@ -84,8 +84,8 @@ async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: U
         return [caller.service.org_id]
     if caller.user_id == user_id or caller.is_platform_owner:
         return None
-    belongings = await read.belongings(user_id, caller.user_id)
-    return [belonging.org_id for belonging in belongings if belonging.gives_control] or refuse(ExportNotAllowed)
+    memberships = await read.list_membership_controls(user_id, caller.user_id)
+    return [membership.org_id for membership in memberships if membership.gives_control] or refuse(ExportNotAllowed)
 
 
 async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:

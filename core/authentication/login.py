@@ -293,4 +293,4 @@ async def _record_failure(ports: Ports, caller: Caller, reason: LoginFailure, pr
     location = ports.geoip.of(caller.address)  # also without an account, so that the answer takes as long (security B-2)
     if user_id is not None:
         async with ports.storage.autocommit() as count:
-            await count.logins.failed(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)
+            await count.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)

@@ -50,7 +50,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         await tx.sessions.begin_in_browser(session, digest(secret))
     else:
         await tx.sessions.begin(session, digest(secret))
-    await tx.logins.succeeded(session, method.provider, device)
+    await tx.logins.record_success(session, method.provider, device)
     await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, method.provider, method.service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
@@ -76,7 +76,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     await tx.sessions.begin(session, digest(secret))
-    await tx.logins.succeeded(session, provider, device)
+    await tx.logins.record_success(session, provider, device)
     if device is not None:
         await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, provider, service))

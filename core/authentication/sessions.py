@@ -159,7 +159,7 @@ async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: P
 async def _explain_refusal(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> Refusal:
     """Return why the token was not rotated. If it was used before, its session has ended when this returns."""
     async with ports.storage.transaction(by=caller) as tx:
-        token = await tx.sessions.presented(token_hash, now, presenter)
+        token = await tx.sessions.explain_refresh_token(token_hash, now, presenter)
         refusal = _refusal_of(token, now - ports.policy.refresh_grace)
         if token is not None and isinstance(refusal, RefreshTokenReused):
             await tx.sessions.end(token.session_id, now)

@@ -1,7 +1,8 @@
 """SCIM users: the users of an organization, as its directory sees and changes them.
 
 A directory knows the members of its organization, the users it deactivated, and the users it
-provisioned and removed from the group. `core.tenancy.account_control` limits its control over accounts that are used elsewhere, too. The names that it gives to a user are visible in its
+provisioned and removed from the group. `core.tenancy.account_control` limits its control over
+accounts that are used elsewhere, too. The names that it gives to a user are visible in its
 organization only.
 """
 

@@ -1,6 +1,7 @@
 """The control that an organization has over an account (decisions 110, 111, 132; docs/specification/security.md, Terms).
 
-API keys and SCIM use the same rules. They are pure rules on one value, which one SQL statement reads.
+API keys and SCIM use the same rules. They are pure rules on one value, which one SQL statement
+reads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountControl:
-    """The facts that decide what an organization may do with an account. They hold while the account is locked."""
+    """The facts that decide what an organization may do with an account.
+
+    They hold while the account is locked.
+    """
 
     org_id: UUID
     origin: AccountOrigin
@@ -45,8 +49,8 @@ class AccountControl:
     def may_change_email(self) -> bool:
         """Return whether the organization may change the account's address (security K-4, C-4).
 
-        A password or an identity means that the user controls the account. The organization may then change the
-        address only if it is at a domain of the organization.
+        A password or an identity means that the user controls the account. The organization may
+        then change the address only if it is at a domain of the organization.
         """
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         can_sign_in = self.has_password or self.has_identity
@@ -56,7 +60,8 @@ class AccountControl:
     def is_manager(self) -> bool:
         """Return whether the user is an owner or admin of the organization.
 
-        A new address takes over the account and its permissions. A manager has more permissions than any API key.
+        A new address takes over the account and its permissions. A manager has more permissions
+        than any API key.
         """
         return self.role in (Role.OWNER, Role.ADMIN)
 

@@ -1,7 +1,7 @@
 """Branding: an organization's name, logo and color in its emails and on the pages that they link to (decisions 66, 209; security E-1).
 
-Everyone can ask for the design of an active organization by its slug. So branding changes nothing except how an email
-or a page looks.
+Everyone can ask for the design of an active organization by its slug. So branding changes nothing
+except how an email or a page looks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ async def update(
 ) -> BrandingSettings:
     """Change the branding settings, and return them. None removes a value.
 
-    Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid; the errors of `organizations.lock_organization_for`.
+    Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid; the errors of
+        `organizations.lock_organization_for`.
     """
     changes = provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
     if not changes:

@@ -23,7 +23,10 @@ class LogoInvalid(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class BrandingSettings:
-    """The branding that an organization has chosen. None means no choice. `primary_color` is `#rrggbb` in lower case."""
+    """The branding that an organization has chosen.
+
+    None means no choice. `primary_color` is `#rrggbb` in lower case.
+    """
 
     logo_url: str | None = None
     primary_color: str | None = None

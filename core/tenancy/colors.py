@@ -1,6 +1,7 @@
 """Readable colors for pages and emails, derived from any color that an organization chooses.
 
-Contrast is that of WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success criteria 1.4.3, 1.4.11).
+Contrast is that of WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success
+criteria 1.4.3, 1.4.11).
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Palette:
     dark: ColorScheme
 
 
-# Each mode has two backgrounds (`pages.css`, `layout.html`). These are the ones on which text has less contrast.
+# Each mode has two backgrounds (`pages.css`, `layout.html`). These are the ones on which text has
+# less contrast.
 LIGHT_BACKGROUND: Final = Color.parse("#f2f5f6")
 DARK_BACKGROUND: Final = Color.parse("#172024")
 
@@ -99,9 +101,13 @@ def derive_palette(color: Color) -> Palette:
 
 
 def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
-    """Return the colors for one mode. `pole` is black or white, the one with the most contrast to the background."""
+    """Return the colors for one mode.
+
+    `pole` is black or white, the one with the most contrast to the background.
+    """
     accent = next(mixed for steps in range(_STEPS + 1) if contrast(mixed := color.mix(pole, steps), background) >= TEXT or steps == _STEPS)
-    # If white has too little contrast, black has enough: the product of the two contrasts is always 21.
+    # If white has too little contrast, black has enough: the product of the two contrasts is always
+    # 21.
     label = WHITE if contrast(WHITE, color) >= TEXT else BLACK
     return ColorScheme(
         accent=accent,

@@ -1,6 +1,7 @@
 """The domain of an organization: claimed without proof, then verified by a DNS record (decision 210, security T-6).
 
-docs/adr/0007 explains why claim and verification are separate, and why a verified domain includes its subdomains.
+docs/adr/0007 explains why claim and verification are separate, and why a verified domain includes
+its subdomains.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ async def get(ports: Ports, caller: Member) -> DomainClaim:
 async def claim(ports: Ports, caller: Member, domain: Domain) -> DomainClaim:
     """Set the organization's domain, and return it.
 
-    Without effect if it is already set: verification and challenge stay. Another domain replaces it, unverified.
+    Without effect if it is already set: verification and challenge stay. Another domain replaces
+    it, unverified.
 
     Raises: DomainTooLong; the errors of `organizations.lock_organization_for`.
     """
@@ -45,7 +47,9 @@ async def claim(ports: Ports, caller: Member, domain: Domain) -> DomainClaim:
 
 
 async def verify(ports: Ports, caller: Member) -> DomainClaim:
-    """Look up the domain's DNS record and mark the domain as verified. Without effect if it is verified already.
+    """Look up the domain's DNS record and mark the domain as verified.
+
+    Without effect if it is verified already.
 
     Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced; the errors of
         `organizations.lock_organization_for`.
@@ -63,14 +67,18 @@ async def verify(ports: Ports, caller: Member) -> DomainClaim:
             raise DomainReplaced
         if current.verified_at is not None:
             return current
-        # DomainTaken is raised only here, after the proof. Otherwise everyone could ask which domains others have verified.
+        # DomainTaken is raised only here, after the proof. Otherwise everyone could ask which
+        # domains others have verified.
         verified = await tx.domains.mark_verified(current.org_id, ports.clock.now())
         tx.record(events.domain_verified(verified))
     return verified
 
 
 async def remove(ports: Ports, caller: Member) -> None:
-    """Remove the organization's domain. Raises: DomainNotSet; the errors of `organizations.lock_organization_for`."""
+    """Remove the organization's domain.
+
+    Raises: DomainNotSet; the errors of `organizations.lock_organization_for`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.by_org(organization.id) or refuse(DomainNotSet)

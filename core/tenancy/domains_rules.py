@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-# A name with an underscore cannot be a host name. So a user who may add hosts to a domain cannot add this one (RFC 8552).
+# A name with an underscore cannot be a host name. So a user who may add hosts to a domain cannot
+# add this one (RFC 8552).
 RECORD_PREFIX: Final = "_gatehouse-challenge"
 VALUE_PREFIX: Final = "gatehouse-verification="
 MAX_RECORD_NAME: Final = 253
@@ -42,7 +43,8 @@ class DnsFailed(Invalid):
 class DomainClaim:
     """A domain that an organization claims, verified or not. Times are UTC.
 
-    The challenge has 256 random bits and belongs to this claim only. It is not secret, because it is published in the DNS.
+    The challenge has 256 random bits and belongs to this claim only. It is not secret, because it
+    is published in the DNS.
     """
 
     org_id: UUID

@@ -1,4 +1,7 @@
-"""The events of organizations, members, invitations, domains, branding and mail servers. Each function returns one event."""
+"""The events of organizations, members, invitations, domains, branding and mail servers.
+
+Each function returns one event.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 def user_invited(invitation: Invitation) -> Event:
     """An email address was invited.
 
-    The target is the id of the invitation, not of a user: inviting an address must not reveal whether it has an account.
+    The target is the id of the invitation, not of a user: inviting an address must not reveal
+    whether it has an account.
     """
     return Event(EVENT_KINDS["user.invited"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 
@@ -52,7 +56,10 @@ def organization_created(organization: Organization) -> Event:
 
 
 def organization_updated(old: Organization, new: Organization) -> Event:
-    """The settings of an organization were changed. The details have the old and new value of each changed field."""
+    """The settings of an organization were changed.
+
+    The details have the old and new value of each changed field.
+    """
     details = field_changes(old, new, "name", "device_trust_days")
     return Event(EVENT_KINDS["organization.updated"], str(new.id), org_id=new.id, details=details)
 
@@ -84,14 +91,18 @@ def organization_activated(org_id: UUID) -> Event:
 
 
 def organization_tier_updated(org_id: UUID, old: Mapping[str, object], new: Mapping[str, object]) -> Event:
-    """The tier of an organization, or its own limits, were changed. `old` and `new` have the tier and all limits."""
+    """The tier of an organization, or its own limits, were changed.
+
+    `old` and `new` have the tier and all limits.
+    """
     return Event(EVENT_KINDS["organization.tier.updated"], str(org_id), org_id=org_id, details={"old": old, "new": new})
 
 
 def organization_deleted(organization: Organization) -> Event:
     """An organization was deleted.
 
-    The event goes to the platform's log, because the organization's log is deleted, too (decisions 226, 240).
+    The event goes to the platform's log, because the organization's log is deleted, too (decisions
+    226, 240).
     """
     return Event(EVENT_KINDS["organization.deleted"], str(organization.id), details={"slug": organization.slug, "name": organization.name})
 
@@ -129,8 +140,8 @@ def invitation_declined(invitation: Invitation) -> Event:
 def invitation_revoked(invitation: Invitation) -> Event:
     """An invitation was canceled.
 
-    Either a member canceled it, or its inviter may no longer give this role (security R-4), or the recipient was
-    removed or provisioned in another way.
+    Either a member canceled it, or its inviter may no longer give this role (security R-4), or the
+    recipient was removed or provisioned in another way.
     """
     return Event(EVENT_KINDS["invitation.revoked"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 
@@ -166,13 +177,19 @@ def domain_deleted(claim: DomainClaim) -> Event:
 
 
 def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings) -> Event:
-    """The branding of an organization was changed. The details have the old and new value of each changed field."""
+    """The branding of an organization was changed.
+
+    The details have the old and new value of each changed field.
+    """
     details = field_changes(old, new, "logo_url", "primary_color", "product_name")
     return Event(EVENT_KINDS["branding.updated"], str(org_id), org_id=org_id, details=details)
 
 
 def hrd_updated(org_id: UUID, old: Mapping[Domain, Provider], new: Mapping[Domain, Provider]) -> Event:
-    """The home realm routes of an organization were changed. The details have the old and new provider of each changed domain."""
+    """The home realm routes of an organization were changed.
+
+    The details have the old and new provider of each changed domain.
+    """
     changed = sorted(domain for domain in {*old, *new} if old.get(domain) != new.get(domain))
     domains = {domain: {"old": old.get(domain), "new": new.get(domain)} for domain in changed}
     return Event(EVENT_KINDS["hrd.updated"], str(org_id), org_id=org_id, details={"domains": domains})

@@ -59,7 +59,8 @@ async def get(ports: Ports, org_id: UUID) -> Organization:
 async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | None) -> Organization:
     """Approve a pending organization, and return it.
 
-    Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one if it has none.
+    Its tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial one
+    if it has none.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
     """
@@ -96,7 +97,8 @@ async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Org
 async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None) -> Organization:
     """Suspend an active organization, and return it.
 
-    Its members' next requests are refused. Their sessions do not end, and work again after it is activated.
+    Its members' next requests are refused. Their sessions do not end, and work again after it is
+    activated.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
@@ -134,9 +136,12 @@ async def change_tier(
     max_services: int | Keep | None = KEEP,
     max_users: int | Keep | None = KEEP,
 ) -> Organization:
-    """Change the organization's tier and its own limits, and return it. None means that the tier's limit applies.
+    """Change the organization's tier and its own limits, and return it.
 
-    A limit may be lower than the current number: nothing is removed, and nothing can be added (decisions 156, 238).
+    None means that the tier's limit applies.
+
+    A limit may be lower than the current number: nothing is removed, and nothing can be added
+    (decisions 156, 238).
 
     Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
     """
@@ -159,7 +164,10 @@ async def change_tier(
 
 
 async def delete(ports: Ports, caller: Person, org_id: UUID) -> None:
-    """Delete an organization permanently, in any status. Raises: OrganizationNotFound, NotAPlatformOwner."""
+    """Delete an organization permanently, in any status.
+
+    Raises: OrganizationNotFound, NotAPlatformOwner.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.delete_locked(tx, await _lock_as_platform_owner(tx, caller, org_id), ports.clock.now())
 
@@ -175,7 +183,8 @@ def _tier_and_limits(organization: Organization) -> dict[str, object]:
 async def _lock_as_platform_owner(tx: Transaction, caller: Person, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
     """Lock the organization, and check that the caller is a platform owner and that its status is one of `allowed`.
 
-    The caller stays a platform owner until the transaction ends (security Z-5, Z-6). Without `allowed`, any status will do.
+    The caller stays a platform owner until the transaction ends (security Z-5, Z-6). Without
+    `allowed`, any status will do.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """

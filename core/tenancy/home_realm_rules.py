@@ -23,8 +23,8 @@ class DuplicateDomain(Invalid):
 class HomeRealmRoute:
     """The identity provider for email addresses at exactly this domain.
 
-    The route is used only if `verified`: the organization has verified the domain or a parent domain, and no other
-    organization has verified a closer one.
+    The route is used only if `verified`: the organization has verified the domain or a parent
+    domain, and no other organization has verified a closer one.
     """
 
     domain: Domain

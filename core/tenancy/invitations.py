@@ -1,8 +1,9 @@
 """Invitations: sending, listing, canceling, accepting, declining, expiry (decision 188; security R-3, R-4, R-5).
 
-Every change locks the invitation's organization first, so the organization's invitations do not change during the
-transaction. The sweeper is the exception: it takes no such lock, and only expires invitations. Therefore
-`tx.invitations.end` decides which answer counts. It changes a pending invitation only, and returns whether it did.
+Every change locks the invitation's organization first, so the organization's invitations do not
+change during the transaction. The sweeper is the exception: it takes no such lock, and only expires
+invitations. Therefore `tx.invitations.end` decides which answer counts. It changes a pending
+invitation only, and returns whether it did.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ _HASH = re.compile("[0-9a-f]{64}")
 async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
     """Invite an email address to the organization, and return the invitation with its token.
 
-    The token is returned once and is also in the email. A pending invitation for the address that has passed its
-    expiry is expired here, to make room for the new one (decision 198).
+    The token is returned once and is also in the email. A pending invitation for the address that
+    has passed its expiry is expired here, to make room for the new one (decision 198).
 
-    Raises: OwnerNotInvitable, RoleUnknown, RoleInsufficient, TooManyInvitations, AlreadyMember, InviteeDeactivated,
-        InvitationAlreadySent; the errors of `organizations.lock_organization_for`.
+    Raises: OwnerNotInvitable, RoleUnknown, RoleInsufficient, TooManyInvitations, AlreadyMember,
+        InviteeDeactivated, InvitationAlreadySent; the errors of
+        `organizations.lock_organization_for`.
     """
     invited_role = parse_invitable_role(role)
     now = ports.clock.now()
@@ -116,7 +118,10 @@ async def list_page(ports: Ports, caller: Member, status: InvitationStatus | Non
 
 
 async def cancel(ports: Ports, caller: Member, invitation_id: UUID) -> None:
-    """Cancel a pending invitation. Raises: InvitationNotFound; the errors of `organizations.lock_organization_for`."""
+    """Cancel a pending invitation.
+
+    Raises: InvitationNotFound; the errors of `organizations.lock_organization_for`.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
@@ -151,7 +156,8 @@ async def accept_on_behalf(ports: Ports, caller: Member, invitation_id: UUID) ->
 async def _load_pending(tx: Transaction, organization: Organization, invitation_id: UUID, now: datetime) -> Invitation | None:
     """Return the organization's pending invitation with this id, or None.
 
-    An invitation that has passed its expiry is marked as expired. The caller must commit that before it raises.
+    An invitation that has passed its expiry is marked as expired. The caller must commit that
+    before it raises.
     """
     invitation = await tx.invitations.by_id(organization.id, invitation_id)
     if invitation is None or not invitation.is_pending or await _expire_if_due(tx, invitation, now):
@@ -171,8 +177,8 @@ def _require_grantable(role: Role, membership: Membership) -> None:
 async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation]:
     """Return the invitations that the caller can still answer.
 
-    The list is empty until the caller's address is verified (security R-4). It includes invitations of organizations
-    that are not active, which can be accepted later.
+    The list is empty until the caller's address is verified (security R-4). It includes invitations
+    of organizations that are not active, which can be accepted later.
     """
     if not caller.email_verified:
         return []
@@ -181,7 +187,10 @@ async def list_received(ports: Ports, caller: Person) -> list[ReceivedInvitation
 
 
 async def get_by_token(ports: Ports, token: str) -> ReceivedInvitation:
-    """Return the pending invitation with this token, without changing it. Raises: InvitationNotPending, InvitationExpired."""
+    """Return the pending invitation with this token, without changing it.
+
+    Raises: InvitationNotPending, InvitationExpired.
+    """
     async with ports.storage.reading() as read:
         received = await read.invitations.received_by_token(digest(token), ports.clock.now()) or refuse(InvitationNotPending)
     _require_pending(received.invitation)
@@ -198,11 +207,11 @@ async def get_design(ports: Ports, token: str) -> Design | None:
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     """Accept an invitation, and return the organization that the recipient joined.
 
-    The account is the one with the invited address. If there is none, it is created. An invitation that has passed
-    its expiry is marked as expired before the error is raised.
+    The account is the one with the invited address. If there is none, it is created. An invitation
+    that has passed its expiry is marked as expired before the error is raised.
 
-    Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the errors of
-        `add_invited_member`.
+    Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the
+        errors of `add_invited_member`.
     """
     now = ports.clock.now()
     person = caller if isinstance(caller, Person) else None
@@ -224,7 +233,8 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
 async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
     """Decline an invitation, and return its organization.
 
-    An invitation that has passed its expiry can be declined until it is marked as expired (decision 191).
+    An invitation that has passed its expiry can be declined until it is marked as expired (decision
+    191).
 
     Raises: InvitationNotPending, InvitationExpired.
     """
@@ -239,10 +249,12 @@ async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
 
 
 async def _lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
-    """Lock the organization of the invitation with this token, and return both. Raises: InvitationNotPending.
+    """Lock the organization of the invitation with this token, and return both.
 
-    The recipient's list shows the hash of the token. The hash works like the token, but only for the signed-in
-    recipient (decision 192).
+    Raises: InvitationNotPending.
+
+    The recipient's list shows the hash of the token. The hash works like the token, but only for
+    the signed-in recipient (decision 192).
     """
     is_hash = _HASH.fullmatch(token) is not None
     token_hash = bytes.fromhex(token) if is_hash else digest(token)
@@ -284,15 +296,16 @@ async def add_invited_member(
 ) -> None:
     """Make the invited address's account a member of the locked organization, and mark the invitation as accepted.
 
-    `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the recipient; then the
-    account must exist. Otherwise a missing account is created.
+    `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the
+    recipient; then the account must exist. Otherwise a missing account is created.
 
-    Everyone who knows the token can accept, the inviter for example. So accepting proves nothing about the mailbox: it
-    verifies no address and deletes nothing (security A-7, R-3). The membership is confirmed only if the recipient is
-    signed in, or if the account was created here or by this organization (security R-5).
+    Everyone who knows the token can accept, the inviter for example. So accepting proves nothing
+    about the mailbox: it verifies no address and deletes nothing (security A-7, R-3). The
+    membership is confirmed only if the recipient is signed in, or if the account was created here
+    or by this organization (security R-5).
 
-    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, InviteeMismatch, InviteeCannotJoin, BlockedByDirectory,
-        InvitationExpired.
+    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, InviteeMismatch, InviteeCannotJoin,
+        BlockedByDirectory, InvitationExpired.
     """
     existing = await tx.accounts.by_email(invitation.email)
     if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
@@ -305,8 +318,9 @@ async def add_invited_member(
         account, is_new = await accounts.find_or_add(tx, invitation.email, now)
     if person is not None and account.id != person.user_id:  # another account has got the address since the request began
         raise InviteeMismatch
-    # A verified account can change to an address without proving that it owns it. Until it does, it must not accept
-    # invitations, or the address's real owner would let a squatter in (security A-9).
+    # A verified account can change to an address without proving that it owns it. Until it does, it
+    # must not accept invitations, or the address's real owner would let a squatter in (security
+    # A-9).
     is_unproven = account.email_verified_at is None and account.first_verified_at is not None
     provisioned = None if existing is None else await tx.scim_users.by_id(organization.id, account.id)
     if provisioned is not None and provisioned.deactivated_here:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 DAY = timedelta(days=1)
 SWEEPER = "invitation_sweeper"  # the name of its lease
 BATCH = 500
-# Longer than one batch takes, and longer than the pause between two sweeps, so that a running process keeps its lease.
+# Longer than one batch takes, and longer than the pause between two sweeps, so that a running
+# process keeps its lease.
 LEASE = timedelta(minutes=3)
 
 
@@ -76,7 +77,10 @@ class InviteeCannotJoin(Invalid):
 
 
 class InvitationStatus(StrEnum):
-    """The state of an invitation. All states except PENDING are final (docs/specification/lifecycles.md)."""
+    """The state of an invitation.
+
+    All states except PENDING are final (docs/specification/lifecycles.md).
+    """
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -123,7 +127,10 @@ class ReceivedInvitation:
 
 
 def parse_invitable_role(name: str) -> Role:
-    """Return the role with this name, if an invitation can offer it. Raises: OwnerNotInvitable, RoleUnknown."""
+    """Return the role with this name, if an invitation can offer it.
+
+    Raises: OwnerNotInvitable, RoleUnknown.
+    """
     if name == Role.OWNER:
         raise OwnerNotInvitable
     return members_rules.parse_assignable_role(name)

@@ -1,8 +1,8 @@
 """The mail server of an organization, for the organization's own emails only (decisions 30, 208).
 
-Emails with links that give access to an account always use the platform's server. Otherwise an organization could read
-the password reset links of other users (security E-1). The password is stored encrypted, and only sent to the mail
-server (security W-7).
+Emails with links that give access to an account always use the platform's server. Otherwise an
+organization could read the password reset links of other users (security E-1). The password is
+stored encrypted, and only sent to the mail server (security W-7).
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ async def remove(ports: Ports, caller: Member) -> None:
 
 
 async def try_out(ports: Ports, caller: Member) -> MailServerCheck:
-    """Connect to the organization's mail server and sign in, without sending an email. Raises: MailServerNotSet."""
+    """Connect to the organization's mail server and sign in, without sending an email.
+
+    Raises: MailServerNotSet.
+    """
     async with ports.storage.reading() as read:
         server = await read.smtp.server(caller.acts_in.id) or refuse(MailServerNotSet)
     return await ports.mail.try_out(server)

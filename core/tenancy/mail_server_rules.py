@@ -48,8 +48,8 @@ class MailCredentialsInvalid(Invalid):
 class SmtpSettings:
     """The mail server settings of an organization, without the password.
 
-    With `tls`, nothing is sent unencrypted: port 465 uses TLS from the first byte, other ports use STARTTLS. Without
-    `tls`, nothing is encrypted.
+    With `tls`, nothing is sent unencrypted: port 465 uses TLS from the first byte, other ports use
+    STARTTLS. Without `tls`, nothing is encrypted.
     """
 
     org_id: UUID

@@ -60,16 +60,19 @@ async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
 async def _lock_membership(tx: Transaction, org_id: UUID, user_id: UUID) -> Membership:
     """Lock a membership of a locked organization. Raises: MemberNotFound.
 
-    A membership that the directory suspended is returned, too. The member gets it back with the role it has here.
+    A membership that the directory suspended is returned, too. The member gets it back with the
+    role it has here.
     """
     return await tx.members.lock(org_id, user_id) or await tx.members.suspended_membership(org_id, user_id) or refuse(MemberNotFound)
 
 
 async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
-    """Change a member's role and return the member. Without effect if the member has this role (decision 201, security R-1).
+    """Change a member's role and return the member.
 
-    Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable, RoleUnknown; the errors of
-        `organizations.lock_organization_for`.
+    Without effect if the member has this role (decision 201, security R-1).
+
+    Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
+        RoleUnknown; the errors of `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -91,7 +94,8 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
 async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
     """Remove a member, and end the member's sessions in this organization (decision 199, security R-6).
 
-    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of `organizations.lock_organization_for`.
+    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
+        `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -101,8 +105,8 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
             raise CannotRemoveSelf
         if membership.role is Role.OWNER:
             raise CannotRemoveOwner
-        # Lock order: the account before its sessions. Otherwise two transactions that each end several sessions of one user
-        # could wait for each other.
+        # Lock order: the account before its sessions. Otherwise two transactions that each end
+        # several sessions of one user could wait for each other.
         await tx.accounts.lock(user_id)
         tx.record(events.user_removed(organization.id, user_id, membership.role))
         await end_membership(tx, organization.id, user_id, now)
@@ -111,8 +115,9 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End a membership, active or suspended, and everything that the user had because of it.
 
-    That is: the use of services that the user signed in to with SAML only, the sessions in the organization, and
-    invitations. The directory loses the user and cannot restore them; they can only come back by an invitation.
+    That is: the use of services that the user signed in to with SAML only, the sessions in the
+    organization, and invitations. The directory loses the user and cannot restore them; they can
+    only come back by an invitation.
 
     The account and an active membership are locked. The caller records the event before.
     """
@@ -126,8 +131,8 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
     The account has no other membership. The caller records the event before.
     """
-    # Lock order: a token refresh locks the token, then its session. So the sessions with their tokens are removed
-    # before `end_membership` locks sessions.
+    # Lock order: a token refresh locks the token, then its session. So the sessions with their
+    # tokens are removed before `end_membership` locks sessions.
     await tx.sessions.remove(user_id)
     await end_membership(tx, org_id, user_id, now)
     await accounts.delete_account(tx, user_id)
@@ -146,7 +151,8 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
 async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -> None:
     """Make another member the owner, and the caller, who is the owner, an admin (security R-2).
 
-    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive; the errors of `organizations.lock_organization_for`.
+    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive; the errors of
+        `organizations.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -177,8 +183,8 @@ async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
     """Revoke the pending invitations that these users received.
 
-    The directory may provision or restore a user who has an older invitation. It must not bring them back after
-    they were removed.
+    The directory may provision or restore a user who has an older invitation. It must not bring
+    them back after they were removed.
     """
     for invitation in await tx.invitations.cancel_to(org_id, user_ids, now):
         tx.record(events.invitation_revoked(invitation))

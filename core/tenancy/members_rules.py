@@ -71,7 +71,10 @@ class ListedMember:
 
 
 def parse_assignable_role(name: str) -> Role:
-    """Return the role with this name, if a member can be given it. Raises: OwnershipNotAssignable, RoleUnknown."""
+    """Return the role with this name, if a member can be given it.
+
+    Raises: OwnershipNotAssignable, RoleUnknown.
+    """
     match name:
         case Role.OWNER:
             raise OwnershipNotAssignable
@@ -81,7 +84,10 @@ def parse_assignable_role(name: str) -> Role:
 
 
 def grantable_roles(role: Role | None) -> frozenset[Role]:
-    """Return the roles that a user with `role` may give to others (security R-4, decision 190). None is no member."""
+    """Return the roles that a user with `role` may give to others (security R-4, decision 190).
+
+    None is no member.
+    """
     if role is None or not principals.may(role, Capability.MEMBERS_MANAGE):
         return frozenset()
     return frozenset({Role.ADMIN, Role.MEMBER}) if principals.may(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})

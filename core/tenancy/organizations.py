@@ -53,7 +53,8 @@ async def lock_organization_for(
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
     """Create an organization that the caller owns.
 
-    It is pending until a platform owner approves it, unless the operator turned approval off (decisions 50, 204).
+    It is pending until a platform owner approves it, unless the operator turned approval off
+    (decisions 50, 204).
 
     Raises: SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
     """
@@ -69,7 +70,10 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
 
 
 async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:
-    """Add an organization without an owner. The caller then calls `add_first_owner`. Raises: SlugTaken."""
+    """Add an organization without an owner.
+
+    The caller then calls `add_first_owner`. Raises: SlugTaken.
+    """
     approved = ports.policy.auto_approve_organizations
     organization = Organization(
         id=new_id(),
@@ -134,7 +138,10 @@ async def update(ports: Ports, caller: Member, *, name: str | Keep = KEEP, devic
 
 
 async def delete(ports: Ports, caller: Member) -> None:
-    """Delete the organization that the caller acts in and owns. Raises: the errors of `lock_organization_for`."""
+    """Delete the organization that the caller acts in and owns.
+
+    Raises: the errors of `lock_organization_for`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         await delete_locked(tx, organization, ports.clock.now())
@@ -143,9 +150,9 @@ async def delete(ports: Ports, caller: Member) -> None:
 async def delete_locked(tx: Transaction, organization: Organization, now: datetime) -> None:
     """Delete a locked organization permanently, with everything that belongs to it (decision 240).
 
-    The accounts of its members remain. Accounts that its directory closed are opened again, because nothing else
-    could ever open them (decision 132). If the organization has very many records, the housekeeper removes the rest
-    later. No request can reach them any longer.
+    The accounts of its members remain. Accounts that its directory closed are opened again, because
+    nothing else could ever open them (decision 132). If the organization has very many records, the
+    housekeeper removes the rest later. No request can reach them any longer.
     """
     await tx.scim_users.reopen_accounts(organization.id, now)
     await tx.organizations.delete(organization.id, now)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 5
 INITIAL_TIER = "free"  # the tier of a new organization; a platform owner can change it later
 DEVICE_TRUST_DAYS = 30  # for a new organization
-# The number of records that the transaction which deletes an organization removes itself. Only large organizations have more.
+# The number of records that the transaction which deletes an organization removes itself. Only
+# large organizations have more.
 IMMEDIATE_PURGE_LIMIT = 10_000
 
 
@@ -63,8 +64,8 @@ class Limit:
 class Organization:
     """A tenant. Times are UTC.
 
-    `max_services` and `max_users` are limits of this organization alone; None means that the tier's limit applies.
-    Transactions that add or remove members also update `member_count`.
+    `max_services` and `max_users` are limits of this organization alone; None means that the tier's
+    limit applies. Transactions that add or remove members also update `member_count`.
     """
 
     id: UUID
@@ -106,8 +107,8 @@ def _effective_limit(organization_limit: int | None, tier_limit: int | None) -> 
 class Membership:
     """The membership of a user in an organization. Times are UTC.
 
-    `confirmed_at` is None until the member has used the organization. Until then the organization has no control over
-    the account (security R-5).
+    `confirmed_at` is None until the member has used the organization. Until then the organization
+    has no control over the account (security R-5).
     """
 
     id: UUID

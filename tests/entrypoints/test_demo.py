@@ -20,13 +20,13 @@ from core.tenancy import governance
 from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.federation.api.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, answered
+from tests.federation.api.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, redirect_parts
 from tests.support.browser import Visitor, form_token, leads_to
 from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, make_ports, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
-from tests.support.saml import Application, new_certificate
-from tests.support.saml_browser import Traveller
+from tests.support.saml import SamlApplication, new_certificate
+from tests.support.saml_browser import SamlBrowser
 
 # What each run makes anew, or what is only ever added to; and secrets that go on signing for a day beside those that replace them.
 REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates"}
@@ -106,7 +106,7 @@ async def test_its_applications_exchange_codes(app: QuartTrio, api: Api, seeded:
             path = f"{AUTHORIZE}?{urlencode({**client, **pkce, 'redirect_uri': redirect_uri})}"
             if "gatehouse-session" not in browser.cookies:
                 assert leads_to(await browser.sign_in(who["email"], who["password"], after=path)) == path
-            place, fields = answered(await browser.send(path, form_token=form_token(await browser.open(path)), answer="continue"))
+            place, fields = redirect_parts(await browser.send(path, form_token=form_token(await browser.open(path)), answer="continue"))
             assert place == redirect_uri
             tokens = await api.post(TOKEN, {**client, **shows, "code": fields["code"], "redirect_uri": redirect_uri})
             profile = (await api.get("/api/user", token=tokens.json["access_token"])).json
@@ -130,9 +130,9 @@ async def test_one_application_has_people_signed_in_with_saml(app: QuartTrio, ap
     for tenant, made in ((shown, seeded.first), (shown["other_organization"], seeded.other)):
         assert (await api.get(tenant["saml"]["metadata_url"].removeprefix(BASE_URL))).status == 200
         org, service, who = made.organization, made.web.service, tenant["end_users"][0]
-        browser = Traveller(app, clock)
+        browser = SamlBrowser(app, clock)
         await browser.sign_in(who["email"], who["password"])
-        found = await browser.sign_on(Application(org.id, org.slug, service.id, service.slug, made.saml, None))
+        found = await browser.sign_on(SamlApplication(org.id, org.slug, service.id, service.slug, made.saml, None))
         assert (found.url, found.name_id) == (tenant["saml"]["acs_url"], who["email"])
 
 

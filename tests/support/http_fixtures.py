@@ -20,9 +20,9 @@ from tests.support.builders import Api, add_account, add_platform_owner, sign_in
 from tests.support.impersonator import Support
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.platform import Platform
-from tests.support.provider_sign_in import Street
-from tests.support.saml import Application
-from tests.support.saml_browser import Applications, Traveller
+from tests.support.provider_sign_in import ProviderSignIn
+from tests.support.saml import SamlApplication
+from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.scim import Directory, directory_of
 from tests.support.tenants import CAST, Tenant, Tenants
 
@@ -79,18 +79,18 @@ async def support(api: Api, ports: Ports, pool: Pool) -> Support:
 
 
 @pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> Traveller:
+def visitor(app: QuartTrio, clock: FakeClock) -> SamlBrowser:
     """A browser in which nobody is signed in."""
-    return Traveller(app, clock)
+    return SamlBrowser(app, clock)
 
 
 @pytest.fixture
-def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> Applications:
-    return Applications(ports, pool, acme, ada)
+def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> SamlApplications:
+    return SamlApplications(ports, pool, acme, ada)
 
 
 @pytest.fixture
-async def shop(applications: Applications) -> Application:
+async def shop(applications: SamlApplications) -> SamlApplication:
     """An application with SAML that Ada uses."""
     return await applications.add("shop")
 
@@ -103,9 +103,9 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 
 
 @pytest.fixture
-def street(visitor: Traveller, provider: FakeProvider, pool: Pool) -> Street:
+def street(visitor: SamlBrowser, provider: FakeProvider, pool: Pool) -> ProviderSignIn:
     """The way from that browser to it, for modules in which it is set up."""
-    return Street(visitor, provider, pool)
+    return ProviderSignIn(visitor, provider, pool)
 
 
 @pytest.fixture

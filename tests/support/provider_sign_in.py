@@ -1,4 +1,4 @@
-"""The way to an identity provider and back."""
+"""Redirects to an identity provider and back."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +13,8 @@ from tests.support.builders import BASE_URL, Answer, run_sql
 
 
 @dataclass(slots=True)
-class Street:
-    """A browser, and the provider that it is sent to."""
+class ProviderSignIn:
+    """A browser and the identity provider that it is redirected to."""
 
     visitor: Visitor
     provider: FakeProvider
@@ -24,33 +24,33 @@ class Street:
     def name(self) -> str:
         return self.provider.provider.value
 
-    async def leave(self, /, **query: str) -> str:
-        """Where the provider sends the browser back to that was sent there: a path of ours."""
+    async def start(self, /, **query: str) -> str:
+        """Start a sign-in at the provider. Return the callback path that the provider redirects to."""
         answer = await self.visitor.open(f"/auth/{self.name}?{urlencode(query)}")
         assert answer.status == 302, answer.text
         assert answer.headers["Cache-Control"] == "no-store"
-        back = self.provider.visit(answer.headers["Location"])
-        assert back.startswith(f"{BASE_URL}/auth/{self.name}/callback?")
-        return back.removeprefix(BASE_URL)
+        url = self.provider.visit(answer.headers["Location"])
+        assert url.startswith(f"{BASE_URL}/auth/{self.name}/callback?")
+        return url.removeprefix(BASE_URL)
 
-    async def go(self, /, **query: str) -> Answer:
-        """The way there and back."""
-        return await self.visitor.open(await self.leave(**query))
+    async def complete(self, /, **query: str) -> Answer:
+        """Go to the provider and back. Return the response of the callback."""
+        return await self.visitor.open(await self.start(**query))
 
-    async def comes_in(self, /, **query: str) -> None:
-        answer = await self.go(**query)
+    async def sign_in(self, /, **query: str) -> None:
+        answer = await self.complete(**query)
         assert answer.status == 303, (answer.status, answer.text)
 
-    async def who(self) -> UUID | None:
-        """Whose session the browser has."""
+    async def user_id(self) -> UUID | None:
+        """Return the user of the browser session, or None."""
         cookie = self.visitor.cookies.get("gatehouse-session")
         if cookie is None:
             return None
         rows = await run_sql(self.pool, "select user_id from sessions where browser_hash = %s and ended_at is null", digest(cookie))
         return rows[0][0] if rows else None
 
-    async def people(self) -> list[tuple[Any, ...]]:
-        """Address, whether it is verified, whether there is a password, and where the account was born, by address."""
+    async def accounts(self) -> list[tuple[Any, ...]]:
+        """Return email address, is verified, has a password, origin and origin organization of each account, by address."""
         columns = "email, email_verified_at is not null, password_hash is not null, origin, origin_org_id"
         return await run_sql(self.pool, f"select {columns} from users order by email")  # noqa: S608
 
@@ -58,7 +58,7 @@ class Street:
         columns = "u.email, i.service_id, i.provider, i.issuer, i.provider_user_id, i.email"
         return await run_sql(self.pool, f"select {columns} from identities i join users u on u.id = i.user_id order by linked_at, 2")  # noqa: S608
 
-    async def left(self) -> list[tuple[Any, ...]]:
-        """All that a sign-in that was refused must leave alone."""
+    async def snapshot(self) -> list[tuple[Any, ...]]:
+        """Return all rows that a refused sign-in must not change."""
         tables = ("users", "identities", "sessions", "devices", "events", "audit_log", "mails", "pre_auths")
         return [row for table in tables for row in await run_sql(self.pool, f"select t::text from {table} t order by 1")]  # noqa: S608

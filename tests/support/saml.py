@@ -1,4 +1,4 @@
-"""Services with an identity provider, and what they send: documents as text, so that nothing is repaired on the way."""
+"""SAML services and their messages. Documents are written as text, so that no library corrects them."""
 
 import base64
 import html
@@ -33,19 +33,19 @@ NS: Final = {
 STATUS: Final = "urn:oasis:names:tc:SAML:2.0:status:"
 
 
-_made: dict[tuple[datetime, str], SamlCertificate] = {}
+_certificates: dict[tuple[datetime, str], SamlCertificate] = {}
 
 
 async def new_certificate(now: datetime, organization: str = "acme") -> SamlCertificate:
-    """One of its own id, whose key is made once for each of these, since that takes a tenth of a second."""
-    if (now, organization) not in _made:
-        _made[now, organization] = await X509Certificates().new(organization, "shop", now, 3)
-    return replace(_made[now, organization], id=new_id())
+    """Return a certificate with a new id. Its key is generated once for each argument, because that takes 0.1 seconds."""
+    if (now, organization) not in _certificates:
+        _certificates[now, organization] = await X509Certificates().new(organization, "shop", now, 3)
+    return replace(_certificates[now, organization], id=new_id())
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
-    """A service that has people signed in with SAML, and what it calls itself."""
+class SamlApplication:
+    """A service with SAML enabled."""
 
     org: UUID
     org_slug: str
@@ -61,7 +61,7 @@ class Application:
 
     @property
     def issuer(self) -> str:
-        """What the identity provider calls itself."""
+        """The entity id of the service's identity provider."""
         return self.base_url + self.path
 
     @property
@@ -79,34 +79,34 @@ class Application:
         return self.configuration.acs_url
 
 
-async def add_application(ports: Ports, pool: Pool, org: UUID, org_slug: str, slug: str = "shop", **changes: Any) -> Application:
-    """A service whose identity provider is open; it is set up with `changes` from what is usual."""
+async def add_application(ports: Ports, pool: Pool, org: UUID, org_slug: str, slug: str = "shop", **changes: Any) -> SamlApplication:
+    """Add a service with SAML enabled and a certificate. `changes` override the default configuration."""
     host = f"https://{slug}.example.com"
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "enabled": True,
         "entity_id": f"{host}/metadata",
         "acs_url": f"{host}/acs",
         "slo_url": f"{host}/slo",
         "name_id_format": NameIdFormat.EMAIL,
     }
-    configuration = SamlConfiguration(**{**usual, **changes})
+    configuration = SamlConfiguration(**{**defaults, **changes})
     service = await add_service(pool, org, slug)
     certificate = await new_certificate(ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.saml.configure(org, service, configuration, ports.clock.now())
         await tx.saml.add_certificate(org, service, certificate)
-    return Application(org, org_slug, service, slug, configuration, certificate)
+    return SamlApplication(org, org_slug, service, slug, configuration, certificate)
 
 
-# What services send
+# Messages of services
 
 
-def instant(time: datetime) -> str:
+def format_instant(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def authn_request(
-    application: Application,
+    application: SamlApplication,
     now: datetime,
     *,
     inside: str = "",
@@ -115,12 +115,14 @@ def authn_request(
     issuer: str | None = None,
     **changes: str | None,
 ) -> bytes:
-    """A request that asks for nothing special. `changes` are attributes by name, None takes one away; `inside` stands behind the issuer,
-    `before` and `after` around the root."""
+    """Return an AuthnRequest without special options.
+
+    `changes` are XML attributes by name, with None to remove one. `inside` follows the issuer, and `before` and `after` surround the root.
+    """
     attributes: dict[str, str | None] = {
         "ID": saml_messages.new_message_id(),
         "Version": "2.0",
-        "IssueInstant": instant(now),
+        "IssueInstant": format_instant(now),
         "Destination": f"{application.issuer}/sso",
         "ProtocolBinding": saml_messages.HTTP_POST,
         "AssertionConsumerServiceURL": application.acs_url,
@@ -129,40 +131,40 @@ def authn_request(
 
 
 def logout_request(
-    application: Application,
+    application: SamlApplication,
     now: datetime,
     name_id: str,
     *session_indexes: str,
     issuer: str | None = None,
     inside: str = "",
-    named: Mapping[str, str] = MappingProxyType({}),
+    name_attributes: Mapping[str, str] = MappingProxyType({}),
     **changes: str | None,
 ) -> bytes:
-    """`named` are the attributes of the name."""
+    """Return a LogoutRequest. `name_attributes` are the attributes of its NameID."""
     attributes = {
         "ID": saml_messages.new_message_id(),
         "Version": "2.0",
-        "IssueInstant": instant(now),
+        "IssueInstant": format_instant(now),
         "Destination": f"{application.issuer}/slo",
     }
     indexes = "".join(f"<samlp:SessionIndex>{index}</samlp:SessionIndex>" for index in session_indexes)
-    who = f"{name_id_element(name_id, **named)}{indexes}{inside}"
-    return document("LogoutRequest", application, {**attributes, **changes}, who, issuer=issuer)
+    content = f"{name_id_element(name_id, **name_attributes)}{indexes}{inside}"
+    return document("LogoutRequest", application, {**attributes, **changes}, content, issuer=issuer)
 
 
 def name_id_element(name_id: str, **attributes: str) -> str:
-    told = "".join(f' {key}="{html.escape(value)}"' for key, value in attributes.items())
-    return f"<saml:NameID{told}>{html.escape(name_id)}</saml:NameID>"
+    written = "".join(f' {key}="{html.escape(value)}"' for key, value in attributes.items())
+    return f"<saml:NameID{written}>{html.escape(name_id)}</saml:NameID>"
 
 
 def logout_response(
-    application: Application, now: datetime, in_response_to: str, status: str = "Success", inner: str = "", **changes: str | None
+    application: SamlApplication, now: datetime, in_response_to: str, status: str = "Success", inner: str = "", **changes: str | None
 ) -> bytes:
-    """`inner` is the second-level code, if there is one."""
+    """Return a LogoutResponse. `inner` is the second-level status code, if any."""
     attributes = {
         "ID": saml_messages.new_message_id(),
         "Version": "2.0",
-        "IssueInstant": instant(now),
+        "IssueInstant": format_instant(now),
         "Destination": f"{application.issuer}/slo",
         "InResponseTo": in_response_to,
     }
@@ -176,44 +178,44 @@ def status_code(status: str, inside: str = "") -> str:
 
 def document(
     name: str,
-    application: Application,
+    application: SamlApplication,
     attributes: Mapping[str, str | None],
     inside: str,
     before: str = "",
     after: str = "",
     issuer: str | None = None,
 ) -> bytes:
-    told = "".join(f' {key}="{html.escape(value)}"' for key, value in attributes.items() if value is not None)
-    said = f"<saml:Issuer>{html.escape(application.entity_id)}</saml:Issuer>" if issuer is None else issuer
+    written = "".join(f' {key}="{html.escape(value)}"' for key, value in attributes.items() if value is not None)
+    issuer_element = f"<saml:Issuer>{html.escape(application.entity_id)}</saml:Issuer>" if issuer is None else issuer
     spaces = f'xmlns:samlp="{NS["samlp"]}" xmlns:saml="{NS["saml"]}"'
-    return f"{before}<samlp:{name} {spaces}{told}>{said}{inside}</samlp:{name}>{after}".encode()
+    return f"{before}<samlp:{name} {spaces}{written}>{issuer_element}{inside}</samlp:{name}>{after}".encode()
 
 
-def deflated(data: bytes) -> bytes:
+def deflate(data: bytes) -> bytes:
     deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
     return deflater.compress(data) + deflater.flush()
 
 
-def inflated(text: str) -> bytes:
-    """The message in a query."""
+def inflate(text: str) -> bytes:
+    """Return the message in a query value."""
     return zlib.decompress(base64.b64decode(text, validate=True), -15)
 
 
-def encoded(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def redirected(path: str, message: bytes, name: str = "SAMLRequest", **more: str) -> str:
-    """The address at which a message is sent by HTTP-Redirect."""
-    return f"{path}?{urlencode({name: encoded(deflated(message)), **more})}"
+def redirect_url(path: str, message: bytes, name: str = "SAMLRequest", **more: str) -> str:
+    """Return the path and query that sends a message with HTTP-Redirect."""
+    return f"{path}?{urlencode({name: encode_base64(deflate(message)), **more})}"
 
 
-# What comes back
+# Responses
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
-    """What the page posts to the application."""
+class PostedResponse:
+    """The form that our page posts to the application."""
 
     url: str
     document: bytes
@@ -224,8 +226,8 @@ class Posted:
         return etree.fromstring(self.document)
 
     def find(self, path: str) -> Any:
-        [found] = self.root.xpath(path, namespaces=NS)
-        return found
+        [element] = self.root.xpath(path, namespaces=NS)
+        return element
 
     @property
     def name_id(self) -> str:
@@ -233,20 +235,20 @@ class Posted:
 
     @property
     def statuses(self) -> list[str]:
-        """The codes, the outer one first, without what they all begin with."""
-        found = self.root.xpath("//samlp:StatusCode/@Value", namespaces=NS)
-        return [str(value).removeprefix(STATUS) for value in found]
+        """The last parts of the status codes, the top-level one first."""
+        codes = self.root.xpath("//samlp:StatusCode/@Value", namespaces=NS)
+        return [str(value).removeprefix(STATUS) for value in codes]
 
     @property
     def session_index(self) -> str:
         return str(self.find("//saml:AuthnStatement/@SessionIndex"))
 
 
-def posted(answer: Answer) -> Posted:
-    """What stands in the form of the page."""
+def posted_response(answer: Answer) -> PostedResponse:
+    """Return the form on the page."""
     assert answer.status == 200, (answer.status, answer.text.rpartition("<main>")[2])
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', answer.text))
     [url] = re.findall(r'method="post" action="([^"]+)"', answer.text)
     relay_state = fields.get("RelayState")
-    sent = base64.b64decode(fields["SAMLResponse"], validate=True)
-    return Posted(html.unescape(url), sent, None if relay_state is None else html.unescape(relay_state))
+    document_ = base64.b64decode(fields["SAMLResponse"], validate=True)
+    return PostedResponse(html.unescape(url), document_, None if relay_state is None else html.unescape(relay_state))

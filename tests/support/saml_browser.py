@@ -1,4 +1,4 @@
-"""Browsers that applications send to be signed in, and out."""
+"""Browsers in SAML sign-ons and logouts."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -16,41 +16,41 @@ from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer
 from tests.support.saml import (
     NS,
     STATUS,
-    Application,
-    Posted,
+    SamlApplication,
+    PostedResponse,
     add_application,
     authn_request,
-    encoded,
-    inflated,
+    encode_base64,
+    inflate,
     logout_request,
     logout_response,
-    posted,
-    redirected,
+    posted_response,
+    redirect_url,
 )
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
-ELSEWHERE = b"https://shop.example.com"
-NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
-Meanwhile = Callable[[Application], Awaitable[object]]
+OTHER_SITE = b"https://shop.example.com"
+NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+Interruption = Callable[[SamlApplication], Awaitable[object]]
 
 
-class Applications:
-    """Those that Ada uses."""
+class SamlApplications:
+    """The SAML applications of one user."""
 
     def __init__(self, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
         self._ports, self._pool, self._acme, self._ada = ports, pool, acme, ada
 
-    async def add(self, slug: str = "shop", tenant: Tenant | None = None, **changes: Any) -> Application:
-        """One of Acme, or of this organization; it is set up with `changes` from what is usual."""
-        where = tenant or self._acme
-        application = await add_application(self._ports, self._pool, where.org, where.slug, slug, **changes)
+    async def add(self, slug: str = "shop", tenant: Tenant | None = None, **changes: Any) -> SamlApplication:
+        """Add an application of acme or of `tenant`. `changes` override the default configuration."""
+        tenant = tenant or self._acme
+        application = await add_application(self._ports, self._pool, tenant.org, tenant.slug, slug, **changes)
         await add_service_user(self._ports, application.id, self._ada.id)
         return application
 
 
-class Traveller(Visitor):
-    """A browser that goes to and fro between applications and us."""
+class SamlBrowser(Visitor):
+    """A browser that follows the redirects of SAML applications."""
 
     def __init__(self, app: QuartTrio, clock: Any) -> None:
         super().__init__(app)
@@ -59,55 +59,55 @@ class Traveller(Visitor):
     def now(self) -> Any:
         return self._clock.now()
 
-    async def come_from(self, application: Application, relay_state: str | None = None, **asked: Any) -> str:
-        """Where the browser is sent on with a request of the application, which was accepted."""
-        message = authn_request(application, self._clock.now(), **asked)
+    async def start_sign_on(self, application: SamlApplication, relay_state: str | None = None, **request: Any) -> str:
+        """Deliver an AuthnRequest of the application with HTTP-Redirect. Return the path where the sign-on continues."""
+        message = authn_request(application, self._clock.now(), **request)
         more = {} if relay_state is None else {"RelayState": relay_state}
-        answer = await self.open(redirected(f"{application.path}/sso", message, **more))
-        return onward(answer, 302)
+        answer = await self.open(redirect_url(f"{application.path}/sso", message, **more))
+        return redirect_target(answer, 302)
 
-    async def arrive_with_form(self, path: str, **fields: str) -> Answer:
-        """Send the form of another site, with which no cookie of ours comes."""
+    async def post_cross_site(self, path: str, **fields: str) -> Answer:
+        """Post a form from another site. The browser sends no SameSite=Lax cookies with it."""
         kept, self.cookies = self.cookies, {}
         try:
-            answer = await self.send(path, (b"origin", ELSEWHERE), (b"sec-fetch-site", b"cross-site"), **fields)
+            answer = await self.send(path, (b"origin", OTHER_SITE), (b"sec-fetch-site", b"cross-site"), **fields)
         finally:
             self.cookies = {**kept, **self.cookies}
         return answer
 
-    async def come_with_form(self, application: Application, relay_state: str | None = None, **asked: Any) -> str:
-        """The same as `come_from`, by HTTP-POST."""
-        fields = {"SAMLRequest": encoded(authn_request(application, self._clock.now(), **asked))}
+    async def start_sign_on_by_post(self, application: SamlApplication, relay_state: str | None = None, **request: Any) -> str:
+        """Deliver an AuthnRequest with HTTP-POST. Return the path where the sign-on continues."""
+        fields = {"SAMLRequest": encode_base64(authn_request(application, self._clock.now(), **request))}
         if relay_state is not None:
             fields["RelayState"] = relay_state
-        return onward(await self.arrive_with_form(f"{application.path}/sso", **fields), 303)
+        return redirect_target(await self.post_cross_site(f"{application.path}/sso", **fields), 303)
 
     async def sign_in_at(self, path: str, email: str = EMAIL, password: str = PASSWORD) -> str:
-        """Where the form of this page leads when it is sent."""
+        """Fill in the sign-in form on this page. Return where it redirects."""
         page = await self.open(path)
         assert '<form method="post" action="/app/sign-in">' in page.text, page.text
         return leads_to(await self.send(SIGN_IN, form_token=form_token(page), next=path, email=email, password=password))
 
-    async def sign_on(self, application: Application, **asked: Any) -> Posted:
-        """What the application gets for this browser, in which somebody is signed in already."""
-        return posted(await self.open(await self.come_from(application, **asked)))
+    async def sign_on(self, application: SamlApplication, **request: Any) -> PostedResponse:
+        """Return the response for the application. The browser is signed in already."""
+        return posted_response(await self.open(await self.start_sign_on(application, **request)))
 
 
-def onward(answer: Answer, status: int = 302) -> str:
-    """Where an answer of the protocol sends the browser, as a path where it is one of ours."""
+def redirect_target(answer: Answer, status: int = 302) -> str:
+    """Return the target of a redirect. URLs of ours are returned as paths."""
     assert answer.status == status, (answer.status, answer.text.rpartition("<main>")[2])
     assert answer.headers["Cache-Control"] == "no-store"
     return str(answer.headers["Location"]).removeprefix(BASE_URL)
 
 
-class Said:
-    """A message that the browser takes along in an address."""
+class RedirectedMessage:
+    """A SAML message in a redirect."""
 
     def __init__(self, address: str) -> None:
         self.url, _, query = address.partition("?")
         self.query = {name: values[0] for name, values in parse_qs(query, strict_parsing=True).items()}
         [self.name] = self.query.keys() & {"SAMLRequest", "SAMLResponse"}
-        self.root = etree.fromstring(inflated(self.query[self.name]))
+        self.root = etree.fromstring(inflate(self.query[self.name]))
 
     @property
     def kind(self) -> str:
@@ -121,66 +121,72 @@ class Said:
         return [str(value).removeprefix(STATUS) for value in self.find("//samlp:StatusCode/@Value")]
 
 
-async def ask_to_sign_out(
-    visitor: Traveller, application: Application, name_id: str, *indexes: str, named: Mapping[str, str] = NOTHING_MORE, **more: str
+async def request_logout(
+    visitor: SamlBrowser,
+    application: SamlApplication,
+    name_id: str,
+    *indexes: str,
+    name_attributes: Mapping[str, str] = NO_ATTRIBUTES,
+    **more: str,
 ) -> Answer:
-    message = logout_request(application, visitor.now(), name_id, *indexes, named=named, ID="_bye")
-    return await visitor.open(redirected(f"{application.path}/slo", message, **more))
+    message = logout_request(application, visitor.now(), name_id, *indexes, name_attributes=name_attributes, ID="_bye")
+    return await visitor.open(redirect_url(f"{application.path}/slo", message, **more))
 
 
-async def sign_out(visitor: Traveller, **fields: str) -> Answer:
+async def sign_out(visitor: SamlBrowser, **fields: str) -> Answer:
     return await visitor.submit("/app/sign-out", **fields)
 
 
-class Walk:
-    """A browser that is signed in to applications, is signed out, and goes from one to the next of them as it is told."""
+class LogoutWalk:
+    """A single logout in a browser that is signed in to these applications."""
 
-    def __init__(self, visitor: Traveller, *applications: Application) -> None:
+    def __init__(self, visitor: SamlBrowser, *applications: SamlApplication) -> None:
         self.visitor = visitor
         self.applications = {application.slug: application for application in applications}
-        self.told: list[str] = []
+        self.notified: list[str] = []  # slugs, in this order
 
     async def sign_in(self) -> dict[str, Any]:
         await self.visitor.sign_in()
         return {slug: await self.visitor.sign_on(application) for slug, application in self.applications.items()}
 
-    async def begin(self, asker: Application | None) -> Answer:
-        """The first step of a sign-out that this application begins, or our own page."""
+    async def start(self, initiator: SamlApplication | None) -> Answer:
+        """Start a logout at this application, or on our own page. Return the first step."""
         sessions = await self.sign_in()
-        if asker is not None:
-            session = sessions[asker.slug]
-            return await ask_to_sign_out(self.visitor, asker, session.name_id, session.session_index, RelayState="there")
+        if initiator is not None:
+            session = sessions[initiator.slug]
+            return await request_logout(self.visitor, initiator, session.name_id, session.session_index, RelayState="there")
         await sign_out(self.visitor)
         return await self.visitor.open(f"{next(iter(self.applications.values())).path}/slo")
 
-    def asked(self, step: Answer) -> tuple[Application, str] | None:
-        """Which application the browser was sent to, and what it is to answer."""
-        if step.status != 302 or (said := Said(onward(step))).kind != "LogoutRequest":
+    def pending_request(self, step: Answer) -> tuple[SamlApplication, str] | None:
+        """Return the application with a LogoutRequest in this step, and the request's id, or None."""
+        if step.status != 302 or (message := RedirectedMessage(redirect_target(step))).kind != "LogoutRequest":
             return None
-        application = self.applications[said.url.split("//")[1].partition(".")[0]]
-        return application, said.root.get("ID")
+        application = self.applications[message.url.split("//")[1].partition(".")[0]]
+        return application, message.root.get("ID")
 
-    async def back(self, application: Application, id_: str) -> Answer:
-        """The step after this application has said that it is done."""
-        done = logout_response(application, self.visitor.now(), id_)
-        step = await self.visitor.open(redirected(f"{application.path}/slo", done, "SAMLResponse"))
-        while step.status == 302 and onward(step).startswith("/"):
-            step = await self.visitor.open(onward(step))
+    async def confirm(self, application: SamlApplication, id_: str) -> Answer:
+        """Confirm the request of this application. Return the next step."""
+        response = logout_response(application, self.visitor.now(), id_)
+        step = await self.visitor.open(redirect_url(f"{application.path}/slo", response, "SAMLResponse"))
+        while step.status == 302 and redirect_target(step).startswith("/"):
+            step = await self.visitor.open(redirect_target(step))
         return step
 
-    async def walk(self, step: Answer, happens: Meanwhile | None = None) -> Answer:
-        """The last step. What happens does while the browser is at the first application, which is told by then."""
-        while (asked := self.asked(step)) is not None:
-            application, id_ = asked
-            self.told.append(application.slug)
-            if happens is not None:
-                await happens(application)
-                happens = None
-            step = await self.back(application, id_)
+    async def finish(self, step: Answer, interrupt: Interruption | None = None) -> Answer:
+        """Confirm all requests and return the last step. `interrupt` runs while the browser is at the first application."""
+        while (request := self.pending_request(step)) is not None:
+            application, id_ = request
+            self.notified.append(application.slug)
+            if interrupt is not None:
+                await interrupt(application)
+                interrupt = None
+            step = await self.confirm(application, id_)
         return step
 
 
-def statuses(step: Answer, asker: Application) -> list[str]:
-    said = Said(onward(step))
-    assert (said.url, said.kind, said.query["RelayState"]) == (asker.configuration.slo_url, "LogoutResponse", "there")
-    return said.statuses
+def statuses(step: Answer, initiator: SamlApplication) -> list[str]:
+    """Return the status codes of the LogoutResponse to the initiating application."""
+    message = RedirectedMessage(redirect_target(step))
+    assert (message.url, message.kind, message.query["RelayState"]) == (initiator.configuration.slo_url, "LogoutResponse", "there")
+    return message.statuses

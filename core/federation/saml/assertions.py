@@ -84,7 +84,7 @@ async def create_assertion(
     if browser is not None:
         session_index = await tx.saml_sign_ons.add_session(browser.id, service.org_id, service.id, session_index, name_id, now)
     start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
-    await tx.logins.succeeded(new_session(ports, start, now), LOGIN_PROVIDER)
+    await tx.logins.record_success(new_session(ports, start, now), LOGIN_PROVIDER)
     tx.record(events.signed_in(account.id, LOGIN_PROVIDER, service))
     values = {AttributeSource.ID: str(account.id)}
     if account.email_verified_at is not None:

@@ -12,14 +12,14 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import VERIFY, Cli
-from tests.federation.api.relying import Party, add_party, answered
+from tests.federation.api.cli import VERIFY, DeviceClient
+from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
 from tests.support.browser import ACCOUNT, CODE, SIGN_IN, form_token, leads_to
 from tests.support.builders import EMAIL, Api, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.refusals import FORBIDDEN, refused
-from tests.support.saml import Application, posted
-from tests.support.saml_browser import Traveller
+from tests.support.saml import SamlApplication, posted_response
+from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_service_user, service_context
 from tests.support.tenants import Tenant
 
@@ -30,7 +30,7 @@ PASSIVE: dict[str, Any] = {"IsPassive": "true"}
 class Ada:
     """Ada on her pages, and with a token: sessions of hers from before her second factor, until she switches it on in one of them."""
 
-    def __init__(self, api: Api, visitor: Traveller, token: str, clock: FakeClock) -> None:
+    def __init__(self, api: Api, visitor: SamlBrowser, token: str, clock: FakeClock) -> None:
         self.api, self.visitor, self.token, self.clock = api, visitor, token, clock
 
     async def switch_on(self, token: str) -> Authenticator:
@@ -57,7 +57,7 @@ class Ada:
 
 
 @pytest.fixture
-async def at_home(api: Api, ports: Ports, ada: Account, acme: Tenant, visitor: Traveller, clock: FakeClock) -> Ada:
+async def at_home(api: Api, ports: Ports, ada: Account, acme: Tenant, visitor: SamlBrowser, clock: FakeClock) -> Ada:
     await add_member(acme.pool, acme.org, ada.id)
     assert leads_to(await visitor.sign_in()) == ACCOUNT
     return Ada(api, visitor, (await sign_in(ports, ada)).access_token, clock)
@@ -70,8 +70,8 @@ async def elsewhere(ports: Ports, ada: Account) -> str:
 
 
 @pytest.fixture
-async def party(acme: Tenant, visitor: Traveller, ada: Account, ports: Ports) -> Party:
-    found = await add_party(acme, visitor, "store")
+async def party(acme: Tenant, visitor: SamlBrowser, ada: Account, ports: Ports) -> RelyingParty:
+    found = await add_relying_party(acme, visitor, "store")
     await add_service_user(ports, found.service, ada.id)
     return found
 
@@ -82,18 +82,18 @@ async def test_what_is_ones_own_stays_open(at_home: Ada, elsewhere: str) -> None
     assert (await at_home.api.get("/api/user", token=at_home.token)).status == 200
 
 
-async def test_no_assertions_before_the_code(at_home: Ada, elsewhere: str, shop: Application) -> None:
+async def test_no_assertions_before_the_code(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.visitor.sign_on(shop)
     app = await at_home.switch_on(elsewhere)
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Responder", "NoPassive"]
-    path = await at_home.visitor.come_from(shop)
+    path = await at_home.visitor.start_sign_on(shop)
     assert await at_home.visitor.sign_in_at(path) == f"{CODE}?next={quote(path, safe='')}"
     assert leads_to(await at_home.visitor.show_code(app.code(), next=path)) == path
-    assert posted(await at_home.visitor.open(path)).statuses == ["Success"]
+    assert posted_response(await at_home.visitor.open(path)).statuses == ["Success"]
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
 
 
-async def test_none_that_nobody_asked_for_either(at_home: Ada, elsewhere: str, shop: Application) -> None:
+async def test_none_that_nobody_asked_for_either(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.switch_on(elsewhere)
     answer = await at_home.api.get(f"{shop.management}/login", token=at_home.token)
     assert refused(answer) == FORBIDDEN
@@ -101,7 +101,7 @@ async def test_none_that_nobody_asked_for_either(at_home: Ada, elsewhere: str, s
     assert (await at_home.api.get(f"{shop.management}/login", token=elsewhere)).status == 200
 
 
-async def test_no_codes_for_applications_before_it(at_home: Ada, elsewhere: str, party: Party) -> None:
+async def test_no_codes_for_applications_before_it(at_home: Ada, elsewhere: str, party: RelyingParty) -> None:
     await party.code()
     app = await at_home.switch_on(elsewhere)
     path = party.request()
@@ -109,12 +109,12 @@ async def test_no_codes_for_applications_before_it(at_home: Ada, elsewhere: str,
     assert to_sign_in == f"{SIGN_IN}?next={quote(path, safe='')}"
     assert (await at_home.visitor.open(to_sign_in)).status == 200, "a form, and no way back"
     await at_home.sign_in_at(path, app)
-    place, fields = answered(await at_home.visitor.open(path))
+    place, fields = redirect_parts(await at_home.visitor.open(path))
     assert (place, set(fields)) == (party.redirect_uri, {"code", "state", "iss"})
 
 
 async def test_no_code_when_the_question_was_answered_too_late(at_home: Ada, elsewhere: str, acme: Tenant) -> None:
-    party = await add_party(acme, at_home.visitor, "new")
+    party = await add_relying_party(acme, at_home.visitor, "new")
     await run_sql(acme.pool, "delete from memberships where user_id = (select id from users where email = %s)", EMAIL)
     question = await party.ask()
     assert 'name="answer"' in question.text
@@ -123,8 +123,8 @@ async def test_no_code_when_the_question_was_answered_too_late(at_home: Ada, els
     assert leads_to(answer) == f"{SIGN_IN}?next={quote(party.request(), safe='')}"
 
 
-async def test_no_devices_before_it(at_home: Ada, elsewhere: str, party: Party, pool: Pool) -> None:
-    cli = Cli(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
+async def test_no_devices_before_it(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
+    cli = DeviceClient(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
     user_code = await cli.begin()
     form = form_token(await at_home.visitor.open(VERIFY))
     app = await at_home.switch_on(elsewhere)
@@ -142,24 +142,24 @@ async def test_no_devices_before_it(at_home: Ada, elsewhere: str, party: Party, 
     assert await cli.status() == ["approved"]
 
 
-async def test_whoever_is_not_let_in_may_be_turned_away_all_the_same(at_home: Ada, elsewhere: str, party: Party, pool: Pool) -> None:
-    cli = Cli(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
+async def test_whoever_is_not_let_in_may_be_turned_away_all_the_same(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
+    cli = DeviceClient(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
     user_code = await cli.begin()
     await at_home.switch_on(elsewhere)
     answer = await at_home.api.post(VERIFY, {"user_code": user_code, "action": "deny"}, token=at_home.token)
     assert (answer.status, answer.json) == (200, {"status": "denied"})
 
 
-async def test_the_session_in_which_it_was_switched_on_goes_on(at_home: Ada, shop: Application, app: QuartTrio) -> None:
+async def test_the_session_in_which_it_was_switched_on_goes_on(at_home: Ada, shop: SamlApplication, app: QuartTrio) -> None:
     authenticator = await at_home.switch_on_here()
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
-    newcomer = Traveller(app, at_home.clock)
+    newcomer = SamlBrowser(app, at_home.clock)
     assert leads_to(await newcomer.sign_in()) == CODE
     assert leads_to(await newcomer.show_code(authenticator.code())) == ACCOUNT
     assert (await newcomer.sign_on(shop, **PASSIVE)).statuses == ["Success"]
 
 
-async def test_without_a_second_factor_none_is_missing(at_home: Ada, elsewhere: str, shop: Application) -> None:
+async def test_without_a_second_factor_none_is_missing(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.switch_on(elsewhere)
     assert (await at_home.api.delete("/api/user/mfa", token=elsewhere)).status == 200
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]

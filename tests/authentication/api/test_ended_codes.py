@@ -12,8 +12,8 @@ from core.accounts.accounts_rules import Account
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import Cli, told
-from tests.federation.api.relying import Party, add_party, enter
+from tests.federation.api.cli import DeviceClient, oauth_error
+from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
 from tests.support.browser import Visitor
 from tests.support.builders import SignedIn, add_account, meanwhile, run_sql, sign_in
 from tests.support.scim import directory_of
@@ -31,8 +31,8 @@ DENIED = (400, "access_denied", "BAD_REQUEST")
 class There:
     """An application of an organization's with a browser, and one without: somebody has said yes to both."""
 
-    party: Party
-    cli: Cli
+    party: RelyingParty
+    cli: DeviceClient
     code: str
 
     async def approve(self, session: SignedIn) -> None:
@@ -41,9 +41,9 @@ class There:
 
 
 async def say_yes(tenant: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: FakeClock, person: Account, session: SignedIn) -> There:
-    party = await add_party(tenant, Visitor(app, edge.base_url))
-    await enter(party, person)
-    cli = Cli(tenant.api, pool, clock, await service_context(pool, party.service))
+    party = await add_relying_party(tenant, Visitor(app, edge.base_url))
+    await sign_in_browser(party, person)
+    cli = DeviceClient(tenant.api, pool, clock, await service_context(pool, party.service))
     there = There(party, cli, await party.code())
     await there.approve(session)
     return there
@@ -107,11 +107,11 @@ async def test_what_was_given_before_begins_no_session_after(
     """What another organization has, and somebody else here, stays good."""
     elsewhere = await say_yes(twin, app, edge, pool, clock, ada, session)
     bob = await add_account(ports, "bob@example.com")
-    await enter(there.party, bob)
+    await sign_in_browser(there.party, bob)
     his = await there.party.code()
     await WAYS[way](there, ada)
-    assert told(await there.party.exchange(there.code)) == INVALID
-    assert told(await there.cli.poll()) == DENIED
+    assert oauth_error(await there.party.exchange(there.code)) == INVALID
+    assert oauth_error(await there.cli.poll()) == DENIED
     assert await run_sql(pool, "select 1 from sessions where service_id is not null") == []
     assert (await elsewhere.party.exchange(elsewhere.code)).status == 200
     assert (await elsewhere.cli.poll()).status == 200
@@ -143,7 +143,7 @@ async def test_so_it_is_for_who_comes_at_the_same_time(there: There, ada: Accoun
         ("update device_codes set status = 'denied', session_id = null where org_id = %s", (acme.org,)),
     ]
     if device:
-        assert told(await meanwhile(pool, held, there.cli.poll)) in (DENIED, INVALID)
+        assert oauth_error(await meanwhile(pool, held, there.cli.poll)) in (DENIED, INVALID)
     else:
-        assert told(await meanwhile(pool, held, lambda: there.party.exchange(there.code))) == INVALID
+        assert oauth_error(await meanwhile(pool, held, lambda: there.party.exchange(there.code))) == INVALID
     assert await run_sql(pool, "select 1 from sessions where service_id is not null") == []

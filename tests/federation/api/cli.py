@@ -19,10 +19,10 @@ VERIFIER: Final = "the-verifier-that-only-this-program-knows-0123456789"
 PKCE: Final = {"code_challenge": s256_challenge(VERIFIER), "code_challenge_method": "S256"}
 INTERVAL: Final = timedelta(seconds=5)
 # What a session of a device leaves behind.
-LEFT: Final = ("sessions", "refresh_tokens", "devices", "login_events", "service_users", "events")
+SIGN_IN_TABLES: Final = ("sessions", "refresh_tokens", "devices", "login_events", "service_users", "events")
 
 
-def told(answer: Answer) -> tuple[int, str, str]:
+def oauth_error(answer: Answer) -> tuple[int, str, str]:
     """How a client of OAuth is refused: status, what OAuth calls it, and what we do."""
     body = answer.json
     assert set(body) == {"error", "error_description", "error_code", "timestamp"}, body
@@ -30,7 +30,7 @@ def told(answer: Answer) -> tuple[int, str, str]:
 
 
 @dataclass(slots=True)
-class Cli:
+class DeviceClient:
     """The program, and the codes that it has been given."""
 
     api: Api
@@ -62,7 +62,7 @@ class Cli:
         raw = urlencode({name: value for name, value in sent.items() if value is not None}).encode()
         return await self.api.call("POST", TOKEN, raw=raw, headers=self.headers)
 
-    async def poll_in_time(self, **changes: str | None) -> Answer:
+    async def poll_after_interval(self, **changes: str | None) -> Answer:
         """For tokens, after the interval, however long it has become."""
         [(seconds,)] = await run_sql(self.pool, "select max(interval_seconds) from device_codes")
         self.clock.advance(timedelta(seconds=seconds))
@@ -78,6 +78,6 @@ class Cli:
     async def left(self) -> dict[str, int]:
         """How much there is of what a sign-in leaves behind."""
         counted = {}
-        for table in LEFT:
+        for table in SIGN_IN_TABLES:
             [(counted[table],)] = await run_sql(self.pool, f"select count(*) from {table}")  # noqa: S608
         return counted

@@ -28,7 +28,7 @@ def basic(client_id: object, secret: str) -> dict[str, str]:
     return {"Authorization": "Basic " + b64encode(f"{quote_plus(str(client_id))}:{quote_plus(secret)}".encode()).decode()}
 
 
-def answered(answer: Answer) -> tuple[str, dict[str, str]]:
+def redirect_parts(answer: Answer) -> tuple[str, dict[str, str]]:
     """Where an answer sends the browser, and with what."""
     target = leads_to(answer)
     parts = urlsplit(target)
@@ -37,7 +37,7 @@ def answered(answer: Answer) -> tuple[str, dict[str, str]]:
 
 
 @dataclass(slots=True)
-class Party:
+class RelyingParty:
     """The application: its credentials, and a browser in which somebody uses it."""
 
     tenant: Tenant
@@ -69,7 +69,7 @@ class Party:
 
     async def code(self, **changes: str | None) -> str:
         """A code, in a browser that is signed in already."""
-        place, fields = answered(await self.ask(**changes))
+        place, fields = redirect_parts(await self.ask(**changes))
         assert place == self.redirect_uri
         assert (fields["state"], fields["iss"]) == ("af0ifjsldkj", BASE_URL)
         return fields["code"]
@@ -112,15 +112,15 @@ def claims(tokens: dict[str, Any]) -> dict[str, Any]:
     return decoded
 
 
-async def add_party(tenant: Tenant, visitor: Visitor, slug: str = "shop", service_type: str = "web") -> Party:
+async def add_relying_party(tenant: Tenant, visitor: Visitor, slug: str = "shop", service_type: str = "web") -> RelyingParty:
     """An application of the organization, with one redirect URI."""
     service = await add_service(tenant.pool, tenant.org, slug, service_type, secret=SECRET)
     context = await service_context(tenant.pool, service)
     secret = None if context.is_public else SECRET
-    return Party(tenant, visitor, service, slug, context.client_id, f"https://{slug}.example.com/callback", secret)
+    return RelyingParty(tenant, visitor, service, slug, context.client_id, f"https://{slug}.example.com/callback", secret)
 
 
-async def enter(party: Party, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
+async def sign_in_browser(party: RelyingParty, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
     """Sign somebody in in the party's browser, without hashing: the session. Unless `known` is false, they use the service already."""
     ports, cookie = party.tenant.ports, new_secret()
     now, session_id = ports.clock.now(), new_id()

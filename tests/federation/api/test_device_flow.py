@@ -14,7 +14,7 @@ from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, format_u
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.federation.api.cli import CODE, CURL, FORM, PKCE, VERIFY, Cli, told
+from tests.federation.api.cli import CODE, CURL, FORM, PKCE, VERIFY, DeviceClient, oauth_error
 from tests.federation.api.relying import basic
 from tests.proof.access.belongings import wait_for_code
 from tests.support.builders import (
@@ -39,14 +39,14 @@ TTL = timedelta(minutes=5)
 
 
 @pytest.fixture
-async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
-    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
+async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
+    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
 
 
 @pytest.fixture
-async def telephone(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
+async def telephone(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
     """A program of a service that can keep no secret."""
-    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
+    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
 
 
 @pytest.fixture
@@ -58,21 +58,21 @@ async def token(ports: Ports, ada: Account) -> str:
 # Codes
 
 
-async def test_a_device_is_given_a_pair_of_codes(cli: Cli, clock: FakeClock, pool: Pool) -> None:
+async def test_a_device_is_given_a_pair_of_codes(cli: DeviceClient, clock: FakeClock, pool: Pool) -> None:
     answer = await cli.ask()
     assert answer.status == 200, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
-    told = answer.json
-    user_code = told["user_code"]
-    assert told == {
-        "device_code": told["device_code"],
+    oauth_error = answer.json
+    user_code = oauth_error["user_code"]
+    assert oauth_error == {
+        "device_code": oauth_error["device_code"],
         "user_code": user_code,
         "verification_uri": f"{BASE_URL}/auth/device/verify",
         "verification_uri_complete": f"{BASE_URL}/auth/device/verify?user_code={user_code}",
         "expires_in": 300,
         "interval": 5,
     }
-    assert len(told["device_code"]) == 43
+    assert len(oauth_error["device_code"]) == 43
     assert user_code[4] == "-"
     assert len(user_code) == 9
     assert set(user_code.replace("-", "")) <= set(USER_CODE_ALPHABET)
@@ -80,7 +80,7 @@ async def test_a_device_is_given_a_pair_of_codes(cli: Cli, clock: FakeClock, poo
     now = clock.now()
     assert await run_sql(pool, f"select {columns} from device_codes") == [  # noqa: S608
         (
-            digest(told["device_code"]),
+            digest(oauth_error["device_code"]),
             digest(user_code.replace("-", "")),
             cli.service.org_id,
             cli.service.id,
@@ -94,7 +94,7 @@ async def test_a_device_is_given_a_pair_of_codes(cli: Cli, clock: FakeClock, poo
     ]
 
 
-async def test_no_secret_is_needed_but_a_wrong_one_is_wrong(cli: Cli, pool: Pool) -> None:
+async def test_no_secret_is_needed_but_a_wrong_one_is_wrong(cli: DeviceClient, pool: Pool) -> None:
     client_id = str(cli.service.client_id)
     for secret, status in (("a client secret", 200), ("wrong", 401)):
         assert (await cli.ask(client_id=client_id, client_secret=secret)).status == status
@@ -123,7 +123,7 @@ def test_what_cannot_be_a_code_is_none(typed: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["client id", "slugs", "all", "json", "scope"])
-async def test_an_application_is_named_in_any_way(cli: Cli, api: Api, way: str) -> None:
+async def test_an_application_is_named_in_any_way(cli: DeviceClient, api: Api, way: str) -> None:
     client, slugs = {"client_id": str(cli.service.client_id)}, {"org": "acme", "service": "shop"}
     fields = {"client id": client, "slugs": slugs, "all": client | slugs, "json": client, "scope": client | {"scope": "read write"}}[way]
     answer = await (api.post(CODE, fields) if way == "json" else cli.ask(**fields))
@@ -131,7 +131,7 @@ async def test_an_application_is_named_in_any_way(cli: Cli, api: Api, way: str) 
     assert await cli.status() == ["pending"]
 
 
-async def test_a_service_has_an_activation_page_of_its_own(cli: Cli, pool: Pool) -> None:
+async def test_a_service_has_an_activation_page_of_its_own(cli: DeviceClient, pool: Pool) -> None:
     for uri, complete in (
         ("https://shop.example.com/activate", "https://shop.example.com/activate?user_code="),
         ("https://shop.example.com/?at=activate", "https://shop.example.com/?at=activate&user_code="),
@@ -162,29 +162,29 @@ REFUSED_CODES = {
 
 
 @pytest.mark.parametrize(("fields", "expected"), REFUSED_CODES.values(), ids=REFUSED_CODES)
-async def test_codes_are_refused_to(cli: Cli, fields: Mapping[str, str], expected: tuple[int, str, str]) -> None:
-    assert told(await cli.ask(**fields)) == expected
+async def test_codes_are_refused_to(cli: DeviceClient, fields: Mapping[str, str], expected: tuple[int, str, str]) -> None:
+    assert oauth_error(await cli.ask(**fields)) == expected
     assert await cli.status() == []
 
 
-async def test_other_bodies_than_forms_and_json_are_refused(cli: Cli, api: Api) -> None:
+async def test_other_bodies_than_forms_and_json_are_refused(cli: DeviceClient, api: Api) -> None:
     answer = await api.call("POST", CODE, raw=b"client_id=x", headers={"Content-Type": "text/plain"})
-    assert told(answer) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
-    assert told(await api.call("POST", CODE, raw=b"client_id=x&client_id=y", headers=FORM)) == INVALID_REQUEST
+    assert oauth_error(answer) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
+    assert oauth_error(await api.call("POST", CODE, raw=b"client_id=x&client_id=y", headers=FORM)) == INVALID_REQUEST
 
 
-async def test_a_mobile_application_must_send_a_challenge(telephone: Cli) -> None:
-    assert told(await telephone.ask()) == INVALID_REQUEST
+async def test_a_mobile_application_must_send_a_challenge(telephone: DeviceClient) -> None:
+    assert oauth_error(await telephone.ask()) == INVALID_REQUEST
     assert (await telephone.ask(client_id=str(telephone.service.client_id), **PKCE)).status == 200
 
 
-async def test_a_suspended_organization_has_no_devices(cli: Cli, pool: Pool) -> None:
+async def test_a_suspended_organization_has_no_devices(cli: DeviceClient, pool: Pool) -> None:
     await run_sql(pool, "update organizations set status = 'suspended'")
-    assert told(await cli.ask()) == (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
+    assert oauth_error(await cli.ask()) == (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
     assert await cli.status() == []
 
 
-async def test_no_two_devices_have_one_user_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_two_devices_have_one_user_code(cli: DeviceClient, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = iter("BBBBBBBB" + "BBBBBBBB" + "CCCCCCCC")
     monkeypatch.setattr("core.federation.oauth.device_flow.secrets.choice", lambda _: next(letters))
     assert [await cli.begin(), await cli.begin()] == ["BBBB-BBBB", "CCCC-CCCC"]
@@ -193,7 +193,7 @@ async def test_no_two_devices_have_one_user_code(cli: Cli, monkeypatch: pytest.M
 # What people say
 
 
-async def test_a_person_approves_a_device(cli: Cli, ada: Account, ports: Ports, pool: Pool) -> None:
+async def test_a_person_approves_a_device(cli: DeviceClient, ada: Account, ports: Ports, pool: Pool) -> None:
     session = await sign_in(ports, ada)
     await cli.begin()
     answer = await cli.answer(session.access_token)
@@ -201,7 +201,7 @@ async def test_a_person_approves_a_device(cli: Cli, ada: Account, ports: Ports, 
     assert await run_sql(pool, "select status, session_id from device_codes") == [("approved", session.session_id)]
 
 
-async def test_a_person_denies_a_device(cli: Cli, token: str, pool: Pool, metrics: FakeMetrics) -> None:
+async def test_a_person_denies_a_device(cli: DeviceClient, token: str, pool: Pool, metrics: FakeMetrics) -> None:
     await cli.begin()
     answer = await cli.answer(token, "deny")
     assert (answer.status, answer.json) == (200, {"status": "denied"})
@@ -209,13 +209,13 @@ async def test_a_person_denies_a_device(cli: Cli, token: str, pool: Pool, metric
     assert metrics.login_failures == {"device_code": 1}
 
 
-async def test_a_code_is_typed_as_people_type(cli: Cli, token: str) -> None:
+async def test_a_code_is_typed_as_people_type(cli: DeviceClient, token: str) -> None:
     user_code = await cli.begin()
     assert (await cli.answer(token, user_code=f" {user_code.lower().replace('-', ' ')} ")).status == 200
 
 
 @pytest.mark.parametrize("action", ["approve", "deny"])
-async def test_what_was_said_stays_said(cli: Cli, token: str, action: str) -> None:
+async def test_what_was_said_stays_said(cli: DeviceClient, token: str, action: str) -> None:
     await cli.begin()
     await cli.answer(token, action)
     before = await cli.status()
@@ -224,7 +224,7 @@ async def test_what_was_said_stays_said(cli: Cli, token: str, action: str) -> No
     assert await cli.status() == before
 
 
-async def test_a_code_expires_after_five_minutes(cli: Cli, token: str, clock: FakeClock) -> None:
+async def test_a_code_expires_after_five_minutes(cli: DeviceClient, token: str, clock: FakeClock) -> None:
     await cli.begin()
     clock.advance(TTL - timedelta(microseconds=1))
     assert (await cli.answer(token)).status == 200
@@ -248,13 +248,13 @@ async def test_a_body_that_makes_no_sense_is_refused(api: Api, token: str, body:
     assert refused(await api.post(VERIFY, body, token=token)) == BAD
 
 
-async def test_without_credentials_nobody_says_anything(cli: Cli) -> None:
+async def test_without_credentials_nobody_says_anything(cli: DeviceClient) -> None:
     await cli.begin()
     assert refused(await cli.answer(None)) == UNAUTHORIZED
     assert await cli.status() == ["pending"]
 
 
-async def test_only_people_themselves_say_something(cli: Cli, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_only_people_themselves_say_something(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
     await cli.begin()
     application = (await sign_in_to(ports, pool, cli.service.id, ada)).access_token
     assert refused(await cli.answer(application)) == FORBIDDEN
@@ -264,7 +264,7 @@ async def test_only_people_themselves_say_something(cli: Cli, ports: Ports, pool
     assert await cli.status() == ["pending"]
 
 
-async def test_nobody_approves_a_device_of_a_suspended_organization(cli: Cli, token: str, pool: Pool) -> None:
+async def test_nobody_approves_a_device_of_a_suspended_organization(cli: DeviceClient, token: str, pool: Pool) -> None:
     await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
     assert refused(await cli.answer(token)) == NOT_ACTIVE
@@ -272,7 +272,7 @@ async def test_nobody_approves_a_device_of_a_suspended_organization(cli: Cli, to
 
 
 async def test_whom_the_directory_of_the_organization_keeps_out_approves_no_device(
-    cli: Cli, ada: Account, token: str, pool: Pool, acme: Tenant
+    cli: DeviceClient, ada: Account, token: str, pool: Pool, acme: Tenant
 ) -> None:
     await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
     await cli.begin()
@@ -281,7 +281,7 @@ async def test_whom_the_directory_of_the_organization_keeps_out_approves_no_devi
     assert (await cli.answer(token, "deny")).status == 200
 
 
-async def test_whose_session_has_ended_approves_nothing(cli: Cli, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_whose_session_has_ended_approves_nothing(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
     await cli.begin()
     session = await sign_in(ports, ada)
     await run_sql(pool, "update sessions set ended_at = created_at where id = %s", session.session_id)
@@ -292,12 +292,12 @@ async def test_whose_session_has_ended_approves_nothing(cli: Cli, ports: Ports, 
 # Guessing
 
 
-async def guess(cli: Cli, token: str, number: int) -> tuple[int, str]:
+async def guess(cli: DeviceClient, token: str, number: int) -> tuple[int, str]:
     """At a code that nobody has."""
     return refused(await cli.answer(token, user_code=USER_CODE_ALPHABET[number % 20] * 8))
 
 
-async def test_ten_wrong_codes_are_too_many_for_an_account(cli: Cli, ports: Ports, ada: Account, pool: Pool, clock: FakeClock) -> None:
+async def test_ten_wrong_codes_are_too_many_for_an_account(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool, clock: FakeClock) -> None:
     token = (await sign_in(ports, ada)).access_token
     await cli.begin()
     for number in range(10):
@@ -315,7 +315,7 @@ async def test_ten_wrong_codes_are_too_many_for_an_account(cli: Cli, ports: Port
     assert (await cli.answer(token)).status == 200
 
 
-async def test_ten_wrong_codes_are_too_many_for_an_address(cli: Cli, ports: Ports, clock: FakeClock) -> None:
+async def test_ten_wrong_codes_are_too_many_for_an_address(cli: DeviceClient, ports: Ports, clock: FakeClock) -> None:
     people = [(await sign_in(ports, await add_account(ports, f"p{number}@example.com", None))).access_token for number in range(11)]
     await cli.begin()
     for number, token in enumerate(people[:10]):
@@ -324,7 +324,7 @@ async def test_ten_wrong_codes_are_too_many_for_an_address(cli: Cli, ports: Port
 
 
 @pytest.mark.slow
-async def test_right_codes_neither_count_nor_forgive(cli: Cli, token: str) -> None:
+async def test_right_codes_neither_count_nor_forgive(cli: DeviceClient, token: str) -> None:
     for number in range(9):
         assert await guess(cli, token, number) == BAD
         await cli.begin()
@@ -336,7 +336,7 @@ async def test_right_codes_neither_count_nor_forgive(cli: Cli, token: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("said", ["approve", "deny"])
-async def test_a_right_code_that_comes_again_is_no_guess(cli: Cli, token: str, said: str) -> None:
+async def test_a_right_code_that_comes_again_is_no_guess(cli: DeviceClient, token: str, said: str) -> None:
     """A double click, or somebody who goes back and sends the form once more."""
     for number in range(9):
         assert await guess(cli, token, number) == BAD
@@ -349,7 +349,7 @@ async def test_a_right_code_that_comes_again_is_no_guess(cli: Cli, token: str, s
 
 
 @pytest.mark.slow
-async def test_a_right_code_that_comes_too_late_is_no_guess(cli: Cli, token: str, clock: FakeClock) -> None:
+async def test_a_right_code_that_comes_too_late_is_no_guess(cli: DeviceClient, token: str, clock: FakeClock) -> None:
     await cli.begin()
     clock.advance(TTL)
     for _ in range(12):
@@ -358,7 +358,7 @@ async def test_a_right_code_that_comes_too_late_is_no_guess(cli: Cli, token: str
     assert (await cli.answer(token)).status == 200
 
 
-async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: Cli, ports: Ports, pool: Pool, token: str) -> None:
+async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: DeviceClient, ports: Ports, pool: Pool, token: str) -> None:
     for number in range(10):
         await guess(cli, token, number)
     await run_sql(pool, "delete from guesses where subject = %s", digest("address 0.0.0.0"))
@@ -370,7 +370,7 @@ async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: Cli,
 
 
 @pytest.mark.slow
-async def test_of_many_guesses_at_once_ten_are_looked_at(cli: Cli, token: str) -> None:
+async def test_of_many_guesses_at_once_ten_are_looked_at(cli: DeviceClient, token: str) -> None:
     statuses = [status for status, _ in await everyone(20, lambda number: guess(cli, token, number))]
     assert sorted(statuses) == [400] * 10 + [429] * 10
 
@@ -379,7 +379,7 @@ async def test_of_many_guesses_at_once_ten_are_looked_at(cli: Cli, token: str) -
 
 
 @pytest.mark.slow
-async def test_approving_and_denying_at_once_is_one_of_them(cli: Cli, ports: Ports, ada: Account, pool: Pool) -> None:
+async def test_approving_and_denying_at_once_is_one_of_them(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool) -> None:
     eve = await add_account(ports, "eve@example.com")
     tokens = [(await sign_in(ports, account)).access_token for account in (ada, eve)]
     await cli.begin()
@@ -389,12 +389,12 @@ async def test_approving_and_denying_at_once_is_one_of_them(cli: Cli, ports: Por
     assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
 
 
-async def test_there_are_no_codes_of_what_is_deleted_at_this_moment(cli: Cli, pool: Pool) -> None:
+async def test_there_are_no_codes_of_what_is_deleted_at_this_moment(cli: DeviceClient, pool: Pool) -> None:
     answer = await meanwhile(pool, [("delete from services", ())], cli.ask)
-    assert told(answer) == (404, "invalid_request", "NOT_FOUND")
+    assert oauth_error(answer) == (404, "invalid_request", "NOT_FOUND")
 
 
-async def test_codes_of_what_was_deleted_are_gone(cli: Cli, token: str, pool: Pool) -> None:
+async def test_codes_of_what_was_deleted_are_gone(cli: DeviceClient, token: str, pool: Pool) -> None:
     await cli.begin()
     await run_sql(pool, "delete from services")
     assert await cli.status() == []

@@ -13,7 +13,7 @@ from core.accounts.accounts_rules import Account
 from core.kernel.display import format_utc
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import CURL, VERIFY, Cli
+from tests.federation.api.cli import CURL, VERIFY, DeviceClient
 from tests.proof.access.belongings import begin_in_browser
 from tests.support.browser import AGENT, FORM, HTML, SIGN_IN, Visitor, form_token, leads_to
 from tests.support.builders import EMAIL, Answer, add_account, add_platform_owner, impersonate, run_sql
@@ -24,8 +24,8 @@ from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
-    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
+async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
+    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def say(visitor: Visitor, user_code: str, action: str | None = None) -> An
     return await visitor.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
 
 
-async def test_a_visitor_signs_in_first_and_comes_back_with_the_code(visitor: Visitor, cli: Cli, ada: Account) -> None:
+async def test_a_visitor_signs_in_first_and_comes_back_with_the_code(visitor: Visitor, cli: DeviceClient, ada: Account) -> None:
     user_code = await cli.begin()
     path = f"{VERIFY}?user_code={user_code}"
     assert leads_to(await visitor.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
@@ -59,7 +59,7 @@ async def test_a_visitor_signs_in_first_and_comes_back_with_the_code(visitor: Vi
     assert await cli.status() == ["pending"], "a link approves nothing"
 
 
-async def test_a_second_factor_comes_in_between(visitor: Visitor, cli: Cli, factor: Authenticator) -> None:
+async def test_a_second_factor_comes_in_between(visitor: Visitor, cli: DeviceClient, factor: Authenticator) -> None:
     path = f"{VERIFY}?user_code={await cli.begin()}"
     code = leads_to(await visitor.sign_in(after=path))
     assert code == f"/app/sign-in/code?{urlencode({'next': path})}"
@@ -68,7 +68,7 @@ async def test_a_second_factor_comes_in_between(visitor: Visitor, cli: Cli, fact
     assert (await visitor.open(path)).status == 200
 
 
-async def test_the_page_says_who_asks_before_anything_happens(signed_in: Visitor, cli: Cli, clock: FakeClock) -> None:
+async def test_the_page_says_who_asks_before_anything_happens(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
     asked, user_code = clock.now(), await cli.begin()
     clock.advance(timedelta(minutes=2))
     page = await say(signed_in, user_code.lower())
@@ -85,14 +85,14 @@ async def test_the_page_says_who_asks_before_anything_happens(signed_in: Visitor
     assert await cli.status() == ["approved"]
 
 
-async def test_the_person_denies_it(signed_in: Visitor, cli: Cli) -> None:
+async def test_the_person_denies_it(signed_in: Visitor, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "deny")
     assert page.status == 200
     assert "The device was denied" in page.text
     assert await cli.status() == ["denied"]
 
 
-async def test_names_and_agents_are_text_and_nothing_else(signed_in: Visitor, cli: Cli, pool: Pool) -> None:
+async def test_names_and_agents_are_text_and_nothing_else(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
     evil = "<script>alert(1)</script>"
     user_code = await cli.begin()
     await run_sql(pool, "update services set name = %s", evil)
@@ -104,7 +104,7 @@ async def test_names_and_agents_are_text_and_nothing_else(signed_in: Visitor, cl
         assert "&lt;script&gt;" in page.text
 
 
-async def test_a_device_that_says_nothing_of_itself_is_shown(signed_in: Visitor, cli: Cli, pool: Pool) -> None:
+async def test_a_device_that_says_nothing_of_itself_is_shown(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update device_codes set agent = null, address = null")
     page = await say(signed_in, user_code)
@@ -121,7 +121,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("typed", "action", "status", "sentence"), REFUSED.values(), ids=REFUSED)
-async def test_the_form_comes_again_after(signed_in: Visitor, cli: Cli, typed: str, action: str | None, status: int, sentence: str) -> None:
+async def test_the_form_comes_again_after(signed_in: Visitor, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str) -> None:
     await cli.begin()
     page = await say(signed_in, typed, action)
     assert page.status == status
@@ -131,14 +131,14 @@ async def test_the_form_comes_again_after(signed_in: Visitor, cli: Cli, typed: s
     assert await cli.status() == ["pending"]
 
 
-async def test_an_action_that_there_is_none_of_does_nothing(signed_in: Visitor, cli: Cli) -> None:
+async def test_an_action_that_there_is_none_of_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "destroy")
     assert page.status == 400
     assert "Approve the device, or deny it." in page.text
     assert await cli.status() == ["pending"]
 
 
-async def test_an_expired_code_says_so(signed_in: Visitor, cli: Cli, clock: FakeClock) -> None:
+async def test_an_expired_code_says_so(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
     user_code = await cli.begin()
     clock.advance(timedelta(minutes=5))
     for action in (None, "approve"):
@@ -148,7 +148,7 @@ async def test_an_expired_code_says_so(signed_in: Visitor, cli: Cli, clock: Fake
 
 
 @pytest.mark.slow
-async def test_looking_counts_as_guessing(signed_in: Visitor, cli: Cli) -> None:
+async def test_looking_counts_as_guessing(signed_in: Visitor, cli: DeviceClient) -> None:
     for _ in range(10):
         assert (await say(signed_in, "BCDF-GHJK")).status == 400
     page = await say(signed_in, await cli.begin())
@@ -157,7 +157,7 @@ async def test_looking_counts_as_guessing(signed_in: Visitor, cli: Cli) -> None:
     assert page.headers["Retry-After"] == "900"
 
 
-async def test_a_suspended_organization_shows_no_devices(signed_in: Visitor, cli: Cli, pool: Pool) -> None:
+async def test_a_suspended_organization_shows_no_devices(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
     page = await say(signed_in, user_code)
@@ -168,7 +168,7 @@ async def test_a_suspended_organization_shows_no_devices(signed_in: Visitor, cli
 # Whose form it is
 
 
-async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: Cli) -> None:
+async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
     user_code = await cli.begin()
     for token in ("", "0" * 64):
         answer = await signed_in.send(VERIFY, form_token=token, user_code=user_code, action="approve")
@@ -177,7 +177,7 @@ async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: Cl
     assert await cli.status() == ["pending"]
 
 
-async def test_a_form_of_somebody_elses_page_does_nothing(signed_in: Visitor, cli: Cli, app: QuartTrio) -> None:
+async def test_a_form_of_somebody_elses_page_does_nothing(signed_in: Visitor, cli: DeviceClient, app: QuartTrio) -> None:
     user_code = await cli.begin()
     fields = {"form_token": form_token(await signed_in.open(VERIFY)), "user_code": user_code, "action": "approve"}
     assert (await signed_in.send(VERIFY, (b"sec-fetch-site", b"cross-site"), **fields)).status == 403
@@ -187,7 +187,7 @@ async def test_a_form_of_somebody_elses_page_does_nothing(signed_in: Visitor, cl
     assert await cli.status() == ["pending"]
 
 
-async def test_the_token_of_another_session_does_nothing(signed_in: Visitor, cli: Cli, app: QuartTrio, ports: Ports) -> None:
+async def test_the_token_of_another_session_does_nothing(signed_in: Visitor, cli: DeviceClient, app: QuartTrio, ports: Ports) -> None:
     user_code = await cli.begin()
     eve = Visitor(app)
     eve.cookies["gatehouse-session"] = await begin_in_browser(ports, await add_account(ports, "eve@example.com"))
@@ -196,7 +196,7 @@ async def test_the_token_of_another_session_does_nothing(signed_in: Visitor, cli
     assert await cli.status() == ["pending"]
 
 
-async def test_without_a_session_the_form_is_refused(visitor: Visitor, cli: Cli) -> None:
+async def test_without_a_session_the_form_is_refused(visitor: Visitor, cli: DeviceClient) -> None:
     answer = await visitor.send(VERIFY, user_code=await cli.begin(), action="approve")
     assert answer.status == 401
     assert "Sign in first" in answer.text
@@ -204,7 +204,7 @@ async def test_without_a_session_the_form_is_refused(visitor: Visitor, cli: Cli)
     assert await cli.status() == ["pending"]
 
 
-async def test_the_cookie_does_not_do_for_json(app: QuartTrio, signed_in: Visitor, cli: Cli) -> None:
+async def test_the_cookie_does_not_do_for_json(app: QuartTrio, signed_in: Visitor, cli: DeviceClient) -> None:
     """A page of somebody else's cannot send JSON without being asked whether it may; and ours sends none."""
     user_code = await cli.begin()
     cookie = (b"cookie", f"gatehouse-session={signed_in.cookies['gatehouse-session']}".encode())
@@ -215,7 +215,7 @@ async def test_the_cookie_does_not_do_for_json(app: QuartTrio, signed_in: Visito
     assert await cli.status() == ["pending"]
 
 
-async def test_a_token_counts_before_the_cookie(app: QuartTrio, signed_in: Visitor, cli: Cli, ports: Ports, ada: Account) -> None:
+async def test_a_token_counts_before_the_cookie(app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, ada: Account) -> None:
     user_code = await cli.begin()
     support = await impersonate(ports, await add_platform_owner(ports), ada)
     token = form_token(await signed_in.open(VERIFY))

@@ -14,7 +14,7 @@ from core.maintenance.housekeeping import sweep
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.federation.api.cli import CURL, GRANT, INTERVAL, PKCE, TOKEN, VERIFIER, Cli, told
+from tests.federation.api.cli import CURL, GRANT, INTERVAL, PKCE, TOKEN, VERIFIER, DeviceClient, oauth_error
 from tests.proof.access.belongings import begin_in_browser
 from tests.support.builders import EMAIL, Answer, SignedIn, everyone, make_edge, meanwhile, run_sql, sign_in
 from tests.support.services import add_plan, add_service, add_subscription, service_context
@@ -35,14 +35,14 @@ APPROVE_IN_BROWSER = """
 
 
 @pytest.fixture
-async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
-    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
+async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
+    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "shop")))
 
 
 @pytest.fixture
-async def telephone(acme: Tenant, pool: Pool, clock: FakeClock) -> Cli:
+async def telephone(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
     """A program of a service that can keep no secret."""
-    return Cli(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
+    return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def session(ports: Ports, pool: Pool, ada: Account) -> SignedIn:
 
 
 @pytest.fixture
-async def approved(cli: Cli, session: SignedIn) -> Cli:
+async def approved(cli: DeviceClient, session: SignedIn) -> DeviceClient:
     await cli.begin()
     assert (await cli.answer(session.access_token)).status == 200
     return cli
@@ -69,7 +69,7 @@ def claims(answer: Answer) -> dict[str, Any]:
 # Tokens
 
 
-async def test_an_approved_device_gets_tokens_of_its_service(approved: Cli, ada: Account, metrics: FakeMetrics) -> None:
+async def test_an_approved_device_gets_tokens_of_its_service(approved: DeviceClient, ada: Account, metrics: FakeMetrics) -> None:
     answer = await approved.poll()
     said = claims(answer)
     assert answer.json == {**answer.json, "token_type": "Bearer", "expires_in": 900}
@@ -83,7 +83,7 @@ async def test_an_approved_device_gets_tokens_of_its_service(approved: Cli, ada:
     assert profile.json == {"id": str(ada.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 
-async def test_what_a_device_gets_is_on_record(approved: Cli, ada: Account, clock: FakeClock) -> None:
+async def test_what_a_device_gets_is_on_record(approved: DeviceClient, ada: Account, clock: FakeClock) -> None:
     pool, now, service = approved.pool, clock.now(), approved.service
     sid = UUID(claims(await approved.poll())["sid"])
     [(device,)] = await run_sql(pool, "select device_id from sessions where id = %s", sid)
@@ -102,7 +102,7 @@ async def test_what_a_device_gets_is_on_record(approved: Cli, ada: Account, cloc
     assert events == [(service.org_id, "user.login.success", str(ada.id), ada.id, {"provider": "websuite", "service_id": str(service.id)})]
 
 
-async def test_a_device_that_comes_again_is_the_same_one(approved: Cli, session: SignedIn) -> None:
+async def test_a_device_that_comes_again_is_the_same_one(approved: DeviceClient, session: SignedIn) -> None:
     assert (await approved.poll()).status == 200
     await approved.begin()
     await approved.answer(session.access_token)
@@ -111,7 +111,7 @@ async def test_a_device_that_comes_again_is_the_same_one(approved: Cli, session:
     assert await run_sql(approved.pool, "select count(distinct device_id) from sessions where service_id is not null") == [(1,)]
 
 
-async def test_a_session_in_a_browser_approves_as_well(cli: Cli, ports: Ports, ada: Account) -> None:
+async def test_a_session_in_a_browser_approves_as_well(cli: DeviceClient, ports: Ports, ada: Account) -> None:
     """Its provider is not known here, as of one that an earlier release began."""
     await begin_in_browser(ports, ada)
     await cli.begin()
@@ -121,7 +121,7 @@ async def test_a_session_in_a_browser_approves_as_well(cli: Cli, ports: Ports, a
 
 
 async def test_the_tokens_say_what_the_person_has_subscribed_to(
-    approved: Cli, ports: Ports, pool: Pool, ada: Account, clock: FakeClock
+    approved: DeviceClient, ports: Ports, pool: Pool, ada: Account, clock: FakeClock
 ) -> None:
     plan = await add_plan(pool, approved.service.id, "Gold", features=["exports"])
     await add_subscription(ports, pool, approved.service.id, ada.id, plan, ends=clock.now() + timedelta(days=30))
@@ -129,11 +129,11 @@ async def test_the_tokens_say_what_the_person_has_subscribed_to(
     assert (said["plan"], said["features"], said["subscription_status"]) == ("Gold", ["exports"], "active")
 
 
-async def test_the_device_code_alone_is_enough(approved: Cli) -> None:
+async def test_the_device_code_alone_is_enough(approved: DeviceClient) -> None:
     assert (await approved.api.post(TOKEN, {"device_code": approved.codes["device_code"]})).status == 200
 
 
-async def test_it_refreshes_without_a_secret(approved: Cli) -> None:
+async def test_it_refreshes_without_a_secret(approved: DeviceClient) -> None:
     pair = (await approved.poll()).json
     renewed = await approved.api.post(TOKEN, {"grant_type": "refresh_token", "refresh_token": pair["refresh_token"]})
     assert claims(renewed)["aud"] == str(approved.service.client_id)
@@ -144,118 +144,118 @@ async def test_it_refreshes_without_a_secret(approved: Cli) -> None:
 # Refusals
 
 
-async def test_until_somebody_approves_it_waits(cli: Cli, metrics: FakeMetrics) -> None:
+async def test_until_somebody_approves_it_waits(cli: DeviceClient, metrics: FakeMetrics) -> None:
     await cli.begin()
     before = await cli.left()
     for _ in range(3):
-        assert told(await cli.poll_in_time()) == PENDING
+        assert oauth_error(await cli.poll_after_interval()) == PENDING
     assert await cli.left() == before
     assert (metrics.tokens_issued, metrics.login_failures) == (0, {})
 
 
-async def test_whoever_asks_too_early_waits_five_seconds_longer_each_time(cli: Cli, session: SignedIn, clock: FakeClock) -> None:
+async def test_whoever_asks_too_early_waits_five_seconds_longer_each_time(cli: DeviceClient, session: SignedIn, clock: FakeClock) -> None:
     await cli.begin()
-    assert told(await cli.poll()) == PENDING
+    assert oauth_error(await cli.poll()) == PENDING
     clock.advance(INTERVAL - timedelta(microseconds=1))
-    assert told(await cli.poll()) == SLOW_DOWN  # ten seconds from now on,
+    assert oauth_error(await cli.poll()) == SLOW_DOWN  # ten seconds from now on,
     clock.advance(2 * INTERVAL - timedelta(microseconds=1))
-    assert told(await cli.poll()) == SLOW_DOWN  # and fifteen
+    assert oauth_error(await cli.poll()) == SLOW_DOWN  # and fifteen
     clock.advance(3 * INTERVAL)
-    assert told(await cli.poll()) == PENDING
+    assert oauth_error(await cli.poll()) == PENDING
     await cli.answer(session.access_token)
-    assert told(await cli.poll()) == SLOW_DOWN
+    assert oauth_error(await cli.poll()) == SLOW_DOWN
     clock.advance(4 * INTERVAL)
     assert (await cli.poll()).status == 200
 
 
-async def test_early_polls_at_once_are_all_counted(cli: Cli) -> None:
+async def test_early_polls_at_once_are_all_counted(cli: DeviceClient) -> None:
     await cli.begin()
-    answers = [told(answer) for answer in await everyone(10, lambda _: cli.poll())]
+    answers = [oauth_error(answer) for answer in await everyone(10, lambda _: cli.poll())]
     assert sorted(answers) == sorted([PENDING] + 9 * [SLOW_DOWN])
     assert await run_sql(cli.pool, "select interval_seconds from device_codes") == [(50,)]
 
 
-async def test_it_expires(approved: Cli, clock: FakeClock) -> None:
+async def test_it_expires(approved: DeviceClient, clock: FakeClock) -> None:
     clock.advance(TTL - timedelta(microseconds=1))
     await approved.begin()
     first = approved.codes
     clock.advance(TTL)
     approved.codes = first
-    assert told(await approved.poll()) == EXPIRED
-    assert told(await approved.poll()) == EXPIRED
+    assert oauth_error(await approved.poll()) == EXPIRED
+    assert oauth_error(await approved.poll()) == EXPIRED
 
 
-async def test_an_approval_expires_as_well(approved: Cli, clock: FakeClock) -> None:
+async def test_an_approval_expires_as_well(approved: DeviceClient, clock: FakeClock) -> None:
     before = await approved.left()
     clock.advance(TTL)
-    assert told(await approved.poll()) == EXPIRED
+    assert oauth_error(await approved.poll()) == EXPIRED
     assert await approved.left() == before
 
 
-async def test_it_was_denied(cli: Cli, session: SignedIn) -> None:
+async def test_it_was_denied(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin()
     await cli.answer(session.access_token, "deny")
     before = await cli.left()
     for _ in range(3):
-        assert told(await cli.poll()) == DENIED
+        assert oauth_error(await cli.poll()) == DENIED
     assert await cli.left() == before
 
 
-async def test_it_is_good_once(approved: Cli, metrics: FakeMetrics) -> None:
+async def test_it_is_good_once(approved: DeviceClient, metrics: FakeMetrics) -> None:
     assert (await approved.poll()).status == 200
     before = await approved.left()
-    assert told(await approved.poll_in_time()) == INVALID
+    assert oauth_error(await approved.poll_after_interval()) == INVALID
     assert await approved.left() == before
     assert metrics.login_failures == {"device_code": 1}
 
 
-async def test_an_unknown_code_is_worth_nothing(approved: Cli) -> None:
+async def test_an_unknown_code_is_worth_nothing(approved: DeviceClient) -> None:
     for unknown in ("x" * 43, "\u00e9", approved.codes["user_code"]):
-        assert told(await approved.poll(device_code=unknown)) == INVALID
+        assert oauth_error(await approved.poll(device_code=unknown)) == INVALID
     assert await approved.status() == ["approved"]
 
 
-async def test_the_code_of_another_client_is_worth_nothing(approved: Cli, acme: Tenant, twin: Tenant) -> None:
+async def test_the_code_of_another_client_is_worth_nothing(approved: DeviceClient, acme: Tenant, twin: Tenant) -> None:
     for org in (acme.org, twin.org):
         other = await service_context(approved.pool, await add_service(approved.pool, org, "other"))
-        assert told(await approved.poll(client_id=str(other.client_id))) == INVALID
-    assert told(await approved.poll(client_id=str(new_id()))) == (401, "invalid_client", "UNAUTHORIZED")
+        assert oauth_error(await approved.poll(client_id=str(other.client_id))) == INVALID
+    assert oauth_error(await approved.poll(client_id=str(new_id()))) == (401, "invalid_client", "UNAUTHORIZED")
     assert await approved.status() == ["approved"]
 
 
-async def test_a_mobile_application_shows_its_verifier(telephone: Cli, session: SignedIn) -> None:
+async def test_a_mobile_application_shows_its_verifier(telephone: DeviceClient, session: SignedIn) -> None:
     await telephone.begin(**PKCE)
-    assert told(await telephone.poll(code_verifier=VERIFIER)) == PENDING
+    assert oauth_error(await telephone.poll(code_verifier=VERIFIER)) == PENDING
     await telephone.answer(session.access_token)
     for wrong in (None, VERIFIER[::-1], VERIFIER[:-1]):
-        assert told(await telephone.poll_in_time(code_verifier=wrong)) == INVALID
-    assert (await telephone.poll_in_time(code_verifier=VERIFIER)).status == 200
+        assert oauth_error(await telephone.poll_after_interval(code_verifier=wrong)) == INVALID
+    assert (await telephone.poll_after_interval(code_verifier=VERIFIER)).status == 200
 
 
-async def test_a_code_without_a_challenge_is_nothing_for_an_application_that_keeps_no_secret_any_more(approved: Cli, pool: Pool) -> None:
+async def test_a_code_without_a_challenge_is_nothing_for_an_application_that_keeps_no_secret_any_more(approved: DeviceClient, pool: Pool) -> None:
     await run_sql(pool, "update services set service_type = 'mobile', client_secret_hash = null")
-    assert told(await approved.poll()) == INVALID
+    assert oauth_error(await approved.poll()) == INVALID
 
 
-async def test_a_verifier_without_a_challenge_is_a_mistake(approved: Cli) -> None:
-    assert told(await approved.poll(code_verifier=VERIFIER)) == INVALID
-    assert (await approved.poll_in_time()).status == 200
+async def test_a_verifier_without_a_challenge_is_a_mistake(approved: DeviceClient) -> None:
+    assert oauth_error(await approved.poll(code_verifier=VERIFIER)) == INVALID
+    assert (await approved.poll_after_interval()).status == 200
 
 
-async def test_a_challenge_once_given_is_always_asked_for(cli: Cli, session: SignedIn) -> None:
+async def test_a_challenge_once_given_is_always_asked_for(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin(**PKCE)
     await cli.answer(session.access_token)
-    assert told(await cli.poll()) == INVALID
-    assert (await cli.poll_in_time(code_verifier=VERIFIER)).status == 200
+    assert oauth_error(await cli.poll()) == INVALID
+    assert (await cli.poll_after_interval(code_verifier=VERIFIER)).status == 200
 
 
-async def test_five_errors_end_a_code(telephone: Cli, session: SignedIn, metrics: FakeMetrics) -> None:
+async def test_five_errors_end_a_code(telephone: DeviceClient, session: SignedIn, metrics: FakeMetrics) -> None:
     await telephone.begin(**PKCE)
     await everyone(5, lambda _: telephone.poll(code_verifier="wrong" * 10))
     assert metrics.login_failures == {"device_code": 5}
     assert (await telephone.answer(session.access_token)).status == 400
     await run_sql(telephone.pool, "update device_codes set status = 'approved', session_id = %s", session.session_id)
-    assert told(await telephone.poll_in_time(code_verifier=VERIFIER)) == INVALID
+    assert oauth_error(await telephone.poll_after_interval(code_verifier=VERIFIER)) == INVALID
 
 
 REFUSED_REQUESTS = {
@@ -269,12 +269,12 @@ REFUSED_REQUESTS = {
 
 
 @pytest.mark.parametrize(("changes", "expected"), REFUSED_REQUESTS.values(), ids=REFUSED_REQUESTS)
-async def test_a_poll_that_makes_no_sense_is_refused(approved: Cli, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
-    assert told(await approved.poll(**changes)) == expected
+async def test_a_poll_that_makes_no_sense_is_refused(approved: DeviceClient, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
+    assert oauth_error(await approved.poll(**changes)) == expected
     assert await approved.status() == ["approved"]
 
 
-async def test_the_short_name_of_the_grant_does_as_well(approved: Cli) -> None:
+async def test_the_short_name_of_the_grant_does_as_well(approved: DeviceClient) -> None:
     assert GRANT.startswith("urn:")
     assert (await approved.poll(grant_type="device_code")).status == 200
 
@@ -292,19 +292,19 @@ ENDINGS: dict[str, tuple[str, tuple[int, str, str]]] = {
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
-async def test_nothing_comes_of_it_after(approved: Cli, change: str, expected: tuple[int, str, str]) -> None:
+async def test_nothing_comes_of_it_after(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
     await run_sql(approved.pool, change)
     before = await approved.left()
-    assert told(await approved.poll(client_id=None)) == expected
+    assert oauth_error(await approved.poll(client_id=None)) == expected
     assert await approved.left() == before
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
-async def test_nothing_comes_of_it_meanwhile(approved: Cli, change: str, expected: tuple[int, str, str]) -> None:
+async def test_nothing_comes_of_it_meanwhile(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
     """It has been found good, and waits for the account, of which something else is changed."""
     lock = "select from users where email = 'ada@example.com' for update"
     answer = await meanwhile(approved.pool, [(lock, None), (change, None)], lambda: approved.poll(client_id=None))
-    assert told(answer) == expected
+    assert oauth_error(answer) == expected
     assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(0,)]
 
 
@@ -312,17 +312,17 @@ async def test_nothing_comes_of_it_meanwhile(approved: Cli, change: str, expecte
 
 
 @pytest.mark.slow
-async def test_of_twenty_polls_at_once_one_gets_tokens(approved: Cli, metrics: FakeMetrics) -> None:
+async def test_of_twenty_polls_at_once_one_gets_tokens(approved: DeviceClient, metrics: FakeMetrics) -> None:
     answers = await everyone(20, lambda _: approved.poll())
     assert [answer.status for answer in answers].count(200) == 1
-    assert {told(answer) for answer in answers if answer.status != 200} <= {SLOW_DOWN, INVALID}
+    assert {oauth_error(answer) for answer in answers if answer.status != 200} <= {SLOW_DOWN, INVALID}
     assert metrics.tokens_issued == 1
     assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(1,)]
     assert await run_sql(approved.pool, "select count(*) from login_events") == [(1,)]
 
 
 @pytest.mark.slow
-async def test_of_twenty_who_were_all_in_time_one_gets_tokens(approved: Cli) -> None:
+async def test_of_twenty_who_were_all_in_time_one_gets_tokens(approved: DeviceClient) -> None:
     """The pace is no help here: each of them comes as the first."""
 
     async def poll(_: int) -> Answer:
@@ -335,13 +335,13 @@ async def test_of_twenty_who_were_all_in_time_one_gets_tokens(approved: Cli) -> 
 
 
 @pytest.mark.slow
-async def test_approving_and_polling_at_once_loses_nothing(cli: Cli, session: SignedIn) -> None:
+async def test_approving_and_polling_at_once_loses_nothing(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin()
     acts: list[Callable[[], Awaitable[Answer]]] = [lambda: cli.answer(session.access_token), cli.poll]
     answers = await everyone(2, lambda number: acts[number]())
     assert {answer.status for answer in answers} <= {200, 400}
     if await cli.status() == ["approved"]:
-        assert (await cli.poll_in_time()).status == 200
+        assert (await cli.poll_after_interval()).status == 200
     assert await cli.status() == ["redeemed"]
 
 
@@ -354,12 +354,12 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
-async def test_devices_of_one_address_share_a_bucket(approved: Cli, clock: FakeClock) -> None:
+async def test_devices_of_one_address_share_a_bucket(approved: DeviceClient, clock: FakeClock) -> None:
     """Ten at once, two of which were asking and approving; and one more every five seconds."""
     for _ in range(8):
         assert (await approved.poll()).status in (200, 400)
     answer = await approved.poll()
-    assert told(answer) == (429, "slow_down", "RATE_LIMIT_EXCEEDED")
+    assert oauth_error(answer) == (429, "slow_down", "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == "5"
     refused = await approved.ask()
     assert (refused.status, refused.json["error_code"]) == (429, "RATE_LIMIT_EXCEEDED")
@@ -370,10 +370,10 @@ async def test_devices_of_one_address_share_a_bucket(approved: Cli, clock: FakeC
     assert (await approved.poll()).status == 400
 
 
-async def test_what_is_long_expired_is_swept(approved: Cli, ports: Ports, clock: FakeClock) -> None:
+async def test_what_is_long_expired_is_swept(approved: DeviceClient, ports: Ports, clock: FakeClock) -> None:
     housekeeper = new_id()
     clock.advance(TTL + timedelta(minutes=15))
     assert "device_codes" not in (await sweep(ports, housekeeper) or {})
     clock.advance(timedelta(microseconds=1))
     assert (await sweep(ports, housekeeper) or {})["device_codes"] == 1
-    assert told(await approved.poll()) == INVALID
+    assert oauth_error(await approved.poll()) == INVALID

@@ -18,9 +18,9 @@ from tests.fakes.provider import FakeProvider, Person
 from tests.support.browser import CODE, leads_to
 from tests.support.builders import EMAIL, add_account, run_sql
 from tests.support.mfa import add_mfa
-from tests.support.provider_sign_in import Street
-from tests.support.saml import Application, posted
-from tests.support.saml_browser import Traveller
+from tests.support.provider_sign_in import ProviderSignIn
+from tests.support.saml import SamlApplication, posted_response
+from tests.support.saml_browser import SamlBrowser
 
 pytestmark = pytest.mark.slow
 
@@ -44,19 +44,19 @@ codehost = pytest.mark.parametrize("provider", [Provider.CODEHOST], indirect=Tru
 OFFER: Final = "Continue with"
 
 
-async def link(street: Street, account: Account) -> None:
+async def link(street: ProviderSignIn, account: Account) -> None:
     columns = "id, user_id, provider, issuer, provider_user_id, linked_at"
     row = (account.id, account.id, street.name, street.provider.address, street.provider.person.subject)
     await run_sql(street.pool, f"insert into identities ({columns}) values (%s, %s, %s, %s, %s, now())", *row)  # noqa: S608
 
 
-async def asked(street: Street, path: str) -> dict[str, list[str]]:
+async def asked(street: ProviderSignIn, path: str) -> dict[str, list[str]]:
     answer = await street.visitor.open(f"/auth/{street.name}?{urlencode({'next': path})}")
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
 
-async def comes_from(visitor: Traveller, shop: Application, clock: FakeClock, **more: Any) -> str:
-    path = await visitor.come_from(shop, **more)
+async def comes_from(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, **more: Any) -> str:
+    path = await visitor.start_sign_on(shop, **more)
     clock.advance(timedelta(seconds=1))
     return path
 
@@ -67,119 +67,119 @@ def is_let_in(text: str) -> bool:
 
 @openid
 async def test_who_is_signed_in_at_the_provider_is_asked_again(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     assert OFFER in (await visitor.open(path)).text
     query = await asked(street, path)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), "whatever the operator's address has"
-    assert leads_to(await street.go(next=path)) == path
-    assert posted(await visitor.open(path)).name_id == EMAIL
+    assert leads_to(await street.complete(next=path)) == path
+    assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
 @openid
 async def test_one_that_does_not_ask_again_vouches_for_nobody(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
     street.provider.asks_again = False
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    refused = await street.go(next=path)
+    refused = await street.complete(next=path)
     assert refused.status == 400
     assert "This application asks you to sign in again" in refused.text
-    assert await street.who() is None
+    assert await street.user_id() is None
     assert not is_let_in((await visitor.open(path)).text)
 
 
 async def test_one_that_does_not_say_when_is_believed(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
     street.provider.says_auth_time = False
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    await street.comes_in(next=path)
-    assert posted(await visitor.open(path)).name_id == EMAIL
+    await street.sign_in(next=path)
+    assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
 async def test_without_that_wish_nobody_is_asked_again(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
     path = await comes_from(visitor, shop, clock)
     query = await asked(street, path)
     assert query["prompt"] == ["select"]
     assert "max_age" not in query
-    await street.comes_in(next=path)
-    assert posted(await visitor.open(path)).name_id == EMAIL
+    await street.sign_in(next=path)
+    assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
 @pytest.mark.parametrize("provider", list(Provider), indirect=True)
 async def test_a_session_that_began_without_asking_is_not_fresh(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     """Whoever sits at the browser could begin one for another page of ours, and come back with it."""
     await link(street, ada)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    await street.comes_in(next="/app/account")
-    assert await street.who() == ada.id
+    await street.sign_in(next="/app/account")
+    assert await street.user_id() == ada.id
     page = await visitor.open(path)
     assert not is_let_in(page.text)
     assert '<form method="post" action="/app/sign-in">' in page.text
     assert await visitor.sign_in_at(path) == path
-    assert posted(await visitor.open(path)).name_id == EMAIL, "a password is typed by somebody"
+    assert posted_response(await visitor.open(path)).name_id == EMAIL, "a password is typed by somebody"
 
 
 async def test_what_one_person_has_shown_is_good_for_no_other(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, ports: Ports, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(street, ada)
     eve = await add_account(ports, "eve@example.com")
     street.provider.person = Person(subject="666", email="eve@example.com")
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    await street.comes_in(next=path)
-    assert await street.who() == eve.id
+    await street.sign_in(next=path)
+    assert await street.user_id() == eve.id
     street.provider.person = Person()
-    await street.comes_in(next="/app/account")
-    assert await street.who() == ada.id
+    await street.sign_in(next="/app/account")
+    assert await street.user_id() == ada.id
     assert not is_let_in((await visitor.open(path)).text)
 
 
 async def test_what_was_shown_for_one_sign_on_is_good_for_no_other(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
     first = await comes_from(visitor, shop, clock, ForceAuthn="true")
     second = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    await street.comes_in(next=first)
+    await street.sign_in(next=first)
     assert not is_let_in((await visitor.open(second)).text)
     assert is_let_in((await visitor.open(first)).text)
 
 
 async def test_with_the_second_factor_it_is_the_same(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, ports: Ports, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(street, ada)
     factor = await add_mfa(ports, ada)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    assert leads_to(await street.go(next=path)).startswith(CODE)
+    assert leads_to(await street.complete(next=path)).startswith(CODE)
     assert not is_let_in((await visitor.open(path)).text)
     assert leads_to(await visitor.submit(CODE, CODE, code=factor.code(), next=path)) == path
-    assert posted(await visitor.open(path)).name_id == EMAIL
+    assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
 @codehost
 async def test_one_that_cannot_be_asked_is_not_offered(
-    street: Street, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
-    assert OFFER in (await visitor.open(await visitor.come_from(shop))).text
+    assert OFFER in (await visitor.open(await visitor.start_sign_on(shop))).text
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     page = await visitor.open(path)
     assert OFFER not in page.text
     assert "asks you to sign in again" in page.text
     assert '<a href="/app/forgot-password">set a password</a>' in page.text
-    assert "asks you to sign in again" not in (await visitor.open(await visitor.come_from(shop))).text
-    await street.comes_in(next=path)  # by its address
-    assert await street.who() == ada.id
+    assert "asks you to sign in again" not in (await visitor.open(await visitor.start_sign_on(shop))).text
+    await street.sign_in(next=path)  # by its address
+    assert await street.user_id() == ada.id
     assert not is_let_in((await visitor.open(path)).text)

@@ -14,8 +14,8 @@ from core.kernel.policy import Policy
 from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.federation.api.cli import told
-from tests.federation.api.relying import PKCE, REVOKE, SECRET, TOKEN, VERIFIER, Party, add_party, answered, basic, claims, enter
+from tests.federation.api.cli import oauth_error
+from tests.federation.api.relying import PKCE, REVOKE, SECRET, TOKEN, VERIFIER, RelyingParty, add_relying_party, redirect_parts, basic, claims, sign_in_browser
 from tests.support.browser import Visitor
 from tests.support.builders import BASE_URL, Api, add_account, add_member, add_provisioned, everyone, log_in, run_sql
 from tests.support.direct import change_ports
@@ -37,17 +37,17 @@ def visitor(app: QuartTrio, edge: Edge) -> Visitor:
 
 
 @pytest.fixture
-async def party(acme: Tenant, visitor: Visitor, ada: Account) -> Party:
+async def party(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
     """With Ada, who uses it and is signed in."""
-    found = await add_party(acme, visitor)
-    await enter(found, ada)
+    found = await add_relying_party(acme, visitor)
+    await sign_in_browser(found, ada)
     return found
 
 
 @pytest.fixture
-async def app_on_a_telephone(acme: Tenant, visitor: Visitor, ada: Account) -> Party:
-    found = await add_party(acme, visitor, "till", "mobile")
-    await enter(found, ada)
+async def app_on_a_telephone(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
+    found = await add_relying_party(acme, visitor, "till", "mobile")
+    await sign_in_browser(found, ada)
     return found
 
 
@@ -60,17 +60,17 @@ async def live_sessions(pool: Pool) -> int:
 # Codes
 
 
-async def test_whom_the_directory_of_the_organization_keeps_out_gets_none(acme: Tenant, party: Party, ada: Account, pool: Pool) -> None:
+async def test_whom_the_directory_of_the_organization_keeps_out_gets_none(acme: Tenant, party: RelyingParty, ada: Account, pool: Pool) -> None:
     """Of a code that was given before, nor for a refresh token (security.md C-5; RFC 6749 section 5.2)."""
     tokens, code = (await party.exchange(await party.code())).json, await party.code()
     await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
-    assert told(await party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
+    assert oauth_error(await party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
     await run_sql(pool, "update sessions set ended_at = now() where service_id is not null")  # as the deactivation does
-    assert told(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
 
 
 async def test_a_code_is_exchanged_for_tokens_of_the_service(
-    party: Party, ada: Account, ports: Ports, pool: Pool, clock: FakeClock
+    party: RelyingParty, ada: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     plan = await add_plan(pool, party.service)
     await add_subscription(ports, pool, party.service, ada.id, plan, ends=clock.now() + timedelta(days=30))
@@ -92,7 +92,7 @@ async def test_a_code_is_exchanged_for_tokens_of_the_service(
     assert (profile.status, profile.json["service"]) == (200, "shop")
 
 
-async def test_the_session_is_the_persons_in_that_browser(party: Party, ada: Account, pool: Pool, metrics: FakeMetrics) -> None:
+async def test_the_session_is_the_persons_in_that_browser(party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics) -> None:
     await run_sql(pool, "delete from events")
     before = metrics.tokens_issued
     tokens = await party.tokens()
@@ -110,23 +110,23 @@ async def test_the_session_is_the_persons_in_that_browser(party: Party, ada: Acc
     assert (name, data["provider"], data["service_id"]) == ("user.login.success", "websuite", str(party.service))
 
 
-def tuple_of(sid: str, ada: Account, party: Party, *rest: str) -> tuple[Any, ...]:
+def tuple_of(sid: str, ada: Account, party: RelyingParty, *rest: str) -> tuple[Any, ...]:
     return (UUID(sid), ada.id, party.tenant.org, party.service, *rest)
 
 
-async def test_a_member_who_only_followed_an_application_does_not_take_part(party: Party, ada: Account, pool: Pool) -> None:
+async def test_a_member_who_only_followed_an_application_does_not_take_part(party: RelyingParty, ada: Account, pool: Pool) -> None:
     """A link with only a cookie behind it confirms nothing (the terms of security.md)."""
     await add_member(pool, party.tenant.org, ada.id)
     await party.tokens()
     assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
 
 
-async def test_an_address_that_is_not_verified_is_said_to_be_that(party: Party, ports: Ports) -> None:
-    await enter(party, await add_account(ports, "bob@example.com", verified=False))
+async def test_an_address_that_is_not_verified_is_said_to_be_that(party: RelyingParty, ports: Ports) -> None:
+    await sign_in_browser(party, await add_account(ports, "bob@example.com", verified=False))
     assert claims(await party.tokens())["email_verified"] is False
 
 
-async def test_a_request_may_be_json(party: Party) -> None:
+async def test_a_request_may_be_json(party: RelyingParty) -> None:
     body = {"code": await party.code(), "redirect_uri": party.redirect_uri, "client_id": str(party.client_id), "client_secret": SECRET}
     assert (await party.api.post(TOKEN, body)).status == 200
 
@@ -141,70 +141,70 @@ async def test_a_request_may_be_json(party: Party) -> None:
         {"code_verifier": "short"},
     ],
 )
-async def test_a_code_is_good_only_with_what_it_was_given_for(party: Party, metrics: FakeMetrics, changes: dict[str, str | None]) -> None:
+async def test_a_code_is_good_only_with_what_it_was_given_for(party: RelyingParty, metrics: FakeMetrics, changes: dict[str, str | None]) -> None:
     code = await party.code()
-    assert told(await party.exchange(**{"code": code, **changes})) == INVALID_GRANT  # type: ignore[arg-type]
+    assert oauth_error(await party.exchange(**{"code": code, **changes})) == INVALID_GRANT  # type: ignore[arg-type]
     assert metrics.login_failures["authorization_code"] == 1
     assert await live_sessions(party.tenant.pool) == 0
     assert (await party.exchange(code)).status == 200, "nothing came of the other one"
 
 
 @pytest.mark.parametrize("verifier", [None, VERIFIER + "x", "v" * 42, "v" * 129, VERIFIER[:-1] + "é"])
-async def test_a_challenge_has_to_be_met(app_on_a_telephone: Party, party: Party, verifier: str | None) -> None:
+async def test_a_challenge_has_to_be_met(app_on_a_telephone: RelyingParty, party: RelyingParty, verifier: str | None) -> None:
     for application, asked in ((app_on_a_telephone, {}), (party, PKCE)):
         application.visitor.cookies = party.visitor.cookies
         code = await application.code(**asked)
-        assert told(await application.exchange(code, code_verifier=verifier)) == INVALID_GRANT
+        assert oauth_error(await application.exchange(code, code_verifier=verifier)) == INVALID_GRANT
         assert (await application.exchange(code, code_verifier=VERIFIER)).status == 200
 
 
-async def test_a_code_lives_for_a_minute(party: Party, clock: FakeClock) -> None:
+async def test_a_code_lives_for_a_minute(party: RelyingParty, clock: FakeClock) -> None:
     code = await party.code()
     clock.advance(timedelta(seconds=60))
-    assert told(await party.exchange(code)) == INVALID_GRANT
+    assert oauth_error(await party.exchange(code)) == INVALID_GRANT
 
 
-async def test_a_code_is_the_applications_that_it_was_given_to(party: Party, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
+async def test_a_code_is_the_applications_that_it_was_given_to(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
     code = await party.code()
     for tenant in (acme, twin):
-        other = await add_party(tenant, visitor, "blog")
+        other = await add_relying_party(tenant, visitor, "blog")
         answer = await other.exchange(code, redirect_uri=party.redirect_uri)
-        assert told(answer) == INVALID_GRANT
+        assert oauth_error(answer) == INVALID_GRANT
     assert (await party.exchange(code)).status == 200
 
 
-async def test_a_redirect_uri_that_nobody_named_need_not_be_named_later(party: Party) -> None:
+async def test_a_redirect_uri_that_nobody_named_need_not_be_named_later(party: RelyingParty) -> None:
     assert (await party.exchange(await party.code(redirect_uri=None), redirect_uri=None)).status == 200
     assert (await party.exchange(await party.code(redirect_uri=None))).status == 200, "the one that there is may be"
     wrong = await party.exchange(await party.code(redirect_uri=None), redirect_uri="https://evil.example/callback")
-    assert told(wrong) == INVALID_GRANT
+    assert oauth_error(wrong) == INVALID_GRANT
 
 
-async def test_a_second_redemption_ends_what_the_first_one_gave(party: Party, pool: Pool) -> None:
+async def test_a_second_redemption_ends_what_the_first_one_gave(party: RelyingParty, pool: Pool) -> None:
     code = await party.code()
     tokens = (await party.exchange(code)).json
     assert await party.is_live(tokens)
-    assert told(await party.exchange(code)) == INVALID_GRANT
+    assert oauth_error(await party.exchange(code)) == INVALID_GRANT
     assert not await party.is_live(tokens)
-    assert told(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
     assert await live_sessions(pool) == 0
 
 
-async def test_a_second_redemption_by_somebody_else_ends_nothing(party: Party, twin: Tenant, visitor: Visitor) -> None:
+async def test_a_second_redemption_by_somebody_else_ends_nothing(party: RelyingParty, twin: Tenant, visitor: Visitor) -> None:
     code = await party.code()
     tokens = (await party.exchange(code)).json
-    assert told(await party.exchange(code, client_secret="wrong")) == INVALID_CLIENT
-    other = await add_party(twin, visitor)
-    assert told(await other.exchange(code, redirect_uri=party.redirect_uri)) == INVALID_GRANT
+    assert oauth_error(await party.exchange(code, client_secret="wrong")) == INVALID_CLIENT
+    other = await add_relying_party(twin, visitor)
+    assert oauth_error(await other.exchange(code, redirect_uri=party.redirect_uri)) == INVALID_GRANT
     assert await party.is_live(tokens)
 
 
 @pytest.mark.slow
-async def test_of_many_redemptions_at_once_one_wins_and_the_others_end_it(party: Party, pool: Pool) -> None:
+async def test_of_many_redemptions_at_once_one_wins_and_the_others_end_it(party: RelyingParty, pool: Pool) -> None:
     code = await party.code()
     answers = await everyone(20, lambda _: party.exchange(code))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
-    assert {told(answer) for answer in answers if answer.status == 400} == {INVALID_GRANT}
+    assert {oauth_error(answer) for answer in answers if answer.status == 400} == {INVALID_GRANT}
     assert await run_sql(pool, "select count(*), count(ended_at) from sessions where service_id is not null") == [(1, 1)]
 
 
@@ -216,24 +216,24 @@ async def test_of_many_redemptions_at_once_one_wins_and_the_others_end_it(party:
         "update users set anonymized_at = now()",
     ],
 )
-async def test_a_code_is_good_for_nothing_once_the_person_is_signed_out(party: Party, pool: Pool, change: str) -> None:
+async def test_a_code_is_good_for_nothing_once_the_person_is_signed_out(party: RelyingParty, pool: Pool, change: str) -> None:
     code = await party.code()
     await run_sql(pool, change)
-    assert told(await party.exchange(code)) == INVALID_GRANT
+    assert oauth_error(await party.exchange(code)) == INVALID_GRANT
     assert await live_sessions(pool) == 0
 
 
-async def test_a_code_of_a_service_that_is_gone_is_good_for_nothing(party: Party, pool: Pool) -> None:
+async def test_a_code_of_a_service_that_is_gone_is_good_for_nothing(party: RelyingParty, pool: Pool) -> None:
     code = await party.code()
     await run_sql(pool, "delete from services where id = %s", party.service)
-    assert told(await party.exchange(code)) == INVALID_CLIENT
+    assert oauth_error(await party.exchange(code)) == INVALID_CLIENT
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
 
 
 # Who asks
 
 
-async def test_an_application_may_show_its_secret_in_a_header(party: Party) -> None:
+async def test_an_application_may_show_its_secret_in_a_header(party: RelyingParty) -> None:
     code = await party.code()
     header = basic(party.client_id, SECRET)
     nothing = {"client_id": None, "client_secret": None}
@@ -255,10 +255,10 @@ async def test_an_application_may_show_its_secret_in_a_header(party: Party) -> N
         {"client_id": "frontend", "client_secret": None},
     ],
 )
-async def test_who_cannot_show_who_it_is_gets_nothing(party: Party, changes: dict[str, str | None]) -> None:
+async def test_who_cannot_show_who_it_is_gets_nothing(party: RelyingParty, changes: dict[str, str | None]) -> None:
     code = await party.code()
     answer = await party.exchange(code, **changes)
-    assert told(answer) == INVALID_CLIENT
+    assert oauth_error(answer) == INVALID_CLIENT
     assert answer.headers["WWW-Authenticate"] == 'Basic realm="gatehouse", charset="UTF-8"'
     assert (await party.exchange(code)).status == 200
 
@@ -267,35 +267,35 @@ async def test_who_cannot_show_who_it_is_gets_nothing(party: Party, changes: dic
     "header",
     ["Basic", "Basic !!!", "Basic bm9jb2xvbg==", "Basic /w==", "Bearer abc", "Basic " + "Zm9vOmJhcg=="],
 )
-async def test_a_header_that_shows_nothing_is_refused(party: Party, header: str) -> None:
+async def test_a_header_that_shows_nothing_is_refused(party: RelyingParty, header: str) -> None:
     sent = {"code": "x", "redirect_uri": party.redirect_uri}
-    assert told(await party.post(TOKEN, {"Authorization": header}, **sent)) == INVALID_CLIENT
+    assert oauth_error(await party.post(TOKEN, {"Authorization": header}, **sent)) == INVALID_CLIENT
 
 
-async def test_an_application_shows_who_it_is_once(party: Party) -> None:
+async def test_an_application_shows_who_it_is_once(party: RelyingParty) -> None:
     header = basic(party.client_id, SECRET)
     sent = {"code": await party.code(), "redirect_uri": party.redirect_uri}
-    assert told(await party.post(TOKEN, header, **sent, client_secret=SECRET)) == INVALID_REQUEST
-    assert told(await party.post(TOKEN, header, **sent, client_id=NOBODY)) == INVALID_REQUEST
+    assert oauth_error(await party.post(TOKEN, header, **sent, client_secret=SECRET)) == INVALID_REQUEST
+    assert oauth_error(await party.post(TOKEN, header, **sent, client_id=NOBODY)) == INVALID_REQUEST
 
 
-async def test_an_application_may_rely_on_a_challenge_where_its_organization_allows_that(party: Party, pool: Pool) -> None:
+async def test_an_application_may_rely_on_a_challenge_where_its_organization_allows_that(party: RelyingParty, pool: Pool) -> None:
     none = {"client_secret": None, "code_verifier": VERIFIER}
-    assert told(await party.exchange(await party.code(**PKCE), **none)) == INVALID_CLIENT
+    assert oauth_error(await party.exchange(await party.code(**PKCE), **none)) == INVALID_CLIENT
     path = f"{party.tenant.path}/services/shop"
     changed = await party.api.patch(path, {"pkce_without_secret": True}, token=party.tenant.token("owner"))
     assert (changed.status, changed.json["pkce_without_secret"]) == (200, True)
     answer = await party.exchange(await party.code(**PKCE), **none)
     assert answer.status == 200, answer.text
     assert (await party.refresh(answer.json["refresh_token"], client_secret=None)).status == 200
-    assert told(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, "without one it needs its secret"
-    assert told(await party.exchange(await party.code(**PKCE), client_secret="wrong")) == INVALID_CLIENT
+    assert oauth_error(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, "without one it needs its secret"
+    assert oauth_error(await party.exchange(await party.code(**PKCE), client_secret="wrong")) == INVALID_CLIENT
     assert (await party.exchange(await party.code())).status == 200
 
 
-async def test_an_application_that_keeps_no_secret_has_none_to_show(app_on_a_telephone: Party) -> None:
+async def test_an_application_that_keeps_no_secret_has_none_to_show(app_on_a_telephone: RelyingParty) -> None:
     code = await app_on_a_telephone.code()
-    assert told(await app_on_a_telephone.exchange(code, client_secret="anything")) == INVALID_CLIENT
+    assert oauth_error(await app_on_a_telephone.exchange(code, client_secret="anything")) == INVALID_CLIENT
     assert (await app_on_a_telephone.exchange(code)).status == 200
 
 
@@ -314,21 +314,21 @@ async def test_an_application_that_keeps_no_secret_has_none_to_show(app_on_a_tel
         ({"code": "x" * 2049}, INVALID_REQUEST),
     ],
 )
-async def test_a_request_has_to_make_sense(party: Party, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
-    assert told(await party.exchange(**{"code": "x", **changes})) == expected  # type: ignore[arg-type]
+async def test_a_request_has_to_make_sense(party: RelyingParty, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
+    assert oauth_error(await party.exchange(**{"code": "x", **changes})) == expected  # type: ignore[arg-type]
 
 
 async def test_what_is_no_request_is_refused_as_oauth_does(api: Api) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert told(await api.call("POST", TOKEN, raw=b"code=a&code=b", headers=form)) == INVALID_REQUEST
-    assert told(await api.call("POST", TOKEN, raw=b"code=%ff", headers=form)) == INVALID_REQUEST
-    assert told(await api.call("POST", TOKEN, raw=b"{", headers={"Content-Type": "application/json"})) == INVALID_REQUEST
-    assert told(await api.post(TOKEN, {"code": 5})) == INVALID_REQUEST
+    assert oauth_error(await api.call("POST", TOKEN, raw=b"code=a&code=b", headers=form)) == INVALID_REQUEST
+    assert oauth_error(await api.call("POST", TOKEN, raw=b"code=%ff", headers=form)) == INVALID_REQUEST
+    assert oauth_error(await api.call("POST", TOKEN, raw=b"{", headers={"Content-Type": "application/json"})) == INVALID_REQUEST
+    assert oauth_error(await api.post(TOKEN, {"code": 5})) == INVALID_REQUEST
     text = await api.call("POST", TOKEN, raw=b"code", headers={"Content-Type": "text/plain"})
-    assert told(text) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
+    assert oauth_error(text) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
 
 
-async def test_a_description_has_only_the_characters_that_it_may_have(party: Party) -> None:
+async def test_a_description_has_only_the_characters_that_it_may_have(party: RelyingParty) -> None:
     answer = await party.exchange("x", grant_type="refresh_token")
     description = answer.json["error_description"]
     assert description.isascii()
@@ -338,7 +338,7 @@ async def test_a_description_has_only_the_characters_that_it_may_have(party: Par
 # Refresh tokens
 
 
-async def test_a_refresh_token_is_renewed(party: Party) -> None:
+async def test_a_refresh_token_is_renewed(party: RelyingParty) -> None:
     tokens = await party.tokens()
     renewed = await party.refresh(tokens["refresh_token"])
     assert renewed.status == 200, renewed.text
@@ -349,63 +349,63 @@ async def test_a_refresh_token_is_renewed(party: Party) -> None:
     assert (await party.refresh(renewed.json["refresh_token"], grant_type=None)).status == 200
 
 
-async def test_a_refresh_token_that_comes_again_ends_its_session(party: Party, clock: FakeClock) -> None:
+async def test_a_refresh_token_that_comes_again_ends_its_session(party: RelyingParty, clock: FakeClock) -> None:
     tokens = await party.tokens()
     renewed = (await party.refresh(tokens["refresh_token"])).json
     clock.advance(timedelta(seconds=11))
-    assert told(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
     assert not await party.is_live(renewed)
 
 
 async def test_a_refresh_token_is_its_applications_alone(
-    party: Party, acme: Tenant, twin: Tenant, visitor: Visitor, clock: FakeClock
+    party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor, clock: FakeClock
 ) -> None:
     tokens = await party.tokens()
     for tenant, slug, service_type in ((acme, "blog", "web"), (twin, "shop", "web"), (acme, "till", "mobile")):
-        other = await add_party(tenant, visitor, slug, service_type)
-        assert told(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
+        other = await add_relying_party(tenant, visitor, slug, service_type)
+        assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
     renewed = await party.refresh(tokens["refresh_token"])
     assert renewed.status == 200, "nobody has used it up"
     clock.advance(timedelta(seconds=11))
-    other = await add_party(acme, visitor, "third")
-    assert told(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    other = await add_relying_party(acme, visitor, "third")
+    assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
     assert await party.is_live(renewed.json), "nor ended anything with one that was used before"
 
 
-async def test_what_a_code_gave_is_renewed_only_with_the_secret(party: Party) -> None:
+async def test_what_a_code_gave_is_renewed_only_with_the_secret(party: RelyingParty) -> None:
     tokens = await party.tokens()
-    assert told(await party.refresh(tokens["refresh_token"], client_secret=None)) == INVALID_CLIENT
-    assert told(await party.refresh(tokens["refresh_token"], client_secret=None, client_id=None)) == INVALID_CLIENT
-    assert told(await party.refresh(tokens["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
+    assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret=None)) == INVALID_CLIENT
+    assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret=None, client_id=None)) == INVALID_CLIENT
+    assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
     assert refused(await party.api.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})) == UNAUTHORIZED
     assert (await party.refresh(tokens["refresh_token"])).status == 200
 
 
-async def test_what_a_device_was_given_is_renewed_without_it(party: Party, pool: Pool) -> None:
+async def test_what_a_device_was_given_is_renewed_without_it(party: RelyingParty, pool: Pool) -> None:
     tokens = await party.tokens()
     await run_sql(pool, "update sessions set grant_type = 'device_code' where service_id is not null")
     renewed = (await party.refresh(tokens["refresh_token"], client_secret=None)).json
     again = await party.refresh(renewed["refresh_token"], client_secret=None, client_id=None)
     assert again.status == 200
-    assert told(await party.refresh(again.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
+    assert oauth_error(await party.refresh(again.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
 
 
-async def test_what_a_password_gave_is_renewed_as_ever(party: Party, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_what_a_password_gave_is_renewed_as_ever(party: RelyingParty, ports: Ports, pool: Pool, ada: Account) -> None:
     signed_in = await sign_in_to(ports, pool, party.service, ada)
     renewed = await party.api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})
     assert renewed.status == 200
     assert (await party.refresh(renewed.json["refresh_token"])).status == 200
 
 
-async def test_an_application_that_keeps_no_secret_renews_by_its_name(app_on_a_telephone: Party) -> None:
+async def test_an_application_that_keeps_no_secret_renews_by_its_name(app_on_a_telephone: RelyingParty) -> None:
     tokens = await app_on_a_telephone.tokens()
     renewed = await app_on_a_telephone.refresh(tokens["refresh_token"])
     assert renewed.status == 200
-    assert told(await app_on_a_telephone.refresh(renewed.json["refresh_token"], client_id=NOBODY)) == INVALID_CLIENT
+    assert oauth_error(await app_on_a_telephone.refresh(renewed.json["refresh_token"], client_id=NOBODY)) == INVALID_CLIENT
 
 
 @pytest.mark.slow
-async def test_of_many_who_renew_at_once_one_wins(party: Party) -> None:
+async def test_of_many_who_renew_at_once_one_wins(party: RelyingParty) -> None:
     tokens = await party.tokens()
     answers = await everyone(20, lambda _: party.refresh(tokens["refresh_token"]))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
@@ -416,11 +416,11 @@ async def test_of_many_who_renew_at_once_one_wins(party: Party) -> None:
 # Suspension
 
 
-async def test_a_suspended_organization_has_nothing_exchanged(party: Party, pool: Pool) -> None:
+async def test_a_suspended_organization_has_nothing_exchanged(party: RelyingParty, pool: Pool) -> None:
     code, tokens = await party.code(), await party.tokens()
     await run_sql(pool, "update organizations set status = 'suspended' where id = %s", party.tenant.org)
-    assert told(await party.exchange(code)) == NOT_ACTIVE
-    assert told(await party.refresh(tokens["refresh_token"])) == NOT_ACTIVE
+    assert oauth_error(await party.exchange(code)) == NOT_ACTIVE
+    assert oauth_error(await party.refresh(tokens["refresh_token"])) == NOT_ACTIVE
     await run_sql(pool, "update organizations set status = 'active' where id = %s", party.tenant.org)
     assert (await party.refresh(tokens["refresh_token"])).status == 200
     assert (await party.exchange(code)).status == 200
@@ -430,41 +430,41 @@ async def test_a_suspended_organization_has_nothing_exchanged(party: Party, pool
 
 
 @pytest.mark.parametrize("kind", ["refresh_token", "access_token"])
-async def test_a_token_that_is_given_back_ends_its_session(party: Party, kind: str) -> None:
+async def test_a_token_that_is_given_back_ends_its_session(party: RelyingParty, kind: str) -> None:
     tokens = await party.tokens()
     sent = {"token": tokens[kind], "token_type_hint": kind, "client_id": str(party.client_id), "client_secret": SECRET}
     answer = await party.post(REVOKE, **sent)
     assert (answer.status, answer.text) == (200, "")
     assert not await party.is_live(tokens)
-    assert told(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
     assert (await party.post(REVOKE, **sent)).status == 200, "a second time it is the same"
 
 
-async def test_of_unknown_tokens_and_those_of_others_nothing_is_said(party: Party, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
+async def test_of_unknown_tokens_and_those_of_others_nothing_is_said(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
     tokens = await party.tokens()
     for tenant, slug in ((acme, "blog"), (twin, "shop")):
-        other = await add_party(tenant, visitor, slug)
+        other = await add_relying_party(tenant, visitor, slug)
         for token in (tokens["access_token"], tokens["refresh_token"], "unknown"):
             answer = await other.post(REVOKE, basic(other.client_id, SECRET), token=token)
             assert (answer.status, answer.text) == (200, "")
     assert await party.is_live(tokens)
 
 
-async def test_who_gives_a_token_back_shows_who_it_is(party: Party) -> None:
+async def test_who_gives_a_token_back_shows_who_it_is(party: RelyingParty) -> None:
     tokens = await party.tokens()
     sent = {"token": tokens["refresh_token"], "client_id": str(party.client_id)}
-    assert told(await party.post(REVOKE, **sent, client_secret="wrong")) == INVALID_CLIENT
-    assert told(await party.post(REVOKE, **sent)) == INVALID_CLIENT, "or it would believe that the token is worth nothing now"
-    assert told(await party.post(REVOKE, client_id=str(party.client_id), client_secret=SECRET)) == INVALID_REQUEST
+    assert oauth_error(await party.post(REVOKE, **sent, client_secret="wrong")) == INVALID_CLIENT
+    assert oauth_error(await party.post(REVOKE, **sent)) == INVALID_CLIENT, "or it would believe that the token is worth nothing now"
+    assert oauth_error(await party.post(REVOKE, client_id=str(party.client_id), client_secret=SECRET)) == INVALID_REQUEST
     assert await party.is_live(tokens)
 
 
-async def test_nobody_gives_back_a_token_of_an_application_with_a_secret_without_that(party: Party) -> None:
+async def test_nobody_gives_back_a_token_of_an_application_with_a_secret_without_that(party: RelyingParty) -> None:
     """RFC 7009 section 2.1, also where it does not say which one it is; of what is nobody's, nothing is asked."""
     tokens = await party.tokens()
     for token in (tokens["access_token"], tokens["refresh_token"]):
         answer = await party.post(REVOKE, token=token)
-        assert told(answer) == INVALID_CLIENT
+        assert oauth_error(answer) == INVALID_CLIENT
         assert answer.headers["WWW-Authenticate"].startswith("Basic ")
     assert await party.is_live(tokens)
     assert (await party.post(REVOKE, token="made up")).status == 200
@@ -472,7 +472,7 @@ async def test_nobody_gives_back_a_token_of_an_application_with_a_secret_without
     assert (await party.post(REVOKE, token=tokens["refresh_token"])).status == 200, "nor of what is over"
 
 
-async def test_an_application_without_a_secret_gives_its_tokens_back_with_its_id_or_none(app_on_a_telephone: Party) -> None:
+async def test_an_application_without_a_secret_gives_its_tokens_back_with_its_id_or_none(app_on_a_telephone: RelyingParty) -> None:
     for named in ({"client_id": str(app_on_a_telephone.client_id)}, {}):
         tokens = await app_on_a_telephone.tokens()
         assert (await app_on_a_telephone.post(REVOKE, token=tokens["refresh_token"], **named)).status == 200
@@ -489,19 +489,19 @@ async def test_people_may_give_back_their_own(api: Api, ports: Ports, ada: Accou
 
 
 async def test_the_platforms_own_application_gets_tokens_of_the_platform(
-    app: QuartTrio, visitor: Visitor, api: Api, ada: Account, party: Party, pool: Pool
+    app: QuartTrio, visitor: Visitor, api: Api, ada: Account, party: RelyingParty, pool: Pool
 ) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
-    await enter(party, ada, known=False)
+    await sign_in_browser(party, ada, known=False)
     asked = f"/auth/authorize?code_challenge={PKCE['code_challenge']}&code_challenge_method=S256"
     sent = {"client_id": "frontend", "redirect_uri": None, "code_verifier": VERIFIER}
 
     async def code() -> str:
-        return answered(await visitor.open(asked))[1]["code"]
+        return redirect_parts(await visitor.open(asked))[1]["code"]
 
     without = {**sent, "client_secret": None, "code_verifier": None}
-    assert told(await party.exchange(await code(), **without)) == INVALID_GRANT
-    assert told(await party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, "a service is another one"
+    assert oauth_error(await party.exchange(await code(), **without)) == INVALID_GRANT
+    assert oauth_error(await party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, "a service is another one"
     answer = await party.post(
         TOKEN, code=await code(), redirect_uri=f"{FRONTEND}/auth/callback", client_id="frontend", code_verifier=VERIFIER
     )
@@ -514,7 +514,7 @@ async def test_the_platforms_own_application_gets_tokens_of_the_platform(
     renewed = await party.post(TOKEN, refresh_token=answer.json["refresh_token"], client_id="frontend")
     assert renewed.status == 200
     other = await party.post(TOKEN, basic(party.client_id, SECRET), refresh_token=renewed.json["refresh_token"])
-    assert told(other) == INVALID_GRANT
+    assert oauth_error(other) == INVALID_GRANT
     assert await run_sql(pool, "select provider, grant_type from sessions where service_id is null and browser_hash is null") != []
 
 
@@ -522,18 +522,18 @@ async def test_the_platforms_own_application_gets_tokens_of_the_platform(
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0, "client_rate": 0.1}], indirect=True)
-async def test_an_application_that_shows_its_secret_is_counted_by_itself(party: Party, acme: Tenant, visitor: Visitor) -> None:
+async def test_an_application_that_shows_its_secret_is_counted_by_itself(party: RelyingParty, acme: Tenant, visitor: Visitor) -> None:
     """A tenth of one a second, and of a burst of twenty."""
     assert [(await party.exchange("x")).status for _ in range(3)] == [400, 400, 429]
     limited = await party.exchange("x")
-    assert told(limited) == (429, "temporarily_unavailable", "RATE_LIMIT_EXCEEDED")
+    assert oauth_error(limited) == (429, "temporarily_unavailable", "RATE_LIMIT_EXCEEDED")
     assert limited.headers["Retry-After"] == "10"
-    other = await add_party(acme, visitor, "blog")
+    other = await add_relying_party(acme, visitor, "blog")
     assert (await other.exchange("x")).status == 400
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0, "client_rate": 0.1}], indirect=True)
-async def test_whoever_shows_none_is_counted_by_address(party: Party) -> None:
+async def test_whoever_shows_none_is_counted_by_address(party: RelyingParty) -> None:
     wrong = [(await party.exchange("x", client_secret="wrong")).status for _ in range(10)]
     missing = [(await party.exchange("x", client_secret=None)).status for _ in range(5)]
     junk = [(await party.post(TOKEN)).status for _ in range(6)]
@@ -565,7 +565,7 @@ async def test_the_metadata_names_what_there_is(api: Api) -> None:
 
 
 @pytest.mark.parametrize("edge", [{"frontend_url": FRONTEND}], indirect=True)
-async def test_a_page_of_the_platforms_frontend_reads_what_is_answered_at_the_token_endpoint(party: Party) -> None:
+async def test_a_page_of_the_platforms_frontend_reads_what_is_answered_at_the_token_endpoint(party: RelyingParty) -> None:
     """What it has to ask first, and whatever the answer is (decisions, point 29)."""
     origin = {"Origin": FRONTEND}
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
@@ -596,7 +596,7 @@ async def test_a_page_of_the_platforms_frontend_reads_what_is_answered_at_the_to
         ("GET", "/.well-known/oauth-authorization-server", "https://shop.example.com"),
     ],
 )
-async def test_no_other_page_reads_what_is_answered(party: Party, method: str, path: str, origin: str) -> None:
+async def test_no_other_page_reads_what_is_answered(party: RelyingParty, method: str, path: str, origin: str) -> None:
     """Applications exchange codes on their servers, or are installed: pages of theirs are let in nowhere (decisions, point 29)."""
     sent = {"Origin": origin, "Access-Control-Request-Method": method}
     raw = f"client_id={party.client_id}&token=x".encode() if method == "POST" else None

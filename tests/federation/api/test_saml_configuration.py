@@ -21,7 +21,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, add_account, add_platform_owner, everyone, impersonate, make_vault, run_sql
 from tests.support.saml import NS, add_application
-from tests.support.saml_browser import Traveller
+from tests.support.saml_browser import SamlBrowser
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
 
@@ -269,7 +269,7 @@ async def test_documents_are_valid_by_the_schemas(
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
     await add_service_user(ports, shop.id, ada.id)
-    visitor = Traveller(app, clock)
+    visitor = SamlBrowser(app, clock)
     refused = await visitor.sign_on(shop, IsPassive="true")
     await visitor.sign_in()
     documents = {
@@ -290,7 +290,7 @@ async def test_whoever_becomes_unknown_is_known_to_no_application(
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=NameIdFormat.PERSISTENT)
     ada = await add_account(ports)
     await acme.join("ada", ada)
-    visitor = Traveller(app, clock)
+    visitor = SamlBrowser(app, clock)
     await visitor.sign_in()
     await visitor.sign_on(shop)
     tables = ("saml_name_ids", "saml_sessions")

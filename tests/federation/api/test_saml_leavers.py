@@ -13,8 +13,8 @@ from ports import Ports
 from tests.applications.api.service_users import check_counts
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, add_account, add_member, everyone, run_sql
-from tests.support.saml import Application
-from tests.support.saml_browser import Applications, Traveller
+from tests.support.saml import SamlApplication
+from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.scim import Directory
 from tests.support.services import add_api_key, add_plan, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
@@ -68,8 +68,8 @@ every_way = pytest.mark.parametrize(
 )
 
 
-async def try_to_sign_on(browser: Traveller, application: Application) -> Answer:
-    return await browser.open(await browser.come_from(application))
+async def try_to_sign_on(browser: SamlBrowser, application: SamlApplication) -> Answer:
+    return await browser.open(await browser.start_sign_on(application))
 
 
 async def uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
@@ -81,9 +81,9 @@ async def uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
 @every_way
 async def test_whoever_leaves_gets_no_assertions_any_more(
     app: QuartTrio,
-    visitor: Traveller,
-    shop: Application,
-    applications: Applications,
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    applications: SamlApplications,
     directory: Directory,
     acme: Tenant,
     ada: Account,
@@ -101,7 +101,7 @@ async def test_whoever_leaves_gets_no_assertions_any_more(
     assert await uses(pool, member) == []
     assert await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org) == [(ada.id,)]
     await check_counts(pool)
-    new = Traveller(app, clock)
+    new = SamlBrowser(app, clock)
     await new.sign_in(MEMBER)
     for browser in (visitor, new):
         if not await browser.is_in():  # where the directory had kept them out
@@ -115,8 +115,8 @@ async def test_whoever_leaves_gets_no_assertions_any_more(
 @every_way
 @pytest.mark.parametrize("first", ["saml", "otherwise"])
 async def test_whoever_uses_it_in_their_own_right_stays_its_user(
-    visitor: Traveller,
-    shop: Application,
+    visitor: SamlBrowser,
+    shop: SamlApplication,
     directory: Directory,
     acme: Tenant,
     member: Account,
@@ -142,9 +142,9 @@ async def test_whoever_uses_it_in_their_own_right_stays_its_user(
 
 
 async def test_whoever_signs_in_while_they_are_removed_is_no_user_afterwards(
-    app: QuartTrio, shop: Application, directory: Directory, acme: Tenant, member: Account, pool: Pool, clock: FakeClock
+    app: QuartTrio, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, pool: Pool, clock: FakeClock
 ) -> None:
-    browsers = [Traveller(app, clock) for _ in range(6)]
+    browsers = [SamlBrowser(app, clock) for _ in range(6)]
     for browser in browsers:
         await browser.sign_in(MEMBER)
 
@@ -160,7 +160,7 @@ async def test_whoever_signs_in_while_they_are_removed_is_no_user_afterwards(
 
 
 async def test_signing_in_to_one_service_says_nothing_of_another(
-    visitor: Traveller, shop: Application, applications: Applications, directory: Directory, acme: Tenant, member: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, directory: Directory, acme: Tenant, member: Account, pool: Pool
 ) -> None:
     blog = await applications.add("blog")
     await visitor.sign_in(MEMBER)
@@ -175,7 +175,7 @@ async def test_signing_in_to_one_service_says_nothing_of_another(
 
 
 async def test_so_does_leaving_one_organization(
-    visitor: Traveller, shop: Application, applications: Applications, directory: Directory, acme: Tenant, twin: Tenant, member: Account
+    visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, directory: Directory, acme: Tenant, twin: Tenant, member: Account
 ) -> None:
     desk = await applications.add("desk", twin)
     await add_member(twin.pool, twin.org, member.id)
@@ -190,7 +190,7 @@ async def test_so_does_leaving_one_organization(
 
 
 async def test_whom_the_directory_takes_back_signs_in_as_before(
-    visitor: Traveller, shop: Application, directory: Directory, member: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, directory: Directory, member: Account, pool: Pool
 ) -> None:
     await visitor.sign_in(MEMBER)
     await visitor.sign_on(shop)
@@ -205,7 +205,7 @@ async def test_whom_the_directory_takes_back_signs_in_as_before(
 
 
 async def test_whoever_comes_back_is_a_user_again_as_a_member(
-    visitor: Traveller, shop: Application, directory: Directory, acme: Tenant, member: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, pool: Pool
 ) -> None:
     await visitor.sign_in(MEMBER)
     await visitor.sign_on(shop)
@@ -217,7 +217,7 @@ async def test_whoever_comes_back_is_a_user_again_as_a_member(
 
 
 async def test_a_subscription_stays_with_whom_it_is_for_and_lets_nobody_in(
-    visitor: Traveller, shop: Application, directory: Directory, acme: Tenant, member: Account, ports: Ports, pool: Pool, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     """The service has given it to them, and sees in its list of users what it is paid for."""
     await visitor.sign_in(MEMBER)

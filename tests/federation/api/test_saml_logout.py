@@ -14,21 +14,21 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to
 from tests.support.builders import BASE_URL, EMAIL, add_account, run_sql
-from tests.support.saml import Application, add_application, encoded, logout_request, logout_response, redirected
-from tests.support.saml_browser import Applications, Said, Traveller, ask_to_sign_out, onward, sign_out
+from tests.support.saml import SamlApplication, add_application, encode_base64, logout_request, logout_response, redirect_url
+from tests.support.saml_browser import SamlApplications, RedirectedMessage, SamlBrowser, request_logout, redirect_target, sign_out
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenants
 
 
 @pytest.fixture
-async def blog(applications: Applications) -> Application:
+async def blog(applications: SamlApplications) -> SamlApplication:
     return await applications.add("blog")
 
 
-async def test_an_application_signs_somebody_out(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_an_application_signs_somebody_out(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
-    said = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index, RelayState="a & b")))
+    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, RelayState="a & b")))
     assert (said.url, said.kind, said.root.get("InResponseTo"), said.statuses) == (
         "https://shop.example.com/slo",
         "LogoutResponse",
@@ -44,28 +44,28 @@ async def test_an_application_signs_somebody_out(visitor: Traveller, shop: Appli
     assert "gatehouse-saml-logout" not in visitor.cookies
 
 
-async def test_by_form_it_does_the_same(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_by_form_it_does_the_same(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     message = logout_request(shop, visitor.now(), session.name_id, "_other", session.session_index)
-    begun = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message)), 303)
+    begun = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
     assert await visitor.is_in(), "so far nobody was seen"
-    assert Said(onward(await visitor.open(begun))).statuses == ["Success"]
+    assert RedirectedMessage(redirect_target(await visitor.open(begun))).statuses == ["Success"]
     assert not await visitor.is_in()
 
 
-async def test_the_others_are_told_before_it_is_answered(visitor: Traveller, shop: Application, blog: Application, ada: Account) -> None:
+async def test_the_others_are_told_before_it_is_answered(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session, there = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     assert (asked.url, asked.kind) == ("https://blog.example.com/slo", "LogoutRequest")
     assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
     assert [name.text for name in asked.find("//saml:NameID")] == [there.name_id]
     assert asked.query.keys() == {"SAMLRequest", "SigAlg", "Signature"}
     assert not await visitor.is_in(), "it is over here already"
     done = logout_response(blog, visitor.now(), asked.root.get("ID"))
-    back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
-    said = Said(onward(await visitor.open(back)))
+    back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
+    said = RedirectedMessage(redirect_target(await visitor.open(back)))
     assert (said.url, said.root.get("InResponseTo"), said.statuses) == ("https://shop.example.com/slo", "_bye", ["Success"])
 
 
@@ -80,43 +80,43 @@ async def test_the_others_are_told_before_it_is_answered(visitor: Traveller, sho
     ],
 )
 async def test_what_the_others_say_counts(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, status: str, inner: str, statuses: list[str], by_form: bool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, status: str, inner: str, statuses: list[str], by_form: bool
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     done = logout_response(blog, visitor.now(), asked.root.get("ID"), status, inner)
     if by_form:
-        back = onward(await visitor.open(onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303)))
+        back = redirect_target(await visitor.open(redirect_target(await visitor.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303)))
     else:
-        back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
-    assert Said(onward(await visitor.open(back))).statuses == statuses
+        back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
+    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == statuses
 
 
 async def test_whoever_does_not_answer_makes_it_a_logout_in_part(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
-    again = Said(onward(await visitor.open(f"{shop.path}/slo")))  # the person went back
-    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", Said(asked).root.get("ID")), "they may not have got there"
-    said = Said(onward(await visitor.open(f"{shop.path}/slo")))
+    asked = redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index))
+    again = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))  # the person went back
+    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(asked).root.get("ID")), "they may not have got there"
+    said = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))
     assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Success", "PartialLogout"])
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
 async def test_either_answer_of_whoever_was_asked_twice_counts(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, which: str
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, which: str
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    first = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
-    second = Said(onward(await visitor.open(f"{shop.path}/slo")))
+    first = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    second = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))
     asked = first if which == "first" else second
     done = logout_response(blog, visitor.now(), asked.root.get("ID"))
-    back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
-    assert Said(onward(await visitor.open(back))).statuses == ["Success"]
+    back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
+    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"]
 
 
 @pytest.mark.parametrize(
@@ -127,22 +127,22 @@ async def test_either_answer_of_whoever_was_asked_twice_counts(
     ],
 )
 async def test_so_does_whoever_cannot_be_told(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, pool: Pool, why: str
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool, why: str
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     await run_sql(pool, why)
-    said = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     assert (said.kind, said.statuses) == ("LogoutResponse", ["Success", "PartialLogout"])
 
 
 async def test_nobody_else_is_signed_out(
-    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock
+    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     """Neither by a name alone, nor with another session of the same person, nor with what another application knows."""
     await visitor.sign_in()
     session, elsewhere = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    other = Traveller(app, clock)
+    other = SamlBrowser(app, clock)
     await other.sign_in()
     others = await other.sign_on(shop)
     wrong = [
@@ -153,19 +153,19 @@ async def test_nobody_else_is_signed_out(
         ("somebody@example.com", (session.session_index,)),
     ]
     for name_id, indexes in wrong:
-        said = Said(onward(await ask_to_sign_out(visitor, shop, name_id, *indexes)))
+        said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, name_id, *indexes)))
         assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Requester", "UnknownPrincipal"])
         assert await visitor.is_in()
     assert await other.is_in()
-    nobody = Traveller(app, clock)
-    said = Said(onward(await ask_to_sign_out(nobody, shop, session.name_id, session.session_index)))
+    nobody = SamlBrowser(app, clock)
+    said = RedirectedMessage(redirect_target(await request_logout(nobody, shop, session.name_id, session.session_index)))
     assert said.statuses == ["Requester", "UnknownPrincipal"]
     assert await visitor.is_in()
 
 
 @pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT])
 async def test_whatever_else_is_said_of_a_name_has_to_be_right(
-    visitor: Traveller, applications: Applications, ada: Account, format_: NameIdFormat
+    visitor: SamlBrowser, applications: SamlApplications, ada: Account, format_: NameIdFormat
 ) -> None:
     """SAML core, section 2.2.3; security.md X-9."""
     shop = await applications.add("shop", name_id_format=format_)
@@ -178,85 +178,85 @@ async def test_whatever_else_is_said_of_a_name_has_to_be_right(
         {"NameQualifier": "https://other.example.com/"},
         {"SPNameQualifier": "https://blog.example.com/metadata"},
     ):
-        answer = await ask_to_sign_out(visitor, shop, session.name_id, session.session_index, named={**whole, **wrong})
-        assert Said(onward(answer)).statuses == ["Requester", "UnknownPrincipal"], wrong
+        answer = await request_logout(visitor, shop, session.name_id, session.session_index, name_attributes={**whole, **wrong})
+        assert RedirectedMessage(redirect_target(answer)).statuses == ["Requester", "UnknownPrincipal"], wrong
         assert await visitor.is_in()
     for right in (whole, {"Format": NameIdFormat.UNSPECIFIED.value}):
         session = await visitor.sign_on(shop)
-        said = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index, named=right)))
+        said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, name_attributes=right)))
         assert said.statuses == ["Success"]
         await visitor.sign_in()
 
 
 async def test_a_name_that_is_for_one_time_is_known_until_the_session_ends(
-    app: QuartTrio, visitor: Traveller, applications: Applications, ada: Account, clock: FakeClock
+    app: QuartTrio, visitor: SamlBrowser, applications: SamlApplications, ada: Account, clock: FakeClock
 ) -> None:
     """The application need not have taken every response (SAML core, section 8.3.8)."""
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
-    other = Traveller(app, clock)
+    other = SamlBrowser(app, clock)
     await other.sign_in()
     others = await other.sign_on(shop)
     await visitor.sign_in()
     first, second, _ = [await visitor.sign_on(shop) for _ in range(3)]
     assert first.name_id != second.name_id
-    said = Said(onward(await ask_to_sign_out(visitor, shop, others.name_id, first.session_index)))
+    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, others.name_id, first.session_index)))
     assert said.statuses == ["Requester", "UnknownPrincipal"]
-    said = Said(onward(await ask_to_sign_out(visitor, shop, first.name_id, first.session_index)))
+    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, first.name_id, first.session_index)))
     assert said.statuses == ["Success"]
     assert not await visitor.is_in()
     assert await other.is_in()
 
 
-async def test_not_all_names_of_one_session_are_kept(visitor: Traveller, applications: Applications, ada: Account, pool: Pool) -> None:
+async def test_not_all_names_of_one_session_are_kept(visitor: SamlBrowser, applications: SamlApplications, ada: Account, pool: Pool) -> None:
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
     await visitor.sign_in()
     names = [(await visitor.sign_on(shop)).name_id for _ in range(23)]
     assert await run_sql(pool, "select name_id, former_names from saml_sessions") == [(names[-1], names[-2:1:-1])]
 
 
-async def test_without_an_address_nobody_is_signed_out(visitor: Traveller, applications: Applications, ada: Account) -> None:
+async def test_without_an_address_nobody_is_signed_out(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
     shop = await applications.add("shop", slo_url=None)
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     message = logout_request(shop, visitor.now(), session.name_id, session.session_index)
-    refused = await visitor.open(redirected(f"{shop.path}/slo", message))
+    refused = await visitor.open(redirect_url(f"{shop.path}/slo", message))
     assert refused.status == 400
     assert "no address registered" in refused.text
     assert await visitor.is_in()
 
 
-async def test_many_sessions_can_be_named_but_not_any_number(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_many_sessions_can_be_named_but_not_any_number(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     """Anybody can send a request (security.md N-5)."""
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     too_many = logout_request(shop, visitor.now(), session.name_id, *["_x"] * 100, session.session_index)
-    assert (await visitor.open(redirected(f"{shop.path}/slo", too_many))).status == 400
+    assert (await visitor.open(redirect_url(f"{shop.path}/slo", too_many))).status == 400
     indexes = ["_" * 257, "_x", session.session_index]
-    said = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, *indexes)))
+    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, *indexes)))
     assert said.statuses == ["Success"]
 
 
 @pytest.mark.parametrize("by_form", [False, True])
 async def test_an_answer_counts_in_the_browser_that_was_sent_for_it(
-    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock, by_form: bool
+    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock, by_form: bool
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
-    other = Traveller(app, clock)
+    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    other = SamlBrowser(app, clock)
     await other.sign_in()
     its_own = await other.sign_on(shop)
     await other.sign_on(blog)
-    onward(await ask_to_sign_out(other, shop, its_own.name_id, its_own.session_index))
+    redirect_target(await request_logout(other, shop, its_own.name_id, its_own.session_index))
     done = logout_response(blog, visitor.now(), asked.root.get("ID"))
-    for browser in (other, Traveller(app, clock)):
+    for browser in (other, SamlBrowser(app, clock)):
         if by_form:
-            page = await browser.open(onward(await browser.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(done)), 303))
+            page = await browser.open(redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303))
         else:
-            page = await browser.open(redirected(f"{blog.path}/slo", done, "SAMLResponse"))
+            page = await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
         assert page.status == 400
-    back = onward(await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse")))
-    assert Said(onward(await visitor.open(back))).statuses == ["Success"], "it was not used up elsewhere"
+    back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
+    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"], "it was not used up elsewhere"
 
 
 # What may close while the browser is there -> what it comes back to.
@@ -271,14 +271,14 @@ CLOSING = {
 @pytest.mark.parametrize("why", CLOSING)
 async def test_whoever_has_closed_meanwhile_is_passed_over(
     app: QuartTrio,
-    visitor: Traveller,
-    shop: Application,
+    visitor: SamlBrowser,
+    shop: SamlApplication,
     ports: Ports,
     pool: Pool,
     tenants: Tenants,
     ada: Account,
     clock: FakeClock,
-    applications: Applications,
+    applications: SamlApplications,
     why: str,
     by_form: bool,
 ) -> None:
@@ -294,36 +294,36 @@ async def test_whoever_has_closed_meanwhile_is_passed_over(
     statement, status = CLOSING[why]
     step, told = await visitor.open(f"{shop.path}/slo"), []
     while step.status == 302:
-        asked = Said(onward(step))
+        asked = RedirectedMessage(redirect_target(step))
         told.append(asked.url)
         application = shop if "shop" in asked.url else blog
         done = logout_response(application, visitor.now(), asked.root.get("ID"))
         if application is blog:
             await run_sql(pool, statement.format(blog=blog.id))
         if by_form:
-            back = onward(await visitor.arrive_with_form(f"{application.path}/slo", SAMLResponse=encoded(done)), 303)
+            back = redirect_target(await visitor.post_cross_site(f"{application.path}/slo", SAMLResponse=encode_base64(done)), 303)
         else:
-            back = redirected(f"{application.path}/slo", done, "SAMLResponse")
+            back = redirect_url(f"{application.path}/slo", done, "SAMLResponse")
         step = await visitor.open(back)
-        while step.status == 302 and onward(step).startswith("/"):
-            step = await visitor.open(onward(step))
+        while step.status == 302 and redirect_target(step).startswith("/"):
+            step = await visitor.open(redirect_target(step))
     assert sorted(told) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
     assert step.status == 200
     assert "Some applications didn't confirm" in step.text
     # Nothing is under way any more, so it is closed like any other.
     assert (await visitor.open(f"{blog.path}/slo")).status == status
-    assert (await visitor.arrive_with_form(f"{blog.path}/slo", SAMLRequest="x")).status == status
+    assert (await visitor.post_cross_site(f"{blog.path}/slo", SAMLRequest="x")).status == status
 
 
 async def test_whoever_asked_and_has_closed_meanwhile_hears_nothing(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
     done = logout_response(blog, visitor.now(), asked.root.get("ID"))
-    page = await visitor.open(redirected(f"{blog.path}/slo", done, "SAMLResponse"))
+    page = await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
     assert page.status == 200
     assert "Some applications didn't confirm" in page.text
     assert "gatehouse-saml-logout" not in visitor.cookies
@@ -331,33 +331,33 @@ async def test_whoever_asked_and_has_closed_meanwhile_hears_nothing(
 
 @pytest.mark.parametrize("by_form", [False, True])
 async def test_an_answer_counts_once_and_from_whom_was_asked(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, by_form: bool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, by_form: bool
 ) -> None:
     """What comes once more, as by a double click, goes on with the rest."""
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = Said(onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index)))
+    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     id_ = asked.root.get("ID")
-    foreign = await visitor.open(redirected(f"{shop.path}/slo", logout_response(shop, visitor.now(), id_), "SAMLResponse"))
+    foreign = await visitor.open(redirect_url(f"{shop.path}/slo", logout_response(shop, visitor.now(), id_), "SAMLResponse"))
     assert foreign.status == 400
     message, other = logout_response(blog, visitor.now(), id_), logout_response(blog, visitor.now(), id_, "Responder")
-    done = redirected(f"{blog.path}/slo", message, "SAMLResponse")
-    onward(await visitor.open(done))
+    done = redirect_url(f"{blog.path}/slo", message, "SAMLResponse")
+    redirect_target(await visitor.open(done))
     if by_form:
-        done = onward(await visitor.arrive_with_form(f"{blog.path}/slo", SAMLResponse=encoded(message)), 303)
-    for again in (redirected(f"{blog.path}/slo", other, "SAMLResponse"), done):
-        back = onward(await visitor.open(again))
-    assert Said(onward(await visitor.open(back))).statuses == ["Success"], "what it said first counts"
+        done = redirect_target(await visitor.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(message)), 303)
+    for again in (redirect_url(f"{blog.path}/slo", other, "SAMLResponse"), done):
+        back = redirect_target(await visitor.open(again))
+    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"], "what it said first counts"
     assert (await visitor.open(done)).status == 400, "nothing is under way any more"
 
 
 async def test_a_logout_is_the_browsers_own_and_ends(
-    app: QuartTrio, visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock
+    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
-    assert (await Traveller(app, clock).open(f"{shop.path}/slo")).status == 400
+    redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index))
+    assert (await SamlBrowser(app, clock).open(f"{shop.path}/slo")).status == 400
     clock.advance(LOGOUT_TTL)
     assert (await visitor.open(f"{shop.path}/slo")).status == 400
 
@@ -366,7 +366,7 @@ async def test_a_logout_is_the_browsers_own_and_ends(
 
 
 async def test_signing_out_here_signs_out_everywhere(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
@@ -379,11 +379,11 @@ async def test_signing_out_here_signs_out_everywhere(
     step = await visitor.open(f"{shop.path}/slo")
     told = []
     for _ in range(2):
-        asked = Said(onward(step))
+        asked = RedirectedMessage(redirect_target(step))
         told.append(asked.url)
         application = shop if "shop" in asked.url else blog
         done = logout_response(application, visitor.now(), asked.root.get("ID"))
-        step = await visitor.open(onward(await visitor.open(redirected(f"{application.path}/slo", done, "SAMLResponse"))))
+        step = await visitor.open(redirect_target(await visitor.open(redirect_url(f"{application.path}/slo", done, "SAMLResponse"))))
     assert sorted(told) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
     assert step.status == 200
     assert "You're signed out" in step.text
@@ -392,18 +392,18 @@ async def test_signing_out_here_signs_out_everywhere(
     assert "gatehouse-saml-logout" not in visitor.cookies
 
 
-async def test_whoever_does_not_answer_is_mentioned(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_whoever_does_not_answer_is_mentioned(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await sign_out(visitor, next="/app/account/devices")
     for _ in range(2):
-        onward(await visitor.open(f"{shop.path}/slo"))
+        redirect_target(await visitor.open(f"{shop.path}/slo"))
     page = await visitor.open(f"{shop.path}/slo")
     assert "Some applications didn't confirm" in page.text
     assert "next=%2Fapp%2Faccount%2Fdevices" in page.text
 
 
-async def test_without_applications_it_is_as_before(visitor: Traveller, applications: Applications, ada: Account) -> None:
+async def test_without_applications_it_is_as_before(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
     await visitor.sign_in()
     assert leads_to(await sign_out(visitor)) == SIGN_IN
     assert "You&#39;re signed out." in (await visitor.open(SIGN_IN)).text
@@ -415,59 +415,59 @@ async def test_without_applications_it_is_as_before(visitor: Traveller, applicat
 
 
 async def test_a_session_that_took_the_place_of_another_signs_out_of_both(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
     first = await visitor.sign_on(shop)
     clock.advance(timedelta(minutes=1))
-    path = await visitor.come_from(blog, ForceAuthn="true")
+    path = await visitor.start_sign_on(blog, ForceAuthn="true")
     clock.advance(timedelta(seconds=1))
     await visitor.sign_in_at(path)
     await visitor.open(path)
     assert (await visitor.sign_on(shop)).session_index == first.session_index
     await sign_out(visitor)
-    asked = {Said(onward(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
+    asked = {RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
     assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
 
 
 @pytest.mark.parametrize("how", ["on the page", "for an application"])
 async def test_so_does_one_that_came_after_the_first_had_ended(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, pool: Pool, how: str
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool, how: str
 ) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await run_sql(pool, "update sessions set ended_at = now()")  # as by signing out everywhere else
     if how == "for an application":
-        path = await visitor.come_from(blog)
+        path = await visitor.start_sign_on(blog)
         assert await visitor.sign_in_at(path) == path
         await visitor.open(path)
     else:
         await visitor.sign_in()
         await visitor.sign_on(blog)
     await sign_out(visitor)
-    asked = {Said(onward(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
+    asked = {RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
     assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
 
 
 async def test_somebody_elses_session_is_not_taken_over(
-    visitor: Traveller, shop: Application, ada: Account, ports: Ports, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await add_account(ports, "other@example.com")
     await visitor.sign_in()
     await visitor.sign_on(shop)
     clock.advance(timedelta(minutes=1))
-    path = await visitor.come_from(shop, ForceAuthn="true")
+    path = await visitor.start_sign_on(shop, ForceAuthn="true")
     page = await visitor.open(path)
     fields = {"email": "other@example.com", "password": "correct horse battery staple", "next": ACCOUNT}
     assert leads_to(await visitor.send(SIGN_IN, form_token=form_token(page), **fields)) == ACCOUNT
     assert leads_to(await sign_out(visitor)) == SIGN_IN
 
 
-async def test_addresses_with_a_query_keep_it(visitor: Traveller, applications: Applications, ada: Account) -> None:
+async def test_addresses_with_a_query_keep_it(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
     shop = await applications.add("shop", slo_url="https://shop.example.com/slo?tenant=acme")
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
-    address = onward(await ask_to_sign_out(visitor, shop, session.name_id, session.session_index))
+    address = redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index))
     assert address.startswith("https://shop.example.com/slo?tenant=acme&SAMLResponse=")
     assert urlsplit(address).netloc == "shop.example.com"
     assert not address.startswith(BASE_URL)

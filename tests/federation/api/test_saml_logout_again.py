@@ -19,8 +19,8 @@ from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to, set_cookies
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, everyone, run_sql
 from tests.support.platform import Platform
-from tests.support.saml import Application, encoded, logout_request, logout_response, redirected
-from tests.support.saml_browser import Applications, Said, Traveller, Walk, onward, sign_out, statuses
+from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
+from tests.support.saml_browser import SamlApplications, RedirectedMessage, SamlBrowser, LogoutWalk, redirect_target, sign_out, statuses
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
@@ -30,59 +30,59 @@ both_bindings = pytest.mark.parametrize("by_form", [False, True])
 
 
 @pytest.fixture
-async def walk(visitor: Traveller, shop: Application, applications: Applications, twin: Tenant) -> Walk:
+async def walk(visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, twin: Tenant) -> LogoutWalk:
     """Four applications of two organizations: `shop` begins."""
     others = [await applications.add("blog"), await applications.add("wiki", twin), await applications.add("desk", twin)]
-    return Walk(visitor, shop, *others)
+    return LogoutWalk(visitor, shop, *others)
 
 
 async def ask(
-    visitor: Traveller, application: Application, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
+    visitor: SamlBrowser, application: SamlApplication, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
 ) -> Answer:
     """What the browser gets that an application, or whoever says to be it, sends with a request."""
     message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages.new_message_id())
-    address = redirected(f"{application.path}/slo", message, RelayState="there")
+    address = redirect_url(f"{application.path}/slo", message, RelayState="there")
     if by_form:
-        fields = {"SAMLRequest": encoded(message), "RelayState": "there"}
-        address = onward(await visitor.arrive_with_form(f"{application.path}/slo", **fields), 303)
+        fields = {"SAMLRequest": encode_base64(message), "RelayState": "there"}
+        address = redirect_target(await visitor.post_cross_site(f"{application.path}/slo", **fields), 303)
     return await visitor.open(address)
 
 
 class UnderWay:
     """A sign-out that `shop` has begun; the browser is at the first of the others, and this is where it might go besides."""
 
-    def __init__(self, walk: Walk, sessions: dict[str, Any], step: Answer) -> None:
+    def __init__(self, walk: LogoutWalk, sessions: dict[str, Any], step: Answer) -> None:
         self.walk, self.visitor, self.sessions, self.step = walk, walk.visitor, sessions, step
-        asked = walk.asked(step)
+        asked = walk.pending_request(step)
         assert asked is not None
         self.first, self.request_id = asked
-        walk.told.append(self.first.slug)
+        walk.notified.append(self.first.slug)
         self.rest = [walk.applications[slug] for slug in walk.applications if slug not in ("shop", self.first.slug)]
 
-    async def ask(self, application: Application, *, by_form: bool = False, id_: str | None = None) -> Answer:
+    async def ask(self, application: SamlApplication, *, by_form: bool = False, id_: str | None = None) -> Answer:
         session = self.sessions[application.slug]
         return await ask(self.visitor, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
 
     async def finish(self, step: Answer) -> Answer:
         """The last step of what goes on with this one. Meanwhile the first application answers, which counts still."""
-        if self.walk.asked(step) != (self.first, self.request_id):
+        if self.walk.pending_request(step) != (self.first, self.request_id):
             done = logout_response(self.first, self.visitor.now(), self.request_id)
-            onward(await self.visitor.open(redirected(f"{self.first.path}/slo", done, "SAMLResponse")))
-            return await self.walk.walk(step)
-        self.walk.told.clear()
-        return await self.walk.walk(step)
+            redirect_target(await self.visitor.open(redirect_url(f"{self.first.path}/slo", done, "SAMLResponse")))
+            return await self.walk.finish(step)
+        self.walk.notified.clear()
+        return await self.walk.finish(step)
 
 
 @pytest.fixture
-async def under_way(walk: Walk) -> UnderWay:
+async def under_way(walk: LogoutWalk) -> UnderWay:
     sessions = await walk.sign_in()
     session = sessions["shop"]
     step = await ask(walk.visitor, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
     return UnderWay(walk, sessions, step)
 
 
-def ended(step: Answer, asker: Application, request_id: str) -> list[str]:
-    said = Said(onward(step))
+def ended(step: Answer, asker: SamlApplication, request_id: str) -> list[str]:
+    said = RedirectedMessage(redirect_target(step))
     assert said.root.get("InResponseTo") == request_id
     return statuses(step, asker)
 
@@ -96,68 +96,68 @@ async def nothing_is_left(pool: Pool) -> bool:
 
 
 @both_bindings
-async def test_the_same_message_once_more_leads_to_where_it_led(under_way: UnderWay, shop: Application, by_form: bool) -> None:
+async def test_the_same_message_once_more_leads_to_where_it_led(under_way: UnderWay, shop: SamlApplication, by_form: bool) -> None:
     again = await under_way.ask(shop, by_form=by_form, id_="_begun")
-    assert under_way.walk.asked(again) == (under_way.first, under_way.request_id)
+    assert under_way.walk.pending_request(again) == (under_way.first, under_way.request_id)
     assert ended(await under_way.finish(again), shop, "_begun") == ["Success"]
-    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
 
 
-async def test_once_there_is_an_answer_the_same_message_leads_on(under_way: UnderWay, shop: Application) -> None:
-    onwards = await under_way.walk.back(under_way.first, under_way.request_id)
+async def test_once_there_is_an_answer_the_same_message_leads_on(under_way: UnderWay, shop: SamlApplication) -> None:
+    onwards = await under_way.walk.confirm(under_way.first, under_way.request_id)
     again = await under_way.ask(shop, id_="_begun")
-    assert under_way.walk.asked(again) == under_way.walk.asked(onwards)
-    assert ended(await under_way.walk.walk(again), shop, "_begun") == ["Success"]
+    assert under_way.walk.pending_request(again) == under_way.walk.pending_request(onwards)
+    assert ended(await under_way.walk.finish(again), shop, "_begun") == ["Success"]
 
 
 @both_bindings
-async def test_whoever_began_and_asks_anew_is_answered_that(under_way: UnderWay, shop: Application, by_form: bool, pool: Pool) -> None:
+async def test_whoever_began_and_asks_anew_is_answered_that(under_way: UnderWay, shop: SamlApplication, by_form: bool, pool: Pool) -> None:
     step = await under_way.ask(shop, by_form=by_form, id_="_again")
     assert ended(await under_way.finish(step), shop, "_again") == ["Success"]
-    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
     assert await nothing_is_left(pool)
 
 
-async def test_whoever_was_told_before_is_told_once_more(under_way: UnderWay, shop: Application) -> None:
+async def test_whoever_was_told_before_is_told_once_more(under_way: UnderWay, shop: SamlApplication) -> None:
     """As by a double click at an application that makes a request for each: the browser has not got to whom the first one led."""
     step = await under_way.ask(shop, id_="_again")
-    assert under_way.walk.asked(step) == (under_way.first, under_way.request_id)
-    assert ended(await under_way.walk.walk(step), shop, "_again") == ["Success"]
-    assert sorted(under_way.walk.told) == sorted(["blog", "desk", "wiki", under_way.first.slug])
+    assert under_way.walk.pending_request(step) == (under_way.first, under_way.request_id)
+    assert ended(await under_way.walk.finish(step), shop, "_again") == ["Success"]
+    assert sorted(under_way.walk.notified) == sorted(["blog", "desk", "wiki", under_way.first.slug])
 
 
-async def test_whoever_was_told_twice_and_does_not_answer_makes_it_one_in_part(under_way: UnderWay, shop: Application) -> None:
+async def test_whoever_was_told_twice_and_does_not_answer_makes_it_one_in_part(under_way: UnderWay, shop: SamlApplication) -> None:
     await under_way.ask(shop, id_="_again")
     step = await under_way.ask(shop, id_="_last")
-    assert ended(await under_way.walk.walk(step), shop, "_last") == ["Success", "PartialLogout"]
-    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    assert ended(await under_way.walk.finish(step), shop, "_last") == ["Success", "PartialLogout"]
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
 
 
 async def test_a_browser_that_did_not_take_the_first_answer_is_known_again(
-    walk: Walk, visitor: Traveller, shop: Application, pool: Pool
+    walk: LogoutWalk, visitor: SamlBrowser, shop: SamlApplication, pool: Pool
 ) -> None:
     """As by a double click: the answer to the first one never comes to be looked at."""
     sessions = await walk.sign_in()
     before, session = dict(visitor.cookies), sessions["shop"]
     await ask(visitor, shop, session.name_id, session.session_index, id_="_begun")
     visitor.cookies = before
-    last = await walk.walk(await ask(visitor, shop, session.name_id, session.session_index, id_="_again"))
+    last = await walk.finish(await ask(visitor, shop, session.name_id, session.session_index, id_="_again"))
     assert ended(last, shop, "_again") == ["Success"], "also whoever never heard of it the first time"
-    assert sorted(walk.told) == ["blog", "desk", "wiki"]
+    assert sorted(walk.notified) == ["blog", "desk", "wiki"]
     assert COOKIE not in visitor.cookies
     assert await nothing_is_left(pool)
 
 
-async def test_it_may_ask_by_any_name_that_it_knew(visitor: Traveller, applications: Applications, shop: Application, ada: Account) -> None:
+async def test_it_may_ask_by_any_name_that_it_knew(visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, ada: Account) -> None:
     once = await applications.add("once", name_id_format=NameIdFormat.TRANSIENT)
-    walk = Walk(visitor, shop, once)
+    walk = LogoutWalk(visitor, shop, once)
     await visitor.sign_in()
     await visitor.sign_on(shop)
     former, latter = await visitor.sign_on(once), await visitor.sign_on(once)
     begun = await ask(visitor, once, latter.name_id, latter.session_index, id_="_begun")
-    assert walk.asked(begun) is not None
+    assert walk.pending_request(begun) is not None
     again = await ask(visitor, once, former.name_id, former.session_index, id_="_again")
-    assert ended(await walk.walk(again), once, "_again") == ["Success"]
+    assert ended(await walk.finish(again), once, "_again") == ["Success"]
 
 
 # Others of the same session
@@ -168,22 +168,22 @@ async def test_another_application_that_begins_as_well_takes_over(under_way: Und
     begins, stays = under_way.rest
     step = await under_way.ask(begins, by_form=by_form, id_="_mine")
     assert ended(await under_way.finish(step), begins, "_mine") == ["Success"]
-    assert sorted(under_way.walk.told) == sorted([under_way.first.slug, stays.slug]), "nobody is told who knows"
+    assert sorted(under_way.walk.notified) == sorted([under_way.first.slug, stays.slug]), "nobody is told who knows"
     assert await nothing_is_left(pool)
 
 
 @both_bindings
 async def test_whoever_is_told_and_begins_instead_of_answering_is_done(under_way: UnderWay, by_form: bool) -> None:
     step = await under_way.ask(under_way.first, by_form=by_form, id_="_mine")
-    assert ended(await under_way.walk.walk(step), under_way.first, "_mine") == ["Success"]
-    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
-    assert (await under_way.walk.back(under_way.first, under_way.request_id)).status == 400, "it is over"
+    assert ended(await under_way.walk.finish(step), under_way.first, "_mine") == ["Success"]
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
+    assert (await under_way.walk.confirm(under_way.first, under_way.request_id)).status == 400, "it is over"
 
 
 async def test_whoever_is_told_and_begins_may_answer_as_well(under_way: UnderWay) -> None:
     step = await under_way.ask(under_way.first, id_="_mine")
-    assert under_way.walk.asked(await under_way.walk.back(under_way.first, under_way.request_id)) == under_way.walk.asked(step)
-    assert ended(await under_way.walk.walk(step), under_way.first, "_mine") == ["Success"]
+    assert under_way.walk.pending_request(await under_way.walk.confirm(under_way.first, under_way.request_id)) == under_way.walk.pending_request(step)
+    assert ended(await under_way.walk.finish(step), under_way.first, "_mine") == ["Success"]
 
 
 async def test_taking_over_does_not_make_it_last_longer(under_way: UnderWay, clock: FakeClock) -> None:
@@ -196,7 +196,7 @@ async def test_taking_over_does_not_make_it_last_longer(under_way: UnderWay, clo
 # A session that began since
 
 
-async def sign_in_anew(visitor: Traveller, application: Application, email: str = EMAIL) -> Any:
+async def sign_in_anew(visitor: SamlBrowser, application: SamlApplication, email: str = EMAIL) -> Any:
     await visitor.sign_in(email)
     return await visitor.sign_on(application)
 
@@ -211,7 +211,7 @@ async def test_a_new_session_is_ended_along_with_what_is_left_of_the_old_one(und
     assert not await visitor.is_in()
     assert ended(await under_way.finish(step), begins, "_new") == ["Success"]
     # The old session of the one that asks is another one, which it is told to end.
-    assert sorted(under_way.walk.told) == sorted([under_way.first.slug, begins.slug, stays.slug])
+    assert sorted(under_way.walk.notified) == sorted([under_way.first.slug, begins.slug, stays.slug])
     assert await nothing_is_left(pool)
 
 
@@ -221,7 +221,7 @@ async def test_what_was_one_in_part_stays_one(under_way: UnderWay) -> None:
         await visitor.open(f"{under_way.first.path}/slo")  # on, without an answer of the first
     session = await sign_in_anew(visitor, begins)
     step = await ask(visitor, begins, session.name_id, session.session_index, id_="_new")
-    assert ended(await under_way.walk.walk(step), begins, "_new") == ["Success", "PartialLogout"]
+    assert ended(await under_way.walk.finish(step), begins, "_new") == ["Success", "PartialLogout"]
 
 
 async def test_it_lasts_as_long_as_the_newest(under_way: UnderWay, clock: FakeClock) -> None:
@@ -233,15 +233,15 @@ async def test_it_lasts_as_long_as_the_newest(under_way: UnderWay, clock: FakeCl
     assert ended(await under_way.finish(step), begins, "_new") == ["Success"]
 
 
-async def test_signing_out_on_our_own_page_tells_whom_is_left_too(under_way: UnderWay, shop: Application, pool: Pool) -> None:
+async def test_signing_out_on_our_own_page_tells_whom_is_left_too(under_way: UnderWay, shop: SamlApplication, pool: Pool) -> None:
     visitor = under_way.visitor
     await sign_in_anew(visitor, shop)
     page = await sign_out(visitor)
     assert page.status == 200
     assert not await visitor.is_in()
-    step = await under_way.walk.back(under_way.first, under_way.request_id)
-    last = await under_way.walk.walk(step)
-    assert sorted(under_way.walk.told) == ["blog", "desk", "shop", "wiki"]
+    step = await under_way.walk.confirm(under_way.first, under_way.request_id)
+    last = await under_way.walk.finish(step)
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert last.status == 200
     assert "Some applications didn't confirm" not in last.text
     assert await nothing_is_left(pool)
@@ -252,12 +252,12 @@ async def test_so_it_does_where_the_new_session_is_one_of_our_own_pages_only(und
     await visitor.sign_in()
     page = await sign_out(visitor)
     assert page.status == 200
-    last = await under_way.walk.walk(await under_way.walk.back(under_way.first, under_way.request_id))
-    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    last = await under_way.walk.finish(await under_way.walk.confirm(under_way.first, under_way.request_id))
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
     assert last.status == 200
 
 
-async def test_our_own_page_sends_on_whoever_signs_out_twice(walk: Walk, visitor: Traveller) -> None:
+async def test_our_own_page_sends_on_whoever_signs_out_twice(walk: LogoutWalk, visitor: SamlBrowser) -> None:
     await walk.sign_in()
     token = form_token(await visitor.open(ACCOUNT))
     before = dict(visitor.cookies)
@@ -268,8 +268,8 @@ async def test_our_own_page_sends_on_whoever_signs_out_twice(walk: Walk, visitor
         again = await visitor.send("/app/sign-out", form_token=token)
         assert again.status == first.status == 200
         assert 'http-equiv="refresh"' in again.text
-    last = await walk.walk(await visitor.open(f"{walk.applications['wiki'].path}/slo"))
-    assert sorted(walk.told) == ["blog", "desk", "shop", "wiki"]
+    last = await walk.finish(await visitor.open(f"{walk.applications['wiki'].path}/slo"))
+    assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert last.status == 200
     assert leads_to(await visitor.send("/app/sign-out", form_token=token)).startswith(SIGN_IN)
 
@@ -288,10 +288,10 @@ async def test_a_person_who_becomes_unknown_takes_along_what_is_theirs(
     answer = await platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
     assert answer.status == 200, answer.text
     step = await ask(visitor, begins, session.name_id, session.session_index, id_="_eve")
-    asked = Said(onward(step))
+    asked = RedirectedMessage(redirect_target(step))
     assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
     assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> ''") == [(2,)]
-    assert ended(await under_way.walk.walk(step), begins, "_eve") == ["Success", "PartialLogout"]
+    assert ended(await under_way.walk.finish(step), begins, "_eve") == ["Success", "PartialLogout"]
 
 
 # Whoever means nobody
@@ -303,8 +303,8 @@ async def test_a_person_who_becomes_unknown_takes_along_what_is_theirs(
 @both_bindings
 async def test_whoever_means_nobody_leaves_it_as_it_is(
     under_way: UnderWay,
-    shop: Application,
-    applications: Applications,
+    shop: SamlApplication,
+    applications: SamlApplications,
     pool: Pool,
     forged: str,
     signed_in_anew: bool,
@@ -321,38 +321,38 @@ async def test_whoever_means_nobody_leaves_it_as_it_is(
     before, cookies = await run_sql(pool, rows), dict(visitor.cookies)
     if by_form and not is_followed:
         message = logout_request(application, visitor.now(), name, index)
-        answer = await visitor.arrive_with_form(f"{application.path}/slo", SAMLRequest=encoded(message))
+        answer = await visitor.post_cross_site(f"{application.path}/slo", SAMLRequest=encode_base64(message))
     else:
         answer = await ask(visitor, application, name, index, by_form=by_form)
-        said = Said(onward(answer))
+        said = RedirectedMessage(redirect_target(answer))
         assert (said.url, said.statuses) == (application.configuration.slo_url, ["Requester", "UnknownPrincipal"])
         assert said.query["RelayState"] == "there"
     assert set_cookies(answer) == {}
     assert visitor.cookies == cookies
     assert await run_sql(pool, rows) == before
     assert await visitor.is_in() == signed_in_anew
-    step = await under_way.walk.back(under_way.first, under_way.request_id)
-    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
-    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+    step = await under_way.walk.confirm(under_way.first, under_way.request_id)
+    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
     assert await visitor.is_in() == signed_in_anew
 
 
 @pytest.mark.parametrize("what", ["<", "x", ""])
 @both_bindings
-async def test_so_does_what_cannot_be_read(under_way: UnderWay, shop: Application, what: str, by_form: bool) -> None:
+async def test_so_does_what_cannot_be_read(under_way: UnderWay, shop: SamlApplication, what: str, by_form: bool) -> None:
     visitor = under_way.visitor
     if by_form:
-        answer = await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=what)
+        answer = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=what)
     else:
         answer = await visitor.open(f"{shop.path}/slo?SAMLRequest={what}")
     assert answer.status == 400
-    step = await under_way.walk.back(under_way.first, under_way.request_id)
-    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
+    step = await under_way.walk.confirm(under_way.first, under_way.request_id)
+    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
 
 
 @pytest.mark.parametrize("what", ["elsewhere", "another", "garbage", "nothing"])
 async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(
-    under_way: UnderWay, shop: Application, app: Any, clock: FakeClock, what: str
+    under_way: UnderWay, shop: SamlApplication, app: Any, clock: FakeClock, what: str
 ) -> None:
     visitor, first = under_way.visitor, under_way.first
     answers = {
@@ -361,29 +361,29 @@ async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(
     }
     address = f"{first.path}/slo?SAMLResponse={'AAAA' if what == 'garbage' else ''}"
     if what in answers:
-        address = redirected(f"{first.path}/slo", answers[what], "SAMLResponse")
+        address = redirect_url(f"{first.path}/slo", answers[what], "SAMLResponse")
     page = await visitor.open(address)
     assert page.status == 400
     assert "the others are still to be told" in page.text
-    stranger = await Traveller(app, clock).open(address)
+    stranger = await SamlBrowser(app, clock).open(address)
     assert (stranger.status, "still to be told" in stranger.text) == (400, False)
     assert f'href="{first.path}/slo"' in page.text
     step = await visitor.open(f"{first.path}/slo")
-    assert under_way.walk.asked(step) == (first, under_way.request_id), "once more"
-    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
+    assert under_way.walk.pending_request(step) == (first, under_way.request_id), "once more"
+    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
 
 
-async def test_a_session_of_another_browser_is_not_meant_here(under_way: UnderWay, clock: FakeClock, shop: Application, app: Any) -> None:
-    other = Traveller(app, clock)
+async def test_a_session_of_another_browser_is_not_meant_here(under_way: UnderWay, clock: FakeClock, shop: SamlApplication, app: Any) -> None:
+    other = SamlBrowser(app, clock)
     session = under_way.sessions["shop"]
-    said = Said(onward(await ask(other, shop, session.name_id, session.session_index)))
+    said = RedirectedMessage(redirect_target(await ask(other, shop, session.name_id, session.session_index)))
     assert said.statuses == ["Requester", "UnknownPrincipal"]
     assert COOKIE not in other.cookies
 
 
-async def test_a_relay_state_that_is_too_long_is_not_brought_once_more(visitor: Traveller, shop: Application) -> None:
+async def test_a_relay_state_that_is_too_long_is_not_brought_once_more(visitor: SamlBrowser, shop: SamlApplication) -> None:
     message = logout_request(shop, visitor.now(), EMAIL, "_index")
-    answer = await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message), RelayState="x" * 1025)
+    answer = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="x" * 1025)
     assert answer.status == 400
 
 
@@ -391,49 +391,49 @@ async def test_a_relay_state_that_is_too_long_is_not_brought_once_more(visitor: 
 
 
 @both_bindings
-async def test_an_answer_that_comes_twice_leads_to_where_the_first_one_led(under_way: UnderWay, shop: Application, by_form: bool) -> None:
+async def test_an_answer_that_comes_twice_leads_to_where_the_first_one_led(under_way: UnderWay, shop: SamlApplication, by_form: bool) -> None:
     """Whether the browser has been sent on in between or not; and it does not count as coming back from there."""
     visitor, first = under_way.visitor, under_way.first
     done = logout_response(first, visitor.now(), under_way.request_id)
-    address = redirected(f"{first.path}/slo", done, "SAMLResponse")
-    onward(await visitor.open(address))
-    onwards = onward(await visitor.open(address))
+    address = redirect_url(f"{first.path}/slo", done, "SAMLResponse")
+    redirect_target(await visitor.open(address))
+    onwards = redirect_target(await visitor.open(address))
     assert onwards == f"{first.path}/slo"
     step = await visitor.open(onwards)
     for _ in range(3):
         if by_form:
-            address = onward(await visitor.arrive_with_form(f"{first.path}/slo", SAMLResponse=encoded(done)), 303)
-        assert under_way.walk.asked(await visitor.open(address)) == under_way.walk.asked(step)
-    assert ended(await under_way.walk.walk(step), shop, "_begun") == ["Success"]
-    assert sorted(under_way.walk.told) == ["blog", "desk", "wiki"]
+            address = redirect_target(await visitor.post_cross_site(f"{first.path}/slo", SAMLResponse=encode_base64(done)), 303)
+        assert under_way.walk.pending_request(await visitor.open(address)) == under_way.walk.pending_request(step)
+    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
+    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
 
 
-async def test_an_answer_many_times_at_once_strands_nobody(under_way: UnderWay, shop: Application) -> None:
+async def test_an_answer_many_times_at_once_strands_nobody(under_way: UnderWay, shop: SamlApplication) -> None:
     visitor, first = under_way.visitor, under_way.first
-    address = redirected(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
+    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
     answers = await everyone(20, lambda _: visitor.open(address))
-    assert {onward(answer) for answer in answers} == {f"{first.path}/slo"}
-    assert ended(await under_way.walk.walk(await visitor.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
+    assert {redirect_target(answer) for answer in answers} == {f"{first.path}/slo"}
+    assert ended(await under_way.walk.finish(await visitor.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
 
 
 async def test_an_answer_that_comes_twice_means_nothing_in_another_browser(under_way: UnderWay, app: Any, clock: FakeClock) -> None:
     visitor, first = under_way.visitor, under_way.first
-    address = redirected(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
-    onward(await visitor.open(address))
-    assert (await Traveller(app, clock).open(address)).status == 400
+    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
+    redirect_target(await visitor.open(address))
+    assert (await SamlBrowser(app, clock).open(address)).status == 400
     for application, id_ in ((under_way.rest[0], under_way.request_id), (first, "_another")):
         wrong = logout_response(application, visitor.now(), id_)
-        assert (await visitor.open(redirected(f"{application.path}/slo", wrong, "SAMLResponse"))).status == 400
+        assert (await visitor.open(redirect_url(f"{application.path}/slo", wrong, "SAMLResponse"))).status == 400
 
 
-async def test_a_message_that_is_too_long_for_an_address_is_not_brought_once_more(visitor: Traveller, shop: Application) -> None:
+async def test_a_message_that_is_too_long_for_an_address_is_not_brought_once_more(visitor: SamlBrowser, shop: SamlApplication) -> None:
     indexes = [f"_{new_secret()}" for _ in range(300)]
-    refused = await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(logout_request(shop, visitor.now(), EMAIL, *indexes)))
+    refused = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(logout_request(shop, visitor.now(), EMAIL, *indexes)))
     assert refused.status == 400
     assert "too long to sign anybody out with" in refused.text
     message = logout_request(shop, visitor.now(), EMAIL, *indexes[:100])
-    path = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message)), 303)
-    assert Said(onward(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "and this one is not"
+    path = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
+    assert RedirectedMessage(redirect_target(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "and this one is not"
 
 
 # When too many documents wait to be signed
@@ -442,9 +442,9 @@ async def test_a_message_that_is_too_long_for_an_address_is_not_brought_once_mor
 @pytest.mark.parametrize("is_partial", [False, True])
 @pytest.mark.parametrize("is_alone", [True, False])
 async def test_loading_the_page_again_is_enough_to_have_the_answer(
-    visitor: Traveller,
-    shop: Application,
-    applications: Applications,
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    applications: SamlApplications,
     pool: Pool,
     monkeypatch: pytest.MonkeyPatch,
     is_alone: bool,
@@ -460,11 +460,11 @@ async def test_loading_the_page_again_is_enough_to_have_the_answer(
     monkeypatch.setattr(XmlDocuments, "logout_response", signed)
     silent = [await applications.add("silent", slo_url=None)] if is_partial else []
     others = [] if is_alone else [await applications.add("blog")]
-    walk = Walk(visitor, shop, *others, *silent)
+    walk = LogoutWalk(visitor, shop, *others, *silent)
     session = (await walk.sign_in())["shop"]
     message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
-    address = redirected(f"{shop.path}/slo", message, RelayState="there")
-    refused = await walk.walk(await visitor.open(address))
+    address = redirect_url(f"{shop.path}/slo", message, RelayState="there")
+    refused = await walk.finish(await visitor.open(address))
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
     assert not await visitor.is_in()
     busy = False
@@ -479,35 +479,35 @@ async def test_loading_the_page_again_is_enough_to_have_the_answer(
 
 @both_bindings
 async def test_the_same_message_many_times_at_once_leads_to_one_place(
-    walk: Walk, visitor: Traveller, shop: Application, by_form: bool, pool: Pool
+    walk: LogoutWalk, visitor: SamlBrowser, shop: SamlApplication, by_form: bool, pool: Pool
 ) -> None:
     session = (await walk.sign_in())["shop"]
     message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
-    address = redirected(f"{shop.path}/slo", message, RelayState="there")
+    address = redirect_url(f"{shop.path}/slo", message, RelayState="there")
     if by_form:
-        address = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=encoded(message), RelayState="there"), 303)
+        address = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="there"), 303)
     steps = await everyone(8, lambda _: visitor.open(address))
-    [asked] = {(application.slug, id_) for step in steps for application, id_ in [walk.asked(step) or pytest.fail("nobody is told")]}
+    [asked] = {(application.slug, id_) for step in steps for application, id_ in [walk.pending_request(step) or pytest.fail("nobody is told")]}
     assert len({set_cookies(step)[COOKIE].value for step in steps}) == 1
-    assert ended(await walk.walk(steps[0]), shop, "_begun") == ["Success"]
-    assert walk.told[0] == asked[0]
-    assert sorted(walk.told) == ["blog", "desk", "wiki"]
+    assert ended(await walk.finish(steps[0]), shop, "_begun") == ["Success"]
+    assert walk.notified[0] == asked[0]
+    assert sorted(walk.notified) == ["blog", "desk", "wiki"]
     assert await nothing_is_left(pool)
 
 
-async def test_signing_out_many_times_at_once_on_our_own_page_tells_everybody_once(walk: Walk, visitor: Traveller, pool: Pool) -> None:
+async def test_signing_out_many_times_at_once_on_our_own_page_tells_everybody_once(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
     await walk.sign_in()
     token = form_token(await visitor.open(ACCOUNT))
     answers = await everyone(8, lambda _: visitor.send("/app/sign-out", form_token=token))
     assert {answer.status for answer in answers} == {200}
-    last = await walk.walk(await visitor.open(f"{walk.applications['shop'].path}/slo"))
-    assert sorted(walk.told) == ["blog", "desk", "shop", "wiki"]
+    last = await walk.finish(await visitor.open(f"{walk.applications['shop'].path}/slo"))
+    assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert "Some applications didn't confirm" not in last.text
     assert await nothing_is_left(pool)
 
 
 @pytest.mark.slow
-async def test_all_applications_can_begin_at_once(walk: Walk, visitor: Traveller, pool: Pool) -> None:
+async def test_all_applications_can_begin_at_once(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
     """Each twice. Whoever comes first ends the session, the others take over, and once all have asked, there is nobody left to tell."""
     sessions = await walk.sign_in()
 
@@ -516,7 +516,7 @@ async def test_all_applications_can_begin_at_once(walk: Walk, visitor: Traveller
         session = sessions[application.slug]
         return await ask(visitor, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
 
-    said = [Said(onward(step)) for step in await everyone(8, begin)]
+    said = [RedirectedMessage(redirect_target(step)) for step in await everyone(8, begin)]
     answers = [one.statuses for one in said if one.kind == "LogoutResponse"]
     told = [one.root.get("ID") for one in said if one.kind == "LogoutRequest"]
     assert all(told.count(id_) <= 2 for id_ in told), "nobody is asked the same more often"
@@ -527,14 +527,14 @@ async def test_all_applications_can_begin_at_once(walk: Walk, visitor: Traveller
 
 
 @pytest.mark.slow
-async def test_forged_requests_at_once_with_the_answers_disturb_none_of_them(under_way: UnderWay, shop: Application) -> None:
+async def test_forged_requests_at_once_with_the_answers_disturb_none_of_them(under_way: UnderWay, shop: SamlApplication) -> None:
     visitor = under_way.visitor
 
     async def forge_or_answer(number: int) -> Answer:
         if number == 4:
-            return await under_way.walk.back(under_way.first, under_way.request_id)
+            return await under_way.walk.confirm(under_way.first, under_way.request_id)
         return await ask(visitor, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
 
     await everyone(8, forge_or_answer)
-    last = await under_way.walk.walk(await visitor.open(f"{shop.path}/slo"))
+    last = await under_way.walk.finish(await visitor.open(f"{shop.path}/slo"))
     assert statuses(last, shop)[0] == "Success"

@@ -20,8 +20,8 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import EMAIL, Answer, Api, everyone, meanwhile, run_sql
 from tests.support.platform import Platform
 from tests.support.rows import in_another_task
-from tests.support.saml import Application, encoded, logout_request, logout_response, redirected
-from tests.support.saml_browser import Applications, Said, Traveller, Walk, ask_to_sign_out, onward, sign_out, statuses
+from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
+from tests.support.saml_browser import SamlApplications, RedirectedMessage, SamlBrowser, LogoutWalk, request_logout, redirect_target, sign_out, statuses
 from tests.support.tenants import Tenant, Tenants
 
 
@@ -32,74 +32,74 @@ async def other(tenants: Tenants) -> Tenant:
 
 
 @pytest.fixture
-async def blog(applications: Applications, other: Tenant) -> Application:
+async def blog(applications: SamlApplications, other: Tenant) -> SamlApplication:
     return await applications.add("blog", other)
 
 
 @pytest.fixture
-async def wiki(applications: Applications, twin: Tenant) -> Application:
+async def wiki(applications: SamlApplications, twin: Tenant) -> SamlApplication:
     return await applications.add("wiki", twin)
 
 
-async def delete(api: Api, tenants: list[Tenant], application: Application) -> None:
+async def delete(api: Api, tenants: list[Tenant], application: SamlApplication) -> None:
     [tenant] = [tenant for tenant in tenants if tenant.org == application.org]
     answer = await Workshop(tenant).delete("owner", application.slug)
     assert answer.status == 204, answer.text
 
 
 async def test_a_service_that_is_deleted_before_its_turn_makes_it_one_in_part(
-    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
 ) -> None:
-    walk = Walk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(visitor, shop, blog, wiki)
     deleted: list[str] = []
 
-    async def the_other_goes(at: Application) -> None:
+    async def the_other_goes(at: SamlApplication) -> None:
         goes = blog if at is wiki else wiki
         deleted.append(goes.slug)
         await delete(api, [other, twin], goes)
 
-    last = await walk.walk(await walk.begin(shop), the_other_goes)
-    assert sorted(walk.told + deleted) == ["blog", "wiki"], "one was told, the other one is gone"
+    last = await walk.finish(await walk.start(shop), the_other_goes)
+    assert sorted(walk.notified + deleted) == ["blog", "wiki"], "one was told, the other one is gone"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
 async def test_a_service_that_is_deleted_while_the_browser_is_there_makes_it_one_in_part(
-    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
 ) -> None:
-    walk = Walk(visitor, shop, blog, wiki)
-    last = await walk.walk(await walk.begin(shop), lambda at: delete(api, [other, twin], at))
-    assert sorted(walk.told) == ["blog", "wiki"], "the next one is told all the same"
+    walk = LogoutWalk(visitor, shop, blog, wiki)
+    last = await walk.finish(await walk.start(shop), lambda at: delete(api, [other, twin], at))
+    assert sorted(walk.notified) == ["blog", "wiki"], "the next one is told all the same"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
 async def test_a_service_that_is_deleted_after_it_has_said_that_it_is_done_does_not_count(
-    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
 ) -> None:
-    walk = Walk(visitor, shop, blog, wiki)
-    first, id_ = walk.asked(await walk.begin(shop)) or pytest.fail("nobody was told")
-    step = await walk.back(first, id_)
+    walk = LogoutWalk(visitor, shop, blog, wiki)
+    first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
+    step = await walk.confirm(first, id_)
     await delete(api, [other, twin], first)
-    assert statuses(await walk.walk(step), shop) == ["Success"]
+    assert statuses(await walk.finish(step), shop) == ["Success"]
 
 
 async def test_our_own_page_says_so_too_and_so_it_is_where_the_whole_organization_is_deleted(
-    visitor: Traveller, shop: Application, blog: Application, other: Tenant, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, other: Tenant, api: Api
 ) -> None:
-    walk = Walk(visitor, blog, shop)
-    step = await walk.begin(None)
+    walk = LogoutWalk(visitor, blog, shop)
+    step = await walk.start(None)
     assert (await api.delete(other.path, token=other.token("owner"))).status == 204
-    last = await walk.walk(step)
-    assert "shop" in walk.told
+    last = await walk.finish(step)
+    assert "shop" in walk.notified
     assert last.status == 200
     assert "Some applications didn't confirm" in last.text
 
 
 @pytest.mark.parametrize("whole", [False, True])
 async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_told(
-    visitor: Traveller, shop: Application, blog: Application, wiki: Application, acme: Tenant, api: Api, whole: bool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, acme: Tenant, api: Api, whole: bool
 ) -> None:
     """A service, and its whole organization."""
-    walk = Walk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def shop_goes(_: object) -> None:
         if whole:
@@ -107,8 +107,8 @@ async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_tol
         else:
             await delete(api, [acme], shop)
 
-    last = await walk.walk(await walk.begin(shop), shop_goes)
-    assert sorted(walk.told) == ["blog", "wiki"]
+    last = await walk.finish(await walk.start(shop), shop_goes)
+    assert sorted(walk.notified) == ["blog", "wiki"]
     assert last.status == 200
     assert "You're also signed out of the applications that use single logout" in last.text
     assert "gatehouse-saml-logout" not in visitor.cookies
@@ -116,15 +116,15 @@ async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_tol
 
 
 async def test_a_service_of_the_same_name_is_not_the_one_that_began(
-    visitor: Traveller, shop: Application, blog: Application, acme: Tenant, applications: Applications, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, acme: Tenant, applications: SamlApplications, api: Api
 ) -> None:
-    walk = Walk(visitor, shop, blog)
+    walk = LogoutWalk(visitor, shop, blog)
 
     async def another_comes(_: object) -> None:
         await delete(api, [acme], shop)
         await applications.add("shop")
 
-    last = await walk.walk(await walk.begin(shop), another_comes)
+    last = await walk.finish(await walk.start(shop), another_comes)
     assert last.status == 200
     assert "You're signed out here" in last.text
 
@@ -140,14 +140,14 @@ CLOSING = {
 
 @pytest.mark.parametrize("why", CLOSING)
 async def test_whoever_asks_in_vain_and_cannot_be_told_so_has_nobody_be_told_of_a_sign_out(
-    visitor: Traveller, shop: Application, pool: Pool, why: str
+    visitor: SamlBrowser, shop: SamlApplication, pool: Pool, why: str
 ) -> None:
     """It closes before its form comes once more, with the cookies; somebody else was meant, so the person is signed in still."""
     statement, status = CLOSING[why]
     await visitor.sign_in()
     await visitor.sign_on(shop)
-    message = encoded(logout_request(shop, visitor.now(), EMAIL, "_guessed"))
-    begun = onward(await visitor.arrive_with_form(f"{shop.path}/slo", SAMLRequest=message), 303)
+    message = encode_base64(logout_request(shop, visitor.now(), EMAIL, "_guessed"))
+    begun = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=message), 303)
     await run_sql(pool, statement)
     page = await visitor.open(begun)
     assert page.status == status
@@ -160,17 +160,17 @@ async def test_whoever_asks_in_vain_and_cannot_be_told_so_has_nobody_be_told_of_
 
 @pytest.mark.parametrize("asked_by_shop", [True, False])
 async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_in_part(
-    visitor: Traveller,
-    shop: Application,
-    blog: Application,
-    wiki: Application,
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    blog: SamlApplication,
+    wiki: SamlApplication,
     ada: Account,
     pool: Pool,
     platform: Platform,
     asked_by_shop: bool,
 ) -> None:
     """Whoever was not told by then will not be: that would take the name that is to be forgotten."""
-    walk = Walk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def forgotten(_: object) -> None:
         answer = await platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
@@ -178,8 +178,8 @@ async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_
         names = "select distinct name_id, session_index, former_names from saml_logout_requests"
         assert await run_sql(pool, names) == [("", "", [])]
 
-    last = await walk.walk(await walk.begin(shop if asked_by_shop else None), forgotten)
-    assert len(walk.told) == 1
+    last = await walk.finish(await walk.start(shop if asked_by_shop else None), forgotten)
+    assert len(walk.notified) == 1
     if asked_by_shop:
         assert statuses(last, shop) == ["Success", "PartialLogout"], "with its RelayState, which says nothing of the person"
     else:
@@ -187,15 +187,15 @@ async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_
 
 
 async def test_a_person_who_becomes_unknown_at_the_last_service_was_signed_out_everywhere(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account, platform: Platform
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, platform: Platform
 ) -> None:
-    walk = Walk(visitor, shop, blog)
-    last = await walk.walk(await walk.begin(shop), lambda _: platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token))
-    assert Said(onward(last)).statuses == ["Success"]
+    walk = LogoutWalk(visitor, shop, blog)
+    last = await walk.finish(await walk.start(shop), lambda _: platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token))
+    assert RedirectedMessage(redirect_target(last)).statuses == ["Success"]
 
 
 async def test_somebody_who_becomes_unknown_at_the_same_time_leaves_no_names_behind(
-    visitor: Traveller, shop: Application, ada: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
 ) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
@@ -209,9 +209,9 @@ async def test_somebody_who_becomes_unknown_at_the_same_time_leaves_no_names_beh
 
 
 async def test_a_person_who_is_deleted_is_signed_out_everywhere_all_the_same(
-    visitor: Traveller, shop: Application, blog: Application, wiki: Application, ada: Account, ports: Ports
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, ada: Account, ports: Ports
 ) -> None:
-    walk = Walk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def deleted(_: object) -> None:
         async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -219,22 +219,22 @@ async def test_a_person_who_is_deleted_is_signed_out_everywhere_all_the_same(
             assert account is not None
             await accounts.delete_account(tx, account.id)
 
-    last = await walk.walk(await walk.begin(shop), deleted)
-    assert sorted(walk.told) == ["blog", "wiki"]
+    last = await walk.finish(await walk.start(shop), deleted)
+    assert sorted(walk.notified) == ["blog", "wiki"]
     assert statuses(last, shop) == ["Success"]
 
 
 async def test_an_organization_that_is_suspended_is_passed_over(
-    visitor: Traveller, shop: Application, blog: Application, wiki: Application, other: Tenant, twin: Tenant, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, pool: Pool
 ) -> None:
-    walk = Walk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(visitor, shop, blog, wiki)
 
-    async def the_other_is_suspended(at: Application) -> None:
+    async def the_other_is_suspended(at: SamlApplication) -> None:
         tenant = other if at is wiki else twin
         await run_sql(pool, "update organizations set status = 'suspended' where id = %s", tenant.org)
 
-    last = await walk.walk(await walk.begin(shop), the_other_is_suspended)
-    assert len(walk.told) == 1
+    last = await walk.finish(await walk.start(shop), the_other_is_suspended)
+    assert len(walk.notified) == 1
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
@@ -242,30 +242,30 @@ async def test_an_organization_that_is_suspended_is_passed_over(
 
 
 async def test_a_step_does_not_wait_for_a_deletion_and_says_what_is_true(
-    visitor: Traveller, shop: Application, blog: Application, wiki: Application, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, pool: Pool
 ) -> None:
     """Those of large services take long. Whichever is next is told, or not; and there is no success without an answer."""
-    walk = Walk(visitor, shop, blog, wiki)
-    first, id_ = walk.asked(await walk.begin(shop)) or pytest.fail("nobody was told")
+    walk = LogoutWalk(visitor, shop, blog, wiki)
+    first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
     goes = blog if first is wiki else wiki
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("delete from services where id = any(%s)", ([goes.id, shop.id],))
-        step = await in_another_task(lambda: walk.back(first, id_))
-    assert walk.asked(step) is not None, "it is there until the deletion is committed"
+        step = await in_another_task(lambda: walk.confirm(first, id_))
+    assert walk.pending_request(step) is not None, "it is there until the deletion is committed"
     last = await visitor.open(f"{goes.path}/slo")
     assert last.status == 200, "and gone now, as is whoever began"
     assert "Some applications didn't confirm" in last.text
 
 
 async def test_a_sign_out_that_begins_while_a_service_is_deleted_is_one_in_part(
-    visitor: Traveller, shop: Application, blog: Application, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, pool: Pool
 ) -> None:
-    walk = Walk(visitor, shop, blog)
+    walk = LogoutWalk(visitor, shop, blog)
     session = (await walk.sign_in())["shop"]
     last = await meanwhile(
         pool,
         [("delete from services where id = %s", (blog.id,))],
-        lambda: ask_to_sign_out(visitor, shop, session.name_id, session.session_index, RelayState="there"),
+        lambda: request_logout(visitor, shop, session.name_id, session.session_index, RelayState="there"),
     )
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
@@ -274,61 +274,61 @@ async def test_a_sign_out_that_begins_while_a_service_is_deleted_is_one_in_part(
 async def test_whatever_is_deleted_at_the_same_time_nothing_is_lost_and_nothing_said_that_is_not_so(
     app: QuartTrio,
     clock: FakeClock,
-    applications: Applications,
-    shop: Application,
-    blog: Application,
-    wiki: Application,
+    applications: SamlApplications,
+    shop: SamlApplication,
+    blog: SamlApplication,
+    wiki: SamlApplication,
     other: Tenant,
     api: Api,
     ada: Account,
 ) -> None:
     """Eight browsers are between services when one of these goes."""
-    walks = [Walk(Traveller(app, clock), shop, blog, wiki) for _ in range(8)]
+    walks = [LogoutWalk(SamlBrowser(app, clock), shop, blog, wiki) for _ in range(8)]
     lasts: dict[int, Answer] = {}
     answered: dict[int, set[str]] = {number: set() for number in range(8)}
 
     async def walk(number: int) -> None:
         step, browser = steps[number], walks[number]
-        while (asked := browser.asked(step)) is not None:
-            browser.told.append(asked[0].slug)
+        while (asked := browser.pending_request(step)) is not None:
+            browser.notified.append(asked[0].slug)
             step = await browser.visitor.open(
-                redirected(f"{asked[0].path}/slo", logout_response(asked[0], browser.visitor.now(), asked[1]), "SAMLResponse")
+                redirect_url(f"{asked[0].path}/slo", logout_response(asked[0], browser.visitor.now(), asked[1]), "SAMLResponse")
             )
-            if step.status == 302 and onward(step).startswith("/"):
+            if step.status == 302 and redirect_target(step).startswith("/"):
                 # What it says counts if the service is there; where it is not, the step is taken at once.
                 answered[number].add(asked[0].slug)
-                step = await browser.visitor.open(onward(step))
+                step = await browser.visitor.open(redirect_target(step))
         lasts[number] = step
 
-    steps = [await browser.begin(shop) for browser in walks]
+    steps = [await browser.start(shop) for browser in walks]
     async with trio.open_nursery() as nursery:
         for number in range(8):
             nursery.start_soon(walk, number)
         nursery.start_soon(delete, api, [other], blog)
     for number, browser in enumerate(walks):
-        assert "wiki" in browser.told
+        assert "wiki" in browser.notified
         everybody = answered[number] == {"blog", "wiki"}
         assert statuses(lasts[number], shop) == (["Success"] if everybody else ["Success", "PartialLogout"])
 
 
 @pytest.mark.slow
 async def test_whoever_comes_back_many_times_at_once_is_answered_once(
-    visitor: Traveller, shop: Application, blog: Application, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
 ) -> None:
     """What a service says, and the step after it, change the same rows."""
-    walk = Walk(visitor, shop, blog)
-    application, id_ = walk.asked(await walk.begin(shop)) or pytest.fail("nobody was told")
-    failed = redirected(f"{blog.path}/slo", logout_response(application, visitor.now(), id_, "Responder"), "SAMLResponse")
+    walk = LogoutWalk(visitor, shop, blog)
+    application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
+    failed = redirect_url(f"{blog.path}/slo", logout_response(application, visitor.now(), id_, "Responder"), "SAMLResponse")
     answers = await everyone(16, lambda number: visitor.open(failed if number % 2 else f"{blog.path}/slo"))
     assert {answer.status for answer in answers} <= {302, 400}
-    ended = [answer for answer in answers if answer.status == 302 and "SAMLResponse" in onward(answer)]
+    ended = [answer for answer in answers if answer.status == 302 and "SAMLResponse" in redirect_target(answer)]
     assert [statuses(answer, shop) for answer in ended] == [["Success", "PartialLogout"]]
 
 
 async def test_what_is_left_of_a_logout_goes_when_it_expires(
-    visitor: Traveller,
-    shop: Application,
-    blog: Application,
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    blog: SamlApplication,
     other: Tenant,
     acme: Tenant,
     api: Api,
@@ -336,8 +336,8 @@ async def test_what_is_left_of_a_logout_goes_when_it_expires(
     ports: Ports,
     pool: Pool,
 ) -> None:
-    walk = Walk(visitor, shop, blog)
-    await walk.begin(shop)
+    walk = LogoutWalk(visitor, shop, blog)
+    await walk.start(shop)
     await delete(api, [other], blog)
     await delete(api, [acme], shop)
     clock.advance(LOGOUT_TTL + timedelta(days=2))

@@ -20,24 +20,24 @@ from tests.support.browser import HTML
 from tests.support.builders import Answer, run_sql
 from tests.support.direct import ask
 from tests.support.saml import (
-    Application,
+    SamlApplication,
     add_application,
     authn_request,
-    deflated,
-    encoded,
-    instant,
+    deflate,
+    encode_base64,
+    format_instant,
     logout_request,
     logout_response,
-    posted,
-    redirected,
+    posted_response,
+    redirect_url,
 )
-from tests.support.saml_browser import Traveller, onward, sign_out
+from tests.support.saml_browser import SamlBrowser, redirect_target, sign_out
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-async def shop(ports: Ports, pool: Pool, acme: Tenant) -> Application:
+async def shop(ports: Ports, pool: Pool, acme: Tenant) -> SamlApplication:
     return await add_application(ports, pool, acme.org, acme.slug)
 
 
@@ -112,10 +112,10 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_request_is_refused_for(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, what: str) -> None:
+async def test_a_request_is_refused_for(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
     message = authn_request(shop, clock.now(), **WRONG[what])
-    await check_refused(await visitor.open(redirected(f"{shop.path}/sso", message)), pool)
-    await check_refused(await visitor.arrive_with_form(f"{shop.path}/sso", SAMLRequest=encoded(message)), pool)
+    await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
+    await check_refused(await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=encode_base64(message)), pool)
 
 
 @pytest.mark.parametrize(
@@ -129,16 +129,16 @@ async def test_a_request_is_refused_for(visitor: Traveller, shop: Application, c
         and "inside" not in changes
     ],
 )
-async def test_a_request_to_sign_out_is_refused_for(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, what: str) -> None:
+async def test_a_request_to_sign_out_is_refused_for(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
     changes = {key: value.replace("/slo", "/sso") if key == "Destination" and value else value for key, value in WRONG[what].items()}
     message = logout_request(shop, clock.now(), "ada@example.com", "_index", **changes)
-    await check_refused(await visitor.open(redirected(f"{shop.path}/slo", message)), pool)
+    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message)), pool)
 
 
 @pytest.mark.parametrize("away", [timedelta(minutes=5, seconds=2), timedelta(minutes=-5, seconds=-2), timedelta(days=-4000)])
-async def test_an_old_request_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, away: timedelta) -> None:
-    message = authn_request(shop, clock.now(), IssueInstant=instant(clock.now() + away))
-    await check_refused(await visitor.open(redirected(f"{shop.path}/sso", message)), pool)
+async def test_an_old_request_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, away: timedelta) -> None:
+    message = authn_request(shop, clock.now(), IssueInstant=format_instant(clock.now() + away))
+    await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
 
 
 FINE: dict[str, dict[str, Any]] = {
@@ -158,18 +158,18 @@ FINE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", FINE)
-async def test_a_request_may_have(visitor: Traveller, shop: Application, clock: FakeClock, what: str) -> None:
-    onward(await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now(), **FINE[what]))), 302)
+async def test_a_request_may_have(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, what: str) -> None:
+    redirect_target(await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **FINE[what]))), 302)
 
 
 @pytest.mark.parametrize("name", ["{urn:x}AuthnRequest", "AuthnRequest", "samlp:Response", "samlp:LogoutRequest", "samlp:ArtifactResolve"])
-async def test_another_element_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, name: str) -> None:
+async def test_another_element_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, name: str) -> None:
     text = authn_request(shop, clock.now()).decode()
     if name.startswith("{"):
         text = text.replace("urn:oasis:names:tc:SAML:2.0:protocol", "urn:x")
     else:
         text = text.replace("samlp:AuthnRequest", name)
-    await check_refused(await visitor.open(redirected(f"{shop.path}/sso", text.encode())), pool)
+    await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", text.encode())), pool)
 
 
 # How it is packed
@@ -177,99 +177,99 @@ async def test_another_element_is_refused(visitor: Traveller, shop: Application,
 
 def bomb() -> str:
     """64 KiB of base64 that would be 12 MB."""
-    return encoded(deflated(b" " * 12_000_000))
+    return encode_base64(deflate(b" " * 12_000_000))
 
 
 def just_too_long() -> str:
-    return encoded(deflated(b" " * (MAX_DOCUMENT_LENGTH + 1)))
+    return encode_base64(deflate(b" " * (MAX_DOCUMENT_LENGTH + 1)))
 
 
 PACKED: dict[str, Callable[[bytes], str]] = {
     "nothing": lambda _: "",
     "no base64": lambda _: "%%%",
-    "base64 without its end": lambda message: encoded(deflated(message)).rstrip("=") + "A",
-    "no deflate": lambda message: encoded(message),
-    "zlib instead of deflate": lambda message: encoded(zlib.compress(message)),
-    "a deflate that is cut off": lambda message: encoded(deflated(message)[:-3]),
-    "something after the deflate": lambda message: encoded(deflated(message) + b"x"),
-    "a second deflate": lambda message: encoded(deflated(message) * 2),
+    "base64 without its end": lambda message: encode_base64(deflate(message)).rstrip("=") + "A",
+    "no deflate": lambda message: encode_base64(message),
+    "zlib instead of deflate": lambda message: encode_base64(zlib.compress(message)),
+    "a deflate that is cut off": lambda message: encode_base64(deflate(message)[:-3]),
+    "something after the deflate": lambda message: encode_base64(deflate(message) + b"x"),
+    "a second deflate": lambda message: encode_base64(deflate(message) * 2),
     "a bomb": lambda _: bomb(),
     "a little too much": lambda _: just_too_long(),
-    "another alphabet": lambda message: base64.urlsafe_b64encode(deflated(message + b"<!-- \xff\xfe\xfb -->")).decode() + "-_",
-    "no XML": lambda _: encoded(deflated(b"hello")),
-    "nothing at all": lambda _: encoded(deflated(b"")),
-    "UTF-16": lambda message: encoded(deflated(message.decode().encode("utf-16"))),
-    "a byte that is not UTF-8": lambda message: encoded(deflated(message.replace(b"</samlp", b"<!--\xff--></samlp"))),
-    "a NUL": lambda message: encoded(deflated(message + b"\0")),
-    "deep nesting": lambda message: encoded(deflated(message.replace(b"</samlp", b"<x>" * 500 + b"</x>" * 500 + b"</samlp"))),
+    "another alphabet": lambda message: base64.urlsafe_b64encode(deflate(message + b"<!-- \xff\xfe\xfb -->")).decode() + "-_",
+    "no XML": lambda _: encode_base64(deflate(b"hello")),
+    "nothing at all": lambda _: encode_base64(deflate(b"")),
+    "UTF-16": lambda message: encode_base64(deflate(message.decode().encode("utf-16"))),
+    "a byte that is not UTF-8": lambda message: encode_base64(deflate(message.replace(b"</samlp", b"<!--\xff--></samlp"))),
+    "a NUL": lambda message: encode_base64(deflate(message + b"\0")),
+    "deep nesting": lambda message: encode_base64(deflate(message.replace(b"</samlp", b"<x>" * 500 + b"</x>" * 500 + b"</samlp"))),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("how", PACKED)
-async def test_what_is_packed_otherwise_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, how: str) -> None:
+async def test_what_is_packed_otherwise_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, how: str) -> None:
     text = PACKED[how](authn_request(shop, clock.now()))
     for what in ("sso", "slo"):
         await check_refused(await visitor.open(f"{shop.path}/{what}?{urlencode({'SAMLRequest': text})}"), pool)
 
 
 @pytest.mark.parametrize("text", ["", "%%%", "AAA", "A" * (MAX_ENCODED_LENGTH + 4)])
-async def test_a_form_is_read_as_strictly(visitor: Traveller, shop: Application, pool: Pool, text: str) -> None:
+async def test_a_form_is_read_as_strictly(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, text: str) -> None:
     for what in ("sso", "slo"):
-        await check_refused(await visitor.arrive_with_form(f"{shop.path}/{what}", SAMLRequest=text), pool)
-        await check_refused(await visitor.arrive_with_form(f"{shop.path}/{what}", Other=text), pool)
+        await check_refused(await visitor.post_cross_site(f"{shop.path}/{what}", SAMLRequest=text), pool)
+        await check_refused(await visitor.post_cross_site(f"{shop.path}/{what}", Other=text), pool)
 
 
-async def test_a_form_may_wrap_its_lines(visitor: Traveller, shop: Application, clock: FakeClock) -> None:
+async def test_a_form_may_wrap_its_lines(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
     wrapped = base64.encodebytes(authn_request(shop, clock.now())).decode()
     assert "\n" in wrapped
-    onward(await visitor.arrive_with_form(f"{shop.path}/sso", SAMLRequest=wrapped), 303)
+    redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=wrapped), 303)
 
 
-async def test_only_forms_are_read(app: QuartTrio, shop: Application) -> None:
+async def test_only_forms_are_read(app: QuartTrio, shop: SamlApplication) -> None:
     for kind in (b"application/json", b"text/xml", b"multipart/form-data; boundary=x", b""):
         answer = await ask(app, "POST", f"{shop.path}/sso", headers=[HTML, (b"content-type", kind)], body=b"SAMLRequest=x")
         assert answer.status == 415
 
 
-async def test_no_field_may_be_there_twice(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool) -> None:
-    address = redirected(f"{shop.path}/sso", authn_request(shop, clock.now()))
+async def test_no_field_may_be_there_twice(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+    address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     for more in (address.partition("?")[2], "SAMLResponse=x", "RelayState=a&RelayState=b", "SAMLEncoding=urn:x"):
         await check_refused(await visitor.open(f"{address}&{more}"), pool)
-    onward(await visitor.open(f"{address}&SAMLEncoding=urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE&SigAlg=x&Signature=y"))
+    redirect_target(await visitor.open(f"{address}&SAMLEncoding=urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE&SigAlg=x&Signature=y"))
 
 
 @pytest.mark.parametrize(
     ("relay_state", "fine"), [("x" * 1024, True), ("\u00e9" * 512, True), ("x" * 1025, False), ("\u00e9" * 513, False), ("a\nb", False)]
 )
 async def test_how_long_a_relay_state_may_be(
-    visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool, relay_state: str, fine: bool
+    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, relay_state: str, fine: bool
 ) -> None:
-    answer = await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
+    answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
     if fine:
-        onward(answer, 302)
+        redirect_target(answer, 302)
     else:
         await check_refused(answer, pool)
 
 
-async def test_an_id_is_good_once(visitor: Traveller, shop: Application, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant) -> None:
-    first = redirected(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same"))
-    onward(await visitor.open(first))
-    for again in (first, redirected(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
+async def test_an_id_is_good_once(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant) -> None:
+    first = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same"))
+    redirect_target(await visitor.open(first))
+    for again in (first, redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
         refused = await visitor.open(again)
         assert refused.status == 400
         assert "has been used already" in refused.text
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
-    onward(await visitor.open(redirected(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
+    redirect_target(await visitor.open(redirect_url(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
 
 
 async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(
-    visitor: Traveller, shop: Application, ports: Ports, ada: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, ada: Account, pool: Pool
 ) -> None:
     """As what was sealed elsewhere does not. Where nothing is signed, nobody has to open it."""
     await add_service_user(ports, shop.id, ada.id)
     await visitor.sign_in()
     await visitor.sign_on(shop)
-    path = await visitor.come_from(shop)
+    path = await visitor.start_sign_on(shop)
     [(sealed,)] = await run_sql(pool, "select private_key from saml_certificates")
     await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
     assert (await visitor.open(f"{shop.path}/metadata")).status == 200
@@ -277,17 +277,17 @@ async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(
     assert answer.status == 500
     assert "saml_certificates" not in answer.text
     await run_sql(pool, "update saml_certificates set private_key = %s", sealed)
-    posted(await visitor.open(path))
+    posted_response(await visitor.open(path))
     await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
     await sign_out(visitor)
     assert not await visitor.is_in(), "whatever an application's key is like"
 
 
-async def test_an_answer_to_nothing_is_refused(visitor: Traveller, shop: Application, clock: FakeClock, pool: Pool) -> None:
+async def test_an_answer_to_nothing_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     for id_ in ("_unknown", ""):
         message = logout_response(shop, clock.now(), id_)
-        await check_refused(await visitor.open(redirected(f"{shop.path}/slo", message, "SAMLResponse")), pool)
+        await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message, "SAMLResponse")), pool)
     asked = logout_request(shop, clock.now(), "ada@example.com", "_index")
-    await check_refused(await visitor.open(redirected(f"{shop.path}/slo", asked, "SAMLResponse")), pool)
-    await check_refused(await visitor.open(redirected(f"{shop.path}/slo", logout_response(shop, clock.now(), "_x"))), pool)
+    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", asked, "SAMLResponse")), pool)
+    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", logout_response(shop, clock.now(), "_x"))), pool)
     await check_refused(await visitor.open(f"{shop.path}/slo"), pool)

@@ -21,29 +21,29 @@ from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.browser import ACCOUNT, CODE, SIGN_IN, Visitor, form_token, leads_to, set_cookies
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, add_member, everyone, run_sql, sign_in
 from tests.support.mfa import Authenticator
-from tests.support.saml import NS, STATUS, Application, add_application, authn_request, new_certificate, posted, redirected
-from tests.support.saml_browser import Applications, Traveller
+from tests.support.saml import NS, STATUS, SamlApplication, add_application, authn_request, new_certificate, posted_response, redirect_url
+from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
 # Signing in, and going on
 
 
-async def test_somebody_signs_in_and_goes_on_to_the_application(visitor: Traveller, shop: Application) -> None:
-    after = await visitor.come_from(shop, "a & b", ID="_asked")
+async def test_somebody_signs_in_and_goes_on_to_the_application(visitor: SamlBrowser, shop: SamlApplication) -> None:
+    after = await visitor.start_sign_on(shop, "a & b", ID="_asked")
     assert urlsplit(after).path == f"{shop.path}/authenticate"
     assert await visitor.sign_in_at(after) == after
     answer = await visitor.open(after)
-    found = posted(answer)
+    found = posted_response(answer)
     assert (found.url, found.relay_state, found.name_id) == (shop.acs_url, "a & b", EMAIL)
     assert found.root.get("InResponseTo") == "_asked"
     assert await visitor.is_in(), "and stays signed in"
     assert [name for name in visitor.cookies if "saml" in name] == [], "the cookie of the sign-on has served"
 
 
-async def test_the_page_works_without_scripts_and_sends_nowhere_else(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_the_page_works_without_scripts_and_sends_nowhere_else(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
-    answer = await visitor.open(await visitor.come_from(shop, '"><script>alert(1)</script>'))
+    answer = await visitor.open(await visitor.start_sign_on(shop, '"><script>alert(1)</script>'))
     policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
     assert policy["form-action"] == "https://shop.example.com"
     assert policy["default-src"] == "'none'"
@@ -51,18 +51,18 @@ async def test_the_page_works_without_scripts_and_sends_nowhere_else(visitor: Tr
     assert f'<script nonce="{nonce}">' in answer.text
     assert '<button class="button" type="submit">' in answer.text
     assert "<script>alert" not in answer.text
-    assert posted(answer).relay_state == '"><script>alert(1)</script>'
+    assert posted_response(answer).relay_state == '"><script>alert(1)</script>'
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_form_of_another_site_comes_without_our_cookies(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_a_form_of_another_site_comes_without_our_cookies(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
-    found = posted(await visitor.open(await visitor.come_with_form(shop, "there", ID="_asked")))
+    found = posted_response(await visitor.open(await visitor.start_sign_on_by_post(shop, "there", ID="_asked")))
     assert (found.relay_state, found.name_id, found.root.get("InResponseTo")) == ("there", EMAIL, "_asked")
 
 
 async def test_one_sign_in_serves_several_applications(
-    visitor: Traveller, shop: Application, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, ada: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
     await add_service_user(ports, blog.id, ada.id)
@@ -73,52 +73,52 @@ async def test_one_sign_in_serves_several_applications(
     assert (await visitor.sign_on(shop)).session_index == first.session_index, "it is the same session"
 
 
-async def test_two_sign_ons_in_one_browser_do_not_disturb_each_other(visitor: Traveller, shop: Application, ada: Account) -> None:
-    one, other = await visitor.come_from(shop, "one"), await visitor.come_from(shop, "other")
+async def test_two_sign_ons_in_one_browser_do_not_disturb_each_other(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+    one, other = await visitor.start_sign_on(shop, "one"), await visitor.start_sign_on(shop, "other")
     await visitor.sign_in_at(other)
-    assert posted(await visitor.open(other)).relay_state == "other"
-    assert posted(await visitor.open(one)).relay_state == "one"
+    assert posted_response(await visitor.open(other)).relay_state == "other"
+    assert posted_response(await visitor.open(one)).relay_state == "one"
 
 
 async def test_a_browser_does_not_keep_the_cookies_of_all_that_it_never_finished(
-    visitor: Traveller, shop: Application, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account
 ) -> None:
     await visitor.sign_in()
     visitor.cookies["gatehouse-saml-logout"] = new_secret()
-    paths = [await visitor.come_with_form(shop, str(number)) for number in range(30)]
+    paths = [await visitor.start_sign_on_by_post(shop, str(number)) for number in range(30)]
 
     def kept() -> int:
         return len([name for name in visitor.cookies if name.startswith("gatehouse-saml-") and name != "gatehouse-saml-logout"])
 
     assert kept() == 30
-    assert posted(await visitor.open(paths[3])).relay_state == "3", "the one that goes on now"
+    assert posted_response(await visitor.open(paths[3])).relay_state == "3", "the one that goes on now"
     assert kept() == 19
     assert "gatehouse-saml-logout" in visitor.cookies
     assert (await visitor.open(paths[10])).status == 400
     for number in (11, 29):
-        assert posted(await visitor.open(paths[number])).relay_state == str(number)
+        assert posted_response(await visitor.open(paths[number])).relay_state == str(number)
 
 
-async def test_neither_does_one_that_gets_nowhere(visitor: Traveller, shop: Application, ports: Ports) -> None:
+async def test_neither_does_one_that_gets_nowhere(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
     for _ in range(25):
-        assert (await visitor.open(await visitor.come_with_form(shop))).status == 403
+        assert (await visitor.open(await visitor.start_sign_on_by_post(shop))).status == 403
     assert len([name for name in visitor.cookies if name.startswith("gatehouse-saml-")]) == 20
 
 
-async def test_the_second_factor_is_asked_for(visitor: Traveller, shop: Application, factor: Authenticator) -> None:
-    after = await visitor.come_from(shop)
+async def test_the_second_factor_is_asked_for(visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
+    after = await visitor.start_sign_on(shop)
     code = await visitor.sign_in_at(after)
     assert code.startswith(f"{CODE}?next=")
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(after)).text, "no assertion yet"
     page = await visitor.open(code)
     assert leads_to(await visitor.send(CODE, form_token=form_token(page), next=after, code=factor.code())) == after
-    assert posted(await visitor.open(after)).name_id == EMAIL
+    assert posted_response(await visitor.open(after)).name_id == EMAIL
 
 
-async def test_a_wrong_password_leads_nowhere(visitor: Traveller, shop: Application) -> None:
-    after = await visitor.come_from(shop)
+async def test_a_wrong_password_leads_nowhere(visitor: SamlBrowser, shop: SamlApplication) -> None:
+    after = await visitor.start_sign_on(shop)
     page = await visitor.open(after)
     refused = await visitor.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
     assert refused.status == 401
@@ -127,7 +127,7 @@ async def test_a_wrong_password_leads_nowhere(visitor: Traveller, shop: Applicat
 
 
 async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
-    api: Api, visitor: Traveller, shop: Application, acme: Tenant, factor: Authenticator
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, factor: Authenticator
 ) -> None:
     chosen = {"logo_url": "https://cdn.acme.example/logo.svg", "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
     assert (await api.patch(f"{acme.path}/branding", chosen, token=acme.token("owner"))).status == 200
@@ -141,7 +141,7 @@ async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
         assert len(found) == 1
         return found == {True}
 
-    after = await visitor.come_from(shop)
+    after = await visitor.start_sign_on(shop)
     for path in (after, f"{SIGN_IN}?{urlencode({'next': after})}"):
         page = await visitor.open(path)
         assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
@@ -158,7 +158,7 @@ async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
 # What is said
 
 
-async def test_what_an_assertion_says(visitor: Traveller, shop: Application, ada: Account, clock: FakeClock) -> None:
+async def test_what_an_assertion_says(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
     began = clock.now()
     await visitor.sign_in()
     clock.advance(timedelta(minutes=30))
@@ -186,7 +186,7 @@ async def test_what_an_assertion_says(visitor: Traveller, shop: Application, ada
     assert again.root.get("ID") not in ids
 
 
-async def test_what_is_signed_and_how(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_what_is_signed_and_how(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     found = await visitor.sign_on(shop)
     for signed in ("/samlp:Response", "/samlp:Response/saml:Assertion"):
@@ -207,7 +207,7 @@ async def test_what_is_signed_and_how(visitor: Traveller, shop: Application, ada
     ("flags", "signed"), [((True, True), ["Response", "Assertion"]), ((True, False), ["Assertion"]), ((False, True), ["Response"])]
 )
 async def test_the_flags_say_what_is_signed(
-    visitor: Traveller, ports: Ports, pool: Pool, acme: Tenant, ada: Account, flags: tuple[bool, bool], signed: list[str]
+    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, flags: tuple[bool, bool], signed: list[str]
 ) -> None:
     assertions, response = flags
     shop = await add_application(ports, pool, acme.org, acme.slug, sign_assertions=assertions, sign_response=response)
@@ -220,7 +220,7 @@ async def test_the_flags_say_what_is_signed(
 
 @pytest.mark.parametrize("format_", NameIdFormat)
 async def test_by_what_the_application_knows_somebody(
-    visitor: Traveller, ports: Ports, pool: Pool, acme: Tenant, ada: Account, format_: NameIdFormat
+    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, format_: NameIdFormat
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=format_)
@@ -253,7 +253,7 @@ async def test_by_what_the_application_knows_somebody(
     ],
 )
 async def test_attributes_have_the_names_that_were_chosen(
-    visitor: Traveller, ports: Ports, pool: Pool, acme: Tenant, ada: Account, mapping: dict[str, str] | None, told: dict[str, str]
+    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, mapping: dict[str, str] | None, told: dict[str, str]
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping)
     await add_service_user(ports, shop.id, ada.id)
@@ -264,13 +264,13 @@ async def test_attributes_have_the_names_that_were_chosen(
 
 
 async def test_an_address_that_is_not_verified_any_more_is_told_to_nobody(
-    visitor: Traveller, shop: Application, ports: Ports, pool: Pool, acme: Tenant, ada: Account, metrics: FakeMetrics
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, ada: Account, metrics: FakeMetrics
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=NameIdFormat.UNSPECIFIED)
     await add_service_user(ports, blog.id, ada.id)
     await visitor.sign_in()
     await run_sql(pool, "update users set email_verified_at = null")
-    path = await visitor.come_from(shop)
+    path = await visitor.start_sign_on(shop)
     refused = await visitor.open(path)
     assert refused.status == 403
     assert "SAMLResponse" not in refused.text
@@ -284,7 +284,7 @@ async def test_an_address_that_is_not_verified_any_more_is_told_to_nobody(
 # Who may
 
 
-async def test_members_need_not_have_used_it_before(visitor: Traveller, shop: Application, ports: Ports, pool: Pool, acme: Tenant) -> None:
+async def test_members_need_not_have_used_it_before(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant) -> None:
     member = await add_account(ports, "member@example.com")
     await add_member(pool, acme.org, member.id)
     await visitor.sign_in("member@example.com")
@@ -293,13 +293,13 @@ async def test_members_need_not_have_used_it_before(visitor: Traveller, shop: Ap
     assert uses == [(ports.clock.now(),)]
 
 
-async def test_nobody_else_gets_an_assertion(visitor: Traveller, shop: Application, ports: Ports, pool: Pool, twin: Tenant) -> None:
+async def test_nobody_else_gets_an_assertion(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, twin: Tenant) -> None:
     await add_account(ports, "stranger@example.com")
     await add_member(pool, twin.org, (await add_account(ports, "foreign@example.com")).id)
     for email in ("stranger@example.com", "foreign@example.com"):
         visitor.cookies.clear()
         await visitor.sign_in(email)
-        refused = await visitor.open(await visitor.come_from(shop))
+        refused = await visitor.open(await visitor.start_sign_on(shop))
         assert refused.status == 403
         assert "SAMLResponse" not in refused.text
     assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "Ada alone"
@@ -307,29 +307,29 @@ async def test_nobody_else_gets_an_assertion(visitor: Traveller, shop: Applicati
 
 
 async def test_a_member_who_types_their_password_for_it_takes_part(
-    visitor: Traveller, shop: Application, ada: Account, pool: Pool, acme: Tenant
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, ada.id)
     await visitor.sign_in()
     await visitor.sign_on(shop)
     taking_part = "select confirmed_at is not null from memberships where user_id = %s"
     assert await run_sql(pool, taking_part, ada.id) == [(False,)]
-    await visitor.sign_in_at(await visitor.come_from(shop, ForceAuthn="true"))
+    await visitor.sign_in_at(await visitor.start_sign_on(shop, ForceAuthn="true"))
     assert await run_sql(pool, taking_part, ada.id) == [(True,)]
 
 
 async def test_so_does_one_who_signs_in_for_it_over_the_interface(
-    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, acme: Tenant
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, ada.id)
-    assert (await log_in(api, await visitor.come_from(shop))).status == 200
+    assert (await log_in(api, await visitor.start_sign_on(shop))).status == 200
     assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", ada.id) == [(True,)]
 
 
-async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visitor: Traveller, shop: Application, ports: Ports) -> None:
+async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
-    path = await visitor.come_from(shop, "there")
+    path = await visitor.start_sign_on(shop, "there")
     page = await visitor.open(path)
     assert page.status == 403
     assert "You have no access to this application." in page.text
@@ -339,20 +339,20 @@ async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visi
     assert onward_ == f"{SIGN_IN}?{urlencode({'next': path})}"
     assert "You&#39;re signed out." in (await visitor.open(onward_)).text
     assert await visitor.sign_in_at(path) == path
-    found = posted(await visitor.open(path))
+    found = posted_response(await visitor.open(path))
     assert (found.name_id, found.relay_state) == (EMAIL, "there")
 
 
-async def test_so_can_whoever_has_not_verified_their_address(visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+async def test_so_can_whoever_has_not_verified_their_address(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
     await visitor.sign_in()
     await run_sql(pool, "update users set email_verified_at = null where id = %s", ada.id)
-    page = await visitor.open(await visitor.come_from(shop))
+    page = await visitor.open(await visitor.start_sign_on(shop))
     assert page.status == 403
     assert "Verify your email address first" in page.text
     assert 'action="/app/sign-out"' in page.text
 
 
-async def test_what_is_recorded(visitor: Traveller, shop: Application, acme: Tenant, ada: Account, pool: Pool) -> None:
+async def test_what_is_recorded(visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, ada: Account, pool: Pool) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await visitor.sign_on(shop)
@@ -365,10 +365,10 @@ async def test_what_is_recorded(visitor: Traveller, shop: Application, acme: Ten
 
 @pytest.mark.parametrize("change", ["deactivated_at = now()", "anonymized_at = now()"])
 async def test_an_account_that_may_not_sign_in_gets_no_assertion(
-    visitor: Traveller, shop: Application, ada: Account, pool: Pool, change: str
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, change: str
 ) -> None:
     await visitor.sign_in()
-    path = await visitor.come_from(shop)
+    path = await visitor.start_sign_on(shop)
     await run_sql(pool, f"update users set {change}")  # noqa: S608
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
 
@@ -376,34 +376,34 @@ async def test_an_account_that_may_not_sign_in_gets_no_assertion(
 # A fresh sign-in, and none at all
 
 
-async def test_a_fresh_sign_in_is_one_after_the_request(visitor: Traveller, shop: Application, ada: Account, clock: FakeClock) -> None:
+async def test_a_fresh_sign_in_is_one_after_the_request(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
     await visitor.sign_in()
     before = visitor.cookies["gatehouse-session"]
     clock.advance(timedelta(minutes=1))
-    path = await visitor.come_from(shop, ForceAuthn="true")
+    path = await visitor.start_sign_on(shop, ForceAuthn="true")
     clock.advance(timedelta(seconds=1))
     assert await visitor.sign_in_at(path) == path
     assert visitor.cookies["gatehouse-session"] != before
-    found = posted(await visitor.open(path))
+    found = posted_response(await visitor.open(path))
     assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
 
 
-async def test_a_session_that_began_before_is_not_fresh(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_a_session_that_began_before_is_not_fresh(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     for value in ("true", "1"):
-        page = await visitor.open(await visitor.come_from(shop, ForceAuthn=value))
+        page = await visitor.open(await visitor.start_sign_on(shop, ForceAuthn=value))
         assert "SAMLResponse" not in page.text
         assert '<form method="post" action="/app/sign-in">' in page.text
 
 
 @pytest.mark.parametrize(("signed_in", "force"), [(False, "false"), (False, "true"), (True, "true")])
 async def test_nobody_is_bothered_where_that_is_asked(
-    visitor: Traveller, shop: Application, ada: Account, signed_in: bool, force: str
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, signed_in: bool, force: str
 ) -> None:
     if signed_in:
         await visitor.sign_in()
-    path = await visitor.come_from(shop, "there", ID="_asked", IsPassive="true", ForceAuthn=force)
-    found = posted(await visitor.open(path))
+    path = await visitor.start_sign_on(shop, "there", ID="_asked", IsPassive="true", ForceAuthn=force)
+    found = posted_response(await visitor.open(path))
     assert (found.url, found.relay_state, found.root.get("InResponseTo")) == (shop.acs_url, "there", "_asked")
     assert found.root.xpath("//samlp:StatusCode/@Value", namespaces=NS) == [f"{STATUS}Responder", f"{STATUS}NoPassive"]
     assert not found.root.xpath("//saml:Assertion", namespaces=NS)
@@ -411,7 +411,7 @@ async def test_nobody_is_bothered_where_that_is_asked(
     assert (await visitor.open(path)).status == 400, "and that was the answer"
 
 
-async def test_whoever_is_signed_in_need_not_be_bothered(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_whoever_is_signed_in_need_not_be_bothered(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     assert (await visitor.sign_on(shop, IsPassive="1")).name_id == EMAIL
 
@@ -435,28 +435,28 @@ class Busy:
 
 @pytest.mark.parametrize("asked", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
 async def test_loading_the_page_again_is_enough_then(
-    visitor: Traveller, shop: Application, ada: Account, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
 ) -> None:
     busy = Busy(monkeypatch)
     await visitor.sign_in()
-    path = await visitor.come_from(shop, "there", **asked)
+    path = await visitor.start_sign_on(shop, "there", **asked)
     refused = await visitor.open(path)
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
     busy.free = True
-    assert posted(await visitor.open(path)).relay_state == "there"
+    assert posted_response(await visitor.open(path)).relay_state == "there"
     assert await refused_with_400(await visitor.open(path))
 
 
 async def test_so_it_is_after_signing_in_elsewhere(
-    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Busy(monkeypatch)
-    answer = await log_in(api, await visitor.come_from(shop))
+    answer = await log_in(api, await visitor.start_sign_on(shop))
     path = answer.json["redirect_url"].removeprefix(BASE_URL)
     assert (await visitor.open(path)).status == 429
     assert not await visitor.is_in()
     busy.free = True
-    assert posted(await visitor.open(path)).name_id == EMAIL
+    assert posted_response(await visitor.open(path)).name_id == EMAIL
     assert await visitor.is_in()
     assert await run_sql(pool, "select count(*) from sessions where browser_hash is not null and ended_at is null") == [(1,)]
 
@@ -465,28 +465,28 @@ async def test_so_it_is_after_signing_in_elsewhere(
 
 
 @pytest.fixture
-async def waiting(visitor: Traveller, shop: Application, ada: Account) -> str:
+async def waiting(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> str:
     """The path of a sign-on that could be answered."""
     await visitor.sign_in()
-    return await visitor.come_from(shop)
+    return await visitor.start_sign_on(shop)
 
 
 async def refused_with_400(answer: Answer) -> bool:
     return answer.status == 400 and "SAMLResponse" not in answer.text and "Start again at the application" in answer.text
 
 
-async def test_a_state_is_good_once(visitor: Traveller, waiting: str) -> None:
+async def test_a_state_is_good_once(visitor: SamlBrowser, waiting: str) -> None:
     assert (await visitor.open(waiting)).status == 200
     assert await refused_with_400(await visitor.open(waiting))
 
 
-async def test_a_state_is_good_for_a_quarter_of_an_hour(visitor: Traveller, waiting: str, clock: FakeClock) -> None:
+async def test_a_state_is_good_for_a_quarter_of_an_hour(visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     clock.advance(STATE_TTL)
     assert await refused_with_400(await visitor.open(waiting))
 
 
-async def test_a_state_is_good_in_its_own_browser_only(app: QuartTrio, visitor: Traveller, waiting: str, clock: FakeClock) -> None:
-    victim = Traveller(app, clock)
+async def test_a_state_is_good_in_its_own_browser_only(app: QuartTrio, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+    victim = SamlBrowser(app, clock)
     await victim.sign_in()
     assert await refused_with_400(await victim.open(waiting))
     [name] = [name for name in visitor.cookies if "saml" in name]
@@ -496,7 +496,7 @@ async def test_a_state_is_good_in_its_own_browser_only(app: QuartTrio, visitor: 
 
 
 async def test_a_state_is_good_for_its_own_service_only(
-    visitor: Traveller, shop: Application, waiting: str, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, pool: Pool, acme: Tenant, ada: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
     await add_service_user(ports, blog.id, ada.id)
@@ -505,29 +505,29 @@ async def test_a_state_is_good_for_its_own_service_only(
         assert await refused_with_400(await visitor.open(f"{shop.path}/authenticate{query}"))
 
 
-async def test_states_and_cookies_are_kept_as_hashes(visitor: Traveller, waiting: str, pool: Pool) -> None:
+async def test_states_and_cookies_are_kept_as_hashes(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
     [state] = parse_qs(urlsplit(waiting).query)["saml_state"]
     [cookie] = [value for name, value in visitor.cookies.items() if "saml" in name]
     assert await run_sql(pool, "select state_hash, browser_hash from saml_sign_ons") == [(digest(state), digest(cookie))]
 
 
-async def test_head_takes_no_answer(visitor: Traveller, shop: Application, waiting: str, clock: FakeClock, pool: Pool) -> None:
+async def test_head_takes_no_answer(visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool) -> None:
     assert (await visitor.open(waiting, method="HEAD")).status == 200
-    assert (await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
+    assert (await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
     assert await run_sql(pool, "select count(*) from saml_sign_ons") == [(1,)]
     assert (await visitor.open(waiting)).status == 200
 
 
 @pytest.mark.slow
-async def test_of_twenty_at_once_one_gets_the_answer(visitor: Traveller, waiting: str, pool: Pool) -> None:
+async def test_of_twenty_at_once_one_gets_the_answer(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
     answers = await everyone(20, lambda _: visitor.open(waiting))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(1,)]
 
 
 @pytest.mark.slow
-async def test_of_twenty_equal_requests_at_once_one_is_taken(visitor: Traveller, shop: Application, clock: FakeClock) -> None:
-    address = redirected(f"{shop.path}/sso", authn_request(shop, clock.now()))
+async def test_of_twenty_equal_requests_at_once_one_is_taken(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+    address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     answers = await everyone(20, lambda _: visitor.open(address))
     assert sorted(answer.status for answer in answers) == [302] + [400] * 19
 
@@ -540,14 +540,14 @@ async def log_in(api: Api, path: str, **more: Any) -> Answer:
     return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
 
 
-async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
-    answer = await log_in(api, await visitor.come_from(shop))
+async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
+    answer = await log_in(api, await visitor.start_sign_on(shop))
     assert answer.status == 200, answer.text
     assert answer.json["access_token"]
     path = answer.json["redirect_url"].removeprefix(BASE_URL)
     assert not await visitor.is_in()
     page = await visitor.open(path)
-    assert posted(page).name_id == EMAIL
+    assert posted_response(page).name_id == EMAIL
     assert await visitor.is_in(), "its browser is signed in, too"
     [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", ada.id)
     assert login == browser != (None,), "on the device on which they did it, so that it ends with that"
@@ -555,15 +555,15 @@ async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: Traveller,
 
 
 async def test_they_have_signed_in_when_they_did_and_not_when_the_browser_came(
-    api: Api, visitor: Traveller, shop: Application, applications: Applications, ada: Account, pool: Pool, clock: FakeClock
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, ada: Account, pool: Pool, clock: FakeClock
 ) -> None:
     """SAML core, section 2.7.2; and what asks for a fresh sign-in in between is not content with that one (section 3.4.1)."""
-    answer = await log_in(api, await visitor.come_from(shop))
+    answer = await log_in(api, await visitor.start_sign_on(shop))
     clock.advance(timedelta(minutes=1))
     blog = await applications.add("blog")
-    fresh = await visitor.come_from(blog, ForceAuthn="true")
+    fresh = await visitor.start_sign_on(blog, ForceAuthn="true")
     clock.advance(timedelta(minutes=1))
-    found = posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    found = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
     assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
     assert found.root.get("IssueInstant") == "2026-03-14T15:11:26.535Z"
     begun, ends = "2026-03-14 15:09:26.535897+00", "2026-06-12 15:09:26.535897+00"
@@ -573,41 +573,41 @@ async def test_they_have_signed_in_when_they_did_and_not_when_the_browser_came(
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(fresh)).text
 
 
-async def test_a_frontend_shows_the_second_factor_for_it(api: Api, visitor: Traveller, shop: Application, factor: Authenticator) -> None:
-    path = await visitor.come_from(shop)
+async def test_a_frontend_shows_the_second_factor_for_it(api: Api, visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
+    path = await visitor.start_sign_on(shop)
     answer = await log_in(api, path)
     assert answer.json["mfa_required"] is True
     assert "redirect_url" not in answer.json
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
     shown = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
-    assert posted(await visitor.open(shown.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    assert posted_response(await visitor.open(shown.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
 async def test_whoever_has_somebody_else_sign_in_for_their_state_gains_nothing(
-    api: Api, app: QuartTrio, visitor: Traveller, shop: Application, ada: Account, clock: FakeClock
+    api: Api, app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     attacker = visitor
-    path = await attacker.come_from(shop)
+    path = await attacker.start_sign_on(shop)
     answer = await log_in(api, path)  # which Ada does, who was sent there
     page = await attacker.open(path)
     assert "SAMLResponse" not in page.text
     assert not await attacker.is_in()
-    ada_there = Traveller(app, clock)
+    ada_there = SamlBrowser(app, clock)
     assert await refused_with_400(await ada_there.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
     assert not await ada_there.is_in()
 
 
-async def test_a_sign_in_that_was_ended_meanwhile_is_worth_nothing(api: Api, visitor: Traveller, shop: Application, ada: Account) -> None:
-    answer = await log_in(api, await visitor.come_from(shop))
+async def test_a_sign_in_that_was_ended_meanwhile_is_worth_nothing(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+    answer = await log_in(api, await visitor.start_sign_on(shop))
     await api.post("/api/auth/logout", token=answer.json["access_token"])
     assert await refused_with_400(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
 
 
 async def test_so_is_one_that_the_organization_has_ended(
-    api: Api, visitor: Traveller, shop: Application, ada: Account, acme: Tenant
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, acme: Tenant
 ) -> None:
     """The sign-on waits for somebody again (security.md S-4)."""
-    waiting = await visitor.come_from(shop)
+    waiting = await visitor.start_sign_on(shop)
     answer = await log_in(api, waiting)
     ended = await api.delete(f"{acme.path}/users/{ada.id}/sessions", token=acme.token("owner"))
     assert ended.status == 200
@@ -615,10 +615,10 @@ async def test_so_is_one_that_the_organization_has_ended(
     assert '<form method="post" action="/app/sign-in">' in page.text
     assert not await visitor.is_in()
     again = await log_in(api, waiting)
-    assert posted(await visitor.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    assert posted_response(await visitor.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
-async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visitor: Traveller, waiting: str, clock: FakeClock) -> None:
+async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     unknown = await log_in(api, f"?saml_state={new_secret()}")
     assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
     both = await log_in(api, waiting, org_slug="acme", service_slug="shop")
@@ -630,9 +630,9 @@ async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visito
 
 @pytest.mark.parametrize("status", ["suspended", "pending"])
 async def test_a_frontend_signs_nobody_in_for_an_organization_that_is_not_active(
-    api: Api, visitor: Traveller, shop: Application, ada: Account, pool: Pool, status: str
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, status: str
 ) -> None:
-    path = await visitor.come_from(shop)
+    path = await visitor.start_sign_on(shop)
     await run_sql(pool, f"update organizations set status = '{status}' where slug = 'acme'")  # noqa: S608
     refused = await log_in(api, path)
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
@@ -640,9 +640,9 @@ async def test_a_frontend_signs_nobody_in_for_an_organization_that_is_not_active
 
 
 async def test_nor_after_the_second_factor(
-    api: Api, visitor: Traveller, shop: Application, ada: Account, factor: Authenticator, pool: Pool
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, factor: Authenticator, pool: Pool
 ) -> None:
-    answer = await log_in(api, await visitor.come_from(shop))
+    answer = await log_in(api, await visitor.start_sign_on(shop))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
     refused = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
@@ -652,23 +652,23 @@ async def test_nor_after_the_second_factor(
 
 
 async def test_whoever_was_signed_in_in_this_browser_before_is_so_no_more(
-    api: Api, visitor: Traveller, shop: Application, ada: Account, ports: Ports, pool: Pool
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, pool: Pool
 ) -> None:
     await add_account(ports, "other@example.com")
     await visitor.sign_in("other@example.com")
-    answer = await log_in(api, await visitor.come_from(shop))
-    assert posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    answer = await log_in(api, await visitor.start_sign_on(shop))
+    assert posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
     live = "select user_id from sessions where browser_hash is not null and ended_at is null"
     assert await run_sql(pool, live) == [(ada.id,)]
 
 
 async def test_the_same_person_may_have_been_at_the_application_in_this_browser_before(
-    api: Api, visitor: Traveller, shop: Application, ada: Account
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account
 ) -> None:
     await visitor.sign_in()
     before = await visitor.sign_on(shop)
-    answer = await log_in(api, await visitor.come_from(shop))
-    found = posted(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    answer = await log_in(api, await visitor.start_sign_on(shop))
+    found = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
     assert found.name_id == EMAIL
     assert found.session_index != before.session_index
 
@@ -676,16 +676,16 @@ async def test_the_same_person_may_have_been_at_the_application_in_this_browser_
 # What nobody has asked for
 
 
-async def test_a_member_begins_here(api: Api, shop: Application, acme: Tenant) -> None:
+async def test_a_member_begins_here(api: Api, shop: SamlApplication, acme: Tenant) -> None:
     answer = await api.get(f"{shop.management}/login?RelayState=there", token=acme.token("member"))
     assert answer.headers["Content-Type"].startswith("text/html")
-    found = posted(answer)
+    found = posted_response(answer)
     assert (found.url, found.relay_state, found.name_id) == (shop.acs_url, "there", acme.people["member"].email)
     assert "InResponseTo" not in found.document.decode()
     assert "form-action https://shop.example.com;" in answer.headers["Content-Security-Policy"]
 
 
-async def test_a_program_gets_the_same_as_json(api: Api, shop: Application, acme: Tenant) -> None:
+async def test_a_program_gets_the_same_as_json(api: Api, shop: SamlApplication, acme: Tenant) -> None:
     answer = await api.get(f"{shop.management}/login", token=acme.token("member"), headers={"Accept": "application/json"})
     assert answer.json.keys() == {"acs_url", "saml_response", "relay_state"}
     assert (answer.json["acs_url"], answer.json["relay_state"]) == (shop.acs_url, None)
@@ -693,7 +693,7 @@ async def test_a_program_gets_the_same_as_json(api: Api, shop: Application, acme
 
 
 async def test_who_may_not_begin_here(
-    api: Api, shop: Application, acme: Tenant, twin: Tenant, ada: Account, ports: Ports, pool: Pool
+    api: Api, shop: SamlApplication, acme: Tenant, twin: Tenant, ada: Account, ports: Ports, pool: Pool
 ) -> None:
     path = f"{shop.management}/login"
     user = await sign_in(ports, ada)
@@ -724,20 +724,20 @@ CLOSED = {
 
 @pytest.mark.parametrize("why", CLOSED)
 async def test_nothing_goes_on_where_it_is_closed(
-    visitor: Traveller, shop: Application, waiting: str, clock: FakeClock, pool: Pool, why: str
+    visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool, why: str
 ) -> None:
     statement, status = CLOSED[why]
     clock.advance(timedelta(minutes=1))
     await run_sql(pool, statement)
-    asked = redirected(f"{shop.path}/sso", authn_request(shop, clock.now()))
+    asked = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     for path in (waiting, asked, f"{shop.path}/metadata", f"{shop.path}/slo"):
         answer = await visitor.open(path)
         assert (answer.status, "SAMLResponse" in answer.text) == (status, False), path
-    assert (await visitor.arrive_with_form(f"{shop.path}/sso", SAMLRequest="x")).status == status
+    assert (await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest="x")).status == status
 
 
 async def test_another_certificate_counts_at_once(
-    visitor: Traveller, shop: Application, waiting: str, ports: Ports, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, clock: FakeClock
 ) -> None:
     def key_of(document: str) -> str:
         return document.partition("X509Certificate>")[2].partition("<")[0]
@@ -750,17 +750,17 @@ async def test_another_certificate_counts_at_once(
         await tx.saml.add_certificate(shop.org, shop.id, other)
     after = key_of((await visitor.open(f"{shop.path}/metadata")).text)
     assert before != after
-    assert after in posted(await visitor.open(waiting)).document.decode()
+    assert after in posted_response(await visitor.open(waiting)).document.decode()
 
 
-async def test_of_no_organization_and_no_service_there_is_nothing(visitor: Visitor, shop: Application) -> None:
+async def test_of_no_organization_and_no_service_there_is_nothing(visitor: Visitor, shop: SamlApplication) -> None:
     for path in ("/saml/nobody/shop", "/saml/acme/nothing", "/saml/twin/shop"):
         for what in ("metadata", "sso?SAMLRequest=x", "slo", "authenticate?saml_state=x"):
             assert (await visitor.open(f"{path}/{what}")).status == 404
 
 
-async def test_cookies_are_out_of_reach(visitor: Traveller, shop: Application, clock: FakeClock) -> None:
-    answer = await visitor.open(redirected(f"{shop.path}/sso", authn_request(shop, clock.now())))
+async def test_cookies_are_out_of_reach(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+    answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())))
     [cookie] = set_cookies(answer).values()
     assert cookie["httponly"]
     assert (cookie["samesite"], cookie["path"], cookie["max-age"]) == ("Lax", "/", "900")

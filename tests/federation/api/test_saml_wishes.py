@@ -13,8 +13,8 @@ from core.federation.saml.messages import new_message_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, add_account, run_sql
-from tests.support.saml import Application, Posted, name_id_element, posted
-from tests.support.saml_browser import Applications, Traveller
+from tests.support.saml import SamlApplication, PostedResponse, name_id_element, posted_response
+from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.services import add_service_user
 
 FORMAT = "urn:oasis:names:tc:SAML:{}:nameid-format:{}"
@@ -22,13 +22,13 @@ UNSPECIFIED = NameIdFormat.UNSPECIFIED.value
 CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 
 
-async def refused(visitor: Traveller, application: Application, **asked: Any) -> list[str]:
+async def refused(visitor: SamlBrowser, application: SamlApplication, **asked: Any) -> list[str]:
     """What the application is told in the place of an assertion."""
     id_ = new_message_id()
-    path = await visitor.come_from(application, "there", ID=id_, **asked)
+    path = await visitor.start_sign_on(application, "there", ID=id_, **asked)
     page = await visitor.open(path)
     assert "You are signed in" not in page.text
-    found = posted(page)
+    found = posted_response(page)
     assert (found.url, found.relay_state, found.root.get("InResponseTo")) == (application.acs_url, "there", id_)
     assert found.find("/samlp:Response/ds:Signature") is not None
     assert b"Assertion>" not in found.document
@@ -45,7 +45,7 @@ def policy(**attributes: str) -> str:
 
 
 @pytest.mark.parametrize("format_", NameIdFormat)
-async def test_a_format_that_we_give_may_be_asked_for(visitor: Traveller, applications: Applications, format_: NameIdFormat) -> None:
+async def test_a_format_that_we_give_may_be_asked_for(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
     shop = await applications.add(name_id_format=format_)
     await visitor.sign_in()
     for asked in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, {"Format": format_.value, "SPNameQualifier": shop.entity_id}):
@@ -67,13 +67,13 @@ async def test_a_format_that_we_give_may_be_asked_for(visitor: Traveller, applic
     ],
 )
 @pytest.mark.parametrize("signed_in", [False, True])
-async def test_another_one_is_an_error(visitor: Traveller, shop: Application, asked: dict[str, str], signed_in: bool) -> None:
+async def test_another_one_is_an_error(visitor: SamlBrowser, shop: SamlApplication, asked: dict[str, str], signed_in: bool) -> None:
     if signed_in:
         await visitor.sign_in()
     assert await refused(visitor, shop, inside=policy(**asked)) == ["Requester", "InvalidNameIDPolicy"]
 
 
-async def test_an_address_is_an_error_where_people_have_pseudonyms(visitor: Traveller, applications: Applications, pool: Pool) -> None:
+async def test_an_address_is_an_error_where_people_have_pseudonyms(visitor: SamlBrowser, applications: SamlApplications, pool: Pool) -> None:
     shop = await applications.add(name_id_format=NameIdFormat.PERSISTENT)
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=policy(Format=NameIdFormat.EMAIL.value)) == ["Requester", "InvalidNameIDPolicy"]
@@ -88,7 +88,7 @@ def subject(name_id: str, **attributes: str) -> str:
 
 
 @pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT, NameIdFormat.UNSPECIFIED, NameIdFormat.TRANSIENT])
-async def test_whoever_is_asked_for_may_sign_in(visitor: Traveller, applications: Applications, format_: NameIdFormat) -> None:
+async def test_whoever_is_asked_for_may_sign_in(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
     shop = await applications.add(name_id_format=format_)
     await visitor.sign_in()
     name = (await visitor.sign_on(shop)).name_id
@@ -108,7 +108,7 @@ CONFIRMATION = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm
 @pytest.mark.parametrize(
     "inside", [f"<saml:Subject>{CONFIRMATION}</saml:Subject>", subject(EMAIL).replace("</saml:S", CONFIRMATION + "</saml:S")]
 )
-async def test_how_to_confirm_it_is_not_looked_at(visitor: Traveller, shop: Application, ada: Account, inside: str) -> None:
+async def test_how_to_confirm_it_is_not_looked_at(visitor: SamlBrowser, shop: SamlApplication, ada: Account, inside: str) -> None:
     await visitor.sign_in()
     assert (await visitor.sign_on(shop, inside=inside)).name_id == EMAIL
 
@@ -129,28 +129,28 @@ async def test_how_to_confirm_it_is_not_looked_at(visitor: Traveller, shop: Appl
     ],
 )
 @pytest.mark.parametrize("passive", ["false", "true"])
-async def test_nobody_else_is_vouched_for_then(visitor: Traveller, shop: Application, pool: Pool, asked: str, passive: str) -> None:
+async def test_nobody_else_is_vouched_for_then(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, asked: str, passive: str) -> None:
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=asked, IsPassive=passive) == ["Requester", "UnknownPrincipal"]
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
     assert await run_sql(pool, "select count(*) from saml_sessions") == [(0,)]
 
 
-async def test_it_is_whoever_signs_in_then(visitor: Traveller, shop: Application, ports: Ports, metrics: FakeMetrics) -> None:
+async def test_it_is_whoever_signs_in_then(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics) -> None:
     grace = await add_account(ports, "grace@example.com")
     await add_service_user(ports, shop.id, grace.id)
-    path = await visitor.come_from(shop, inside=subject(EMAIL))
+    path = await visitor.start_sign_on(shop, inside=subject(EMAIL))
     assert await visitor.sign_in_at(path, "grace@example.com") == path
-    assert posted(await visitor.open(path)).statuses == ["Requester", "UnknownPrincipal"]
+    assert posted_response(await visitor.open(path)).statuses == ["Requester", "UnknownPrincipal"]
     assert metrics.login_failures == {"saml": 1}
     assert await visitor.is_in(), "here they are who they are"
     visitor.cookies.clear()
-    path = await visitor.come_from(shop, inside=subject(EMAIL))
+    path = await visitor.start_sign_on(shop, inside=subject(EMAIL))
     await visitor.sign_in_at(path)
-    assert posted(await visitor.open(path)).name_id == EMAIL
+    assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
-async def test_whoever_has_no_name_there_is_not_asked_for(visitor: Traveller, shop: Application, ports: Ports, pool: Pool) -> None:
+async def test_whoever_has_no_name_there_is_not_asked_for(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
     assert await refused(visitor, shop, inside=subject(EMAIL)) == ["Requester", "UnknownPrincipal"]
@@ -159,12 +159,12 @@ async def test_whoever_has_no_name_there_is_not_asked_for(visitor: Traveller, sh
 
 @pytest.mark.parametrize("format_", [NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT])
 async def test_pseudonyms_of_others_are_others(
-    visitor: Traveller, app: QuartTrio, clock: FakeClock, applications: Applications, ports: Ports, format_: NameIdFormat
+    visitor: SamlBrowser, app: QuartTrio, clock: FakeClock, applications: SamlApplications, ports: Ports, format_: NameIdFormat
 ) -> None:
     shop = await applications.add(name_id_format=format_)
     grace = await add_account(ports, "grace@example.com")
     await add_service_user(ports, shop.id, grace.id)
-    other = Traveller(app, clock)
+    other = SamlBrowser(app, clock)
     await other.sign_in("grace@example.com")
     graces = (await other.sign_on(shop)).name_id
     await visitor.sign_in()
@@ -180,7 +180,7 @@ def context(*classes: str, comparison: str | None = None) -> str:
     return f"<samlp:RequestedAuthnContext{how}>{refs}</samlp:RequestedAuthnContext>"
 
 
-def said(found: Posted) -> str:
+def said(found: PostedResponse) -> str:
     return str(found.find("//saml:AuthnContextClassRef").text).removeprefix(CLASSES)
 
 
@@ -198,13 +198,13 @@ def said(found: Posted) -> str:
     ],
 )
 async def test_what_is_said_of_a_password_is_what_was_asked_for(
-    visitor: Traveller, shop: Application, ada: Account, asked: str, told: str
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, asked: str, told: str
 ) -> None:
     await visitor.sign_in()
     assert said(await visitor.sign_on(shop, inside=asked)) == told
 
 
-async def test_of_other_means_the_truth_is_said(visitor: Traveller, shop: Application, ada: Account, pool: Pool) -> None:
+async def test_of_other_means_the_truth_is_said(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
     """Libraries ask for a password by themselves, and services that leave it at that take everybody whom we know."""
     await visitor.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
@@ -222,7 +222,7 @@ async def test_of_other_means_the_truth_is_said(visitor: Traveller, shop: Applic
     ],
 )
 @pytest.mark.parametrize("signed_in", [False, True])
-async def test_what_nobody_here_can_do_is_an_error(visitor: Traveller, shop: Application, asked: str, signed_in: bool) -> None:
+async def test_what_nobody_here_can_do_is_an_error(visitor: SamlBrowser, shop: SamlApplication, asked: str, signed_in: bool) -> None:
     if signed_in:
         await visitor.sign_in()
     assert await refused(visitor, shop, inside=asked) == ["Responder", "NoAuthnContext"]
@@ -232,7 +232,7 @@ async def test_what_nobody_here_can_do_is_an_error(visitor: Traveller, shop: App
 
 
 async def test_whoever_has_no_access_is_not_bothered_either(
-    visitor: Traveller, shop: Application, ports: Ports, pool: Pool, metrics: FakeMetrics
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, metrics: FakeMetrics
 ) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")

@@ -23,7 +23,7 @@ from tests.support.browser import ACCOUNT, CODE, Visitor, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, run_sql
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
-from tests.support.provider_sign_in import Street
+from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -54,10 +54,10 @@ officesuite = of("provider", [Provider.OFFICESUITE], indirect=True)
 
 
 @everywhere
-async def test_whoever_comes_for_the_first_time_gets_an_account(street: Street) -> None:
-    assert leads_to(await street.go()) == ACCOUNT
+async def test_whoever_comes_for_the_first_time_gets_an_account(street: ProviderSignIn) -> None:
+    assert leads_to(await street.complete()) == ACCOUNT
     verified = street.provider.provider is not Provider.OFFICESUITE
-    assert await street.people() == [(EMAIL, verified, False, "platform", None)]
+    assert await street.accounts() == [(EMAIL, verified, False, "platform", None)]
     assert await street.identities() == [(EMAIL, None, street.name, street.provider.address, "4711", EMAIL)]
     assert await run_sql(street.pool, "select provider from sessions where browser_hash is not null") == [(street.name,)]
     assert await run_sql(street.pool, "select provider, success from login_events") == [(street.name, True)]
@@ -70,34 +70,34 @@ async def test_whoever_comes_for_the_first_time_gets_an_account(street: Street) 
 
 
 @everywhere
-async def test_the_second_time_it_is_the_same_account_whatever_the_address_is_by_then(street: Street) -> None:
-    await street.comes_in()
-    first = await street.who()
+async def test_the_second_time_it_is_the_same_account_whatever_the_address_is_by_then(street: ProviderSignIn) -> None:
+    await street.sign_in()
+    first = await street.user_id()
     await street.visitor.submit("/app/sign-out")
     street.provider.person = Person(email="ada@married.example")
-    await street.comes_in()
-    assert await street.who() == first
-    assert [row[0] for row in await street.people()] == [EMAIL], "and hers is the same here"
+    await street.sign_in()
+    assert await street.user_id() == first
+    assert [row[0] for row in await street.accounts()] == [EMAIL], "and hers is the same here"
     assert [row[5] for row in await street.identities()] == ["ada@married.example"]
 
 
 @everywhere
-async def test_the_providers_tokens_are_sealed_and_new_each_time(street: Street) -> None:
-    await street.comes_in()
+async def test_the_providers_tokens_are_sealed_and_new_each_time(street: ProviderSignIn) -> None:
+    await street.sign_in()
     [before] = await run_sql(street.pool, "select access_token, refresh_token, token_expires_at, scopes from identities")
     assert b"access-" not in before[0]
     assert b"refresh-" not in before[1]
     assert before[3] == (["read:user", "user:email"] if street.name == "codehost" else ["openid", "email"])
     street.provider.gives_refresh_token = False
-    await street.comes_in()
+    await street.sign_in()
     [after] = await run_sql(street.pool, "select access_token, refresh_token, token_expires_at, scopes from identities")
     assert after[0] != before[0]
     assert after[1:] == before[1:], "a refresh token that is not given anew stays"
 
 
 @everywhere
-async def test_nothing_of_it_is_in_the_database_but_hashes(street: Street) -> None:
-    back = await street.leave()
+async def test_nothing_of_it_is_in_the_database_but_hashes(street: ProviderSignIn) -> None:
+    back = await street.start()
     state, code = (parse_qs(urlsplit(back).query)[name][0] for name in ("state", "code"))
     [kept] = await run_sql(street.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t")
     assert kept[1:] == (digest(state), digest(street.visitor.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
@@ -113,37 +113,37 @@ async def test_nothing_of_it_is_in_the_database_but_hashes(street: Street) -> No
 
 
 @asserting
-async def test_an_address_that_is_proved_on_both_sides_links(street: Street, ports: Ports) -> None:
+async def test_an_address_that_is_proved_on_both_sides_links(street: ProviderSignIn, ports: Ports) -> None:
     ada = await add_account(ports)
-    await street.comes_in()
-    assert await street.who() == ada.id
-    assert await street.people() == [(EMAIL, True, True, "platform", None)], "with the password that she has"
+    await street.sign_in()
+    assert await street.user_id() == ada.id
+    assert await street.accounts() == [(EMAIL, True, True, "platform", None)], "with the password that she has"
     assert [row[0] for row in await run_sql(street.pool, "select name from events")] == ["user.login.success"]
 
 
 @officesuite
 @of("verified", [True, False])
-async def test_an_address_that_nobody_asserts_links_nothing(street: Street, ports: Ports, verified: bool, metrics: FakeMetrics) -> None:
+async def test_an_address_that_nobody_asserts_links_nothing(street: ProviderSignIn, ports: Ports, verified: bool, metrics: FakeMetrics) -> None:
     await add_account(ports, verified=verified)
-    before = await street.left()
-    answer = await street.go()
+    before = await street.snapshot()
+    answer = await street.complete()
     assert answer.status == 409
     assert "link the provider there" in answer.text
-    assert await street.left() == before
+    assert await street.snapshot() == before
     assert metrics.login_failures == {"address": 1}
 
 
 @of("said", [False, None])
-async def test_nor_does_one_that_is_said_to_be_unverified(street: Street, ports: Ports, said: bool | None) -> None:
+async def test_nor_does_one_that_is_said_to_be_unverified(street: ProviderSignIn, ports: Ports, said: bool | None) -> None:
     await add_account(ports)
     street.provider.person = Person(email_verified=said)
-    before = await street.left()
-    assert (await street.go()).status == 409
-    assert await street.left() == before
+    before = await street.snapshot()
+    assert (await street.complete()).status == 409
+    assert await street.snapshot() == before
 
 
 @asserting
-async def test_what_was_left_in_an_account_that_nobody_has_proved_is_gone(street: Street, ports: Ports, app: QuartTrio) -> None:
+async def test_what_was_left_in_an_account_that_nobody_has_proved_is_gone(street: ProviderSignIn, ports: Ports, app: QuartTrio) -> None:
     """Somebody has registered with her address before she came (security.md A-7)."""
     squatted = await add_account(ports, verified=False)
     await add_mfa(ports, squatted)
@@ -154,47 +154,47 @@ async def test_what_was_left_in_an_account_that_nobody_has_proved_is_gone(street
         squatted.id,
     )
     other = Visitor(app)
-    await street.comes_in()
-    assert await street.who() == squatted.id
-    assert await street.people() == [(EMAIL, True, False, "platform", None)]
+    await street.sign_in()
+    assert await street.user_id() == squatted.id
+    assert await street.accounts() == [(EMAIL, True, False, "platform", None)]
     assert [row[2] for row in await street.identities()] == [street.name]
     assert await run_sql(street.pool, "select * from mfa") == []
     assert (await other.sign_in()).status == 401, "the password is worth nothing any more"
 
 
 @asserting
-async def test_an_address_that_was_changed_and_not_proved_since_is_nobodys(street: Street, ports: Ports) -> None:
+async def test_an_address_that_was_changed_and_not_proved_since_is_nobodys(street: ProviderSignIn, ports: Ports) -> None:
     await add_account(ports, email_verified_at=None)  # another one was proved before
-    before = await street.left()
-    assert (await street.go()).status == 409
-    assert await street.left() == before
+    before = await street.snapshot()
+    assert (await street.complete()).status == 409
+    assert await street.snapshot() == before
 
 
 @everywhere
-async def test_without_an_address_nobody_can_come_for_the_first_time(street: Street, metrics: FakeMetrics) -> None:
+async def test_without_an_address_nobody_can_come_for_the_first_time(street: ProviderSignIn, metrics: FakeMetrics) -> None:
     street.provider.person = Person(email=None)
-    before = await street.left()
-    answer = await street.go()
+    before = await street.snapshot()
+    answer = await street.complete()
     assert answer.status == 400
     assert "no email address" in answer.text
-    assert await street.left() == before
+    assert await street.snapshot() == before
     assert metrics.login_failures == {"address": 1}
 
 
 @everywhere
-async def test_without_an_address_whoever_is_known_comes_in(street: Street) -> None:
-    await street.comes_in()
+async def test_without_an_address_whoever_is_known_comes_in(street: ProviderSignIn) -> None:
+    await street.sign_in()
     street.provider.person = Person(email=None)
-    await street.comes_in()
+    await street.sign_in()
     assert [row[5] for row in await street.identities()] == [EMAIL]
 
 
 @of("closed", ["deactivated_at", "anonymized_at"])
-async def test_a_closed_account_stays_closed(street: Street, closed: str, metrics: FakeMetrics) -> None:
-    await street.comes_in()
+async def test_a_closed_account_stays_closed(street: ProviderSignIn, closed: str, metrics: FakeMetrics) -> None:
+    await street.sign_in()
     await run_sql(street.pool, f"update users set {closed} = now()")  # noqa: S608
     await run_sql(street.pool, "update sessions set ended_at = now()")
-    answer = await street.go()
+    answer = await street.complete()
     assert answer.status == 401
     assert metrics.login_failures == {"closed": 1}
     if closed == "deactivated_at":  # of somebody unknown nothing is kept any more
@@ -203,72 +203,72 @@ async def test_a_closed_account_stays_closed(street: Street, closed: str, metric
 
 
 @asserting
-async def test_a_closed_account_is_not_linked_either(street: Street, ports: Ports, clock: FakeClock) -> None:
+async def test_a_closed_account_is_not_linked_either(street: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports, deactivated_at=clock.now())
-    assert (await street.go()).status == 401
+    assert (await street.complete()).status == 401
     assert await street.identities() == []
 
 
 @officesuite
 async def test_whoever_has_no_verified_address_gets_the_mail_to_verify_it_once(
-    street: Street, ports: Ports, sent: FakeMailTransport
+    street: ProviderSignIn, ports: Ports, sent: FakeMailTransport
 ) -> None:
-    await street.comes_in()
-    await street.comes_in()
+    await street.sign_in()
+    await street.sign_in()
     await deliver(ports)
     [letter] = sent.letters
     assert letter.to == EMAIL
     assert (await street.visitor.open(f"/auth/verify-email?token={link(letter)}")).status == 200
-    assert await street.people() == [(EMAIL, True, False, "platform", None)]
-    await street.comes_in()
+    assert await street.accounts() == [(EMAIL, True, False, "platform", None)]
+    await street.sign_in()
     assert len(await run_sql(street.pool, "select * from mails")) == 1
 
 
 @officesuite
-async def test_at_a_service_that_mail_has_the_organizations_design(street: Street, acme: Tenant, shop: UUID) -> None:
-    await street.comes_in(**SHOP)
+async def test_at_a_service_that_mail_has_the_organizations_design(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+    await street.sign_in(**SHOP)
     assert await run_sql(street.pool, "select kind, address, org_id from mails") == [("verify_email", EMAIL, acme.org)]
 
 
 @asserting
-async def test_whose_address_is_vouched_for_gets_no_mail(street: Street) -> None:
-    await street.comes_in()
+async def test_whose_address_is_vouched_for_gets_no_mail(street: ProviderSignIn) -> None:
+    await street.sign_in()
     assert await run_sql(street.pool, "select kind from mails") == []
 
 
 @officesuite
-async def test_whoever_has_no_verified_address_is_signed_in_and_their_tokens_say_so(street: Street) -> None:
-    await street.comes_in()
+async def test_whoever_has_no_verified_address_is_signed_in_and_their_tokens_say_so(street: ProviderSignIn) -> None:
+    await street.sign_in()
     page = await street.visitor.open(ACCOUNT)
     assert page.status == 200
     assert "not verified" in page.text
 
 
-async def test_the_issuer_is_part_of_who_somebody_is(street: Street, app: QuartTrio) -> None:
-    await street.comes_in()
+async def test_the_issuer_is_part_of_who_somebody_is(street: ProviderSignIn, app: QuartTrio) -> None:
+    await street.sign_in()
     await run_sql(street.pool, "update identities set issuer = 'https://elsewhere.example'")
     street.provider.person = Person(email="eve@example.com")
-    await street.comes_in()
-    assert [row[0] for row in await street.people()] == [EMAIL, "eve@example.com"]
+    await street.sign_in()
+    assert [row[0] for row in await street.accounts()] == [EMAIL, "eve@example.com"]
 
 
 # The second factor
 
 
-async def test_the_second_factor_is_asked_for(street: Street, ports: Ports) -> None:
-    await street.comes_in()
-    account = await street.who()
+async def test_the_second_factor_is_asked_for(street: ProviderSignIn, ports: Ports) -> None:
+    await street.sign_in()
+    account = await street.user_id()
     assert account is not None
     await street.visitor.submit("/app/sign-out")
     async with ports.storage.reading() as read:
         known = await read.accounts.by_id(account)
     assert known is not None
     factor = await add_mfa(ports, known)
-    assert leads_to(await street.go(next="/app/account/devices")) == f"{CODE}?next=%2Fapp%2Faccount%2Fdevices"
-    assert await street.who() is None
+    assert leads_to(await street.complete(next="/app/account/devices")) == f"{CODE}?next=%2Fapp%2Faccount%2Fdevices"
+    assert await street.user_id() is None
     page = await street.visitor.submit(CODE, CODE, code=factor.code(), next="/app/account/devices")
     assert leads_to(page) == "/app/account/devices"
-    assert await street.who() == account
+    assert await street.user_id() == account
     logins = await run_sql(street.pool, "select provider, success from login_events")
     assert logins == [(street.name, True)] * 2, "one before, and one when the code was shown"
 
@@ -276,8 +276,8 @@ async def test_the_second_factor_is_asked_for(street: Street, ports: Ports) -> N
 # For a service
 
 
-async def test_at_a_service_the_account_is_born_there(street: Street, acme: Tenant, shop: UUID) -> None:
-    answer = await street.go(**SHOP, redirect_uri=BACK, state="xyz", code_challenge=CHALLENGE, code_challenge_method="S256")
+async def test_at_a_service_the_account_is_born_there(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+    answer = await street.complete(**SHOP, redirect_uri=BACK, state="xyz", code_challenge=CHALLENGE, code_challenge_method="S256")
     on = urlsplit(leads_to(answer))
     assert on.path == "/auth/authorize"
     assert {name: value for name, [value] in parse_qs(on.query).items()} == {
@@ -287,25 +287,25 @@ async def test_at_a_service_the_account_is_born_there(street: Street, acme: Tena
         "code_challenge": CHALLENGE,
         "code_challenge_method": "S256",
     }
-    assert [row[3:] for row in await street.people() if row[0] == EMAIL] == [("sign_up", acme.org)]
+    assert [row[3:] for row in await street.accounts() if row[0] == EMAIL] == [("sign_up", acme.org)]
     assert [row[1] for row in await street.identities()] == [shop]
     signed_up = await run_sql(street.pool, "select org_id, data from events where name = 'user.signup.success'")
     assert signed_up == [(acme.org, {"service_id": str(shop)})]
 
 
-async def test_the_same_person_is_known_in_every_context(street: Street, acme: Tenant, shop: UUID, twin: Tenant) -> None:
+async def test_the_same_person_is_known_in_every_context(street: ProviderSignIn, acme: Tenant, shop: UUID, twin: Tenant) -> None:
     desk = await add_service(street.pool, twin.org, "desk")
-    await street.comes_in(**SHOP)
-    first = await street.who()
-    await street.comes_in(org="twin", service="desk")
-    assert await street.who() == first
-    await street.comes_in()
-    assert await street.who() == first
+    await street.sign_in(**SHOP)
+    first = await street.user_id()
+    await street.sign_in(org="twin", service="desk")
+    assert await street.user_id() == first
+    await street.sign_in()
+    assert await street.user_id() == first
     assert {row[1] for row in await street.identities()} == {None, shop, desk}
 
 
 @everywhere
-async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, acme: Tenant, shop: UUID, api: Api) -> None:
+async def test_a_service_has_credentials_and_scopes_of_its_own(street: ProviderSignIn, acme: Tenant, shop: UUID, api: Api) -> None:
     street.provider.clients["of-the-shop"] = "the shop's secret"
     path = f"/api/organizations/acme/services/shop/oauth-credentials/{street.name}"
     owner = acme.token("owner")
@@ -315,7 +315,7 @@ async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, a
     query = parse_qs(urlsplit(address).query)
     assert query["client_id"] == ["of-the-shop"]
     assert query["scope"][0].split()[-1] == "calendar"
-    await street.comes_in(**SHOP)
+    await street.sign_in(**SHOP)
     assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
     [(scopes,)] = await run_sql(street.pool, "select scopes from identities")
     assert scopes[-1] == "calendar", "also from a provider that does not repeat what was asked for"
@@ -324,7 +324,7 @@ async def test_a_service_has_credentials_and_scopes_of_its_own(street: Street, a
 
 
 async def test_a_service_with_credentials_can_do_without_the_platforms(
-    app: QuartTrio, clock: FakeClock, street: Street, acme: Tenant, shop: UUID
+    app: QuartTrio, clock: FakeClock, street: ProviderSignIn, acme: Tenant, shop: UUID
 ) -> None:
     change_ports(app, providers=HttpProviders({Provider.WEBSUITE: street.provider.settings(client=None)}, clock))
     assert (await street.visitor.open("/auth/websuite")).status == 404
@@ -336,20 +336,20 @@ async def test_a_service_with_credentials_can_do_without_the_platforms(
     assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
     assert "/auth/websuite?org=acme&amp;service=shop" in (await street.visitor.open(page)).text
     assert "Continue with" not in (await street.visitor.open("/app/sign-in")).text
-    await street.comes_in(**SHOP)
-    assert await street.who() is not None
+    await street.sign_in(**SHOP)
+    assert await street.user_id() is not None
 
 
-async def test_a_device_is_gone_on_with_on_its_page(street: Street, acme: Tenant, shop: UUID) -> None:
-    assert leads_to(await street.go(user_code="BCDF-GHJK")) == "/auth/device/verify?user_code=BCDF-GHJK"
+async def test_a_device_is_gone_on_with_on_its_page(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+    assert leads_to(await street.complete(user_code="BCDF-GHJK")) == "/auth/device/verify?user_code=BCDF-GHJK"
     assert [row[1] for row in await street.identities()] == [None]
-    assert leads_to(await street.go(user_code="BCDF-GHJK", **SHOP)) == "/auth/device/verify?user_code=BCDF-GHJK"
+    assert leads_to(await street.complete(user_code="BCDF-GHJK", **SHOP)) == "/auth/device/verify?user_code=BCDF-GHJK"
     assert {row[1] for row in await street.identities()} == {None, shop}
 
 
 @of("target", ["//evil.example", "https://evil.example", "/\\evil.example", "/app/../..//evil.example"])
-async def test_it_goes_on_to_pages_of_ours_alone(street: Street, target: str) -> None:
-    assert leads_to(await street.go(next=target)) == ACCOUNT
+async def test_it_goes_on_to_pages_of_ours_alone(street: ProviderSignIn, target: str) -> None:
+    assert leads_to(await street.complete(next=target)) == ACCOUNT
 
 
 # What is refused at the start
@@ -366,7 +366,7 @@ REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
 
 
 @of("what", REFUSED)
-async def test_what_makes_no_sense_goes_nowhere(street: Street, acme: Tenant, shop: UUID, what: str) -> None:
+async def test_what_makes_no_sense_goes_nowhere(street: ProviderSignIn, acme: Tenant, shop: UUID, what: str) -> None:
     query, status = REFUSED[what]
     answer = await street.visitor.open(f"/auth/{street.name}?{urlencode(query)}")
     assert answer.status == status, answer.text
@@ -374,18 +374,18 @@ async def test_what_makes_no_sense_goes_nowhere(street: Street, acme: Tenant, sh
     assert await run_sql(street.pool, "select * from provider_states") == []
 
 
-async def test_an_inactive_organization_signs_nobody_in(street: Street, acme: Tenant, shop: UUID) -> None:
-    back = await street.leave(**SHOP)
+async def test_an_inactive_organization_signs_nobody_in(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+    back = await street.start(**SHOP)
     await run_sql(street.pool, "update organizations set status = 'suspended'")
-    before = await street.left()
+    before = await street.snapshot()
     assert (await street.visitor.open(f"/auth/{street.name}?{urlencode(SHOP)}")).status == 403
     assert (await street.visitor.open(back)).status == 403, "nor does it let in who was away meanwhile"
-    assert await street.left() == before
+    assert await street.snapshot() == before
     assert (await street.visitor.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and gives no code"
 
 
 @of("name", ["codehost", "officesuite", "nobody", "Websuite", "websuite%20"])
-async def test_what_is_no_provider_or_not_set_up_is_404(street: Street, name: str) -> None:
+async def test_what_is_no_provider_or_not_set_up_is_404(street: ProviderSignIn, name: str) -> None:
     assert (await street.visitor.open(f"/auth/{name}")).status == 404
     assert (await street.visitor.open(f"/auth/{name}/callback?state=x&code=y")).status in (400, 404)
 
@@ -393,29 +393,29 @@ async def test_what_is_no_provider_or_not_set_up_is_404(street: Street, name: st
 # What is refused on the way back
 
 
-async def refused(street: Street, back: str, metrics: FakeMetrics) -> None:
-    before = await street.left()
+async def refused(street: ProviderSignIn, back: str, metrics: FakeMetrics) -> None:
+    before = await street.snapshot()
     answer = await street.visitor.open(back)
     assert answer.status == 400, answer.text
     assert "not begun in this browser" in answer.text
-    assert await street.left() == before
+    assert await street.snapshot() == before
     assert metrics.login_failures["state"] == 1
 
 
-async def test_a_state_works_once(street: Street, metrics: FakeMetrics) -> None:
-    back = await street.leave()
+async def test_a_state_works_once(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+    back = await street.start()
     assert (await street.visitor.open(back)).status == 303
     await refused(street, back, metrics)
 
 
-async def test_a_state_works_for_a_quarter_of_an_hour(street: Street, clock: FakeClock, metrics: FakeMetrics) -> None:
-    back = await street.leave()
+async def test_a_state_works_for_a_quarter_of_an_hour(street: ProviderSignIn, clock: FakeClock, metrics: FakeMetrics) -> None:
+    back = await street.start()
     clock.advance(timedelta(minutes=15))
     await refused(street, back, metrics)
 
 
-async def test_a_state_works_in_its_own_browser(street: Street, metrics: FakeMetrics) -> None:
-    back = await street.leave()
+async def test_a_state_works_in_its_own_browser(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+    back = await street.start()
     mine = dict(street.visitor.cookies)
     for cookies in ({}, {"gatehouse-device": new_secret()}):
         street.visitor.cookies = cookies
@@ -425,21 +425,21 @@ async def test_a_state_works_in_its_own_browser(street: Street, metrics: FakeMet
     assert (await street.visitor.open(back)).status == 303, "and others have not used it up"
 
 
-async def test_a_state_works_for_its_own_provider(street: Street, metrics: FakeMetrics) -> None:
-    back = await street.leave()
+async def test_a_state_works_for_its_own_provider(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+    back = await street.start()
     other = next(each.value for each in Provider if each is not street.provider.provider)
     await refused(street, back.replace(f"/{street.name}/", f"/{other}/"), metrics)
     assert (await street.visitor.open(back)).status == 303
 
 
 @of("query", ["", "?state=", "?code=x", "?state=%00", f"?state={'x' * 200}", "?state=unknown&code=x"])
-async def test_what_is_no_state_is_refused(street: Street, query: str) -> None:
-    await street.leave()
+async def test_what_is_no_state_is_refused(street: ProviderSignIn, query: str) -> None:
+    await street.start()
     assert (await street.visitor.open(f"/auth/{street.name}/callback{query}")).status == 400
 
 
-async def test_of_twenty_with_one_state_one_comes_in(street: Street) -> None:
-    back = await street.leave()
+async def test_of_twenty_with_one_state_one_comes_in(street: ProviderSignIn) -> None:
+    back = await street.start()
     answers = await everyone(20, lambda _: street.visitor.open(back))
     assert sorted(answer.status for answer in answers) == [303] + [400] * 19
     assert street.provider.counted["/token"] == 1
@@ -447,16 +447,16 @@ async def test_of_twenty_with_one_state_one_comes_in(street: Street) -> None:
 
 @of("where", [None, "shop"])
 async def test_of_several_first_sign_ins_at_once_there_is_one_account(
-    street: Street, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None
+    street: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None
 ) -> None:
     """In one context, or in two."""
-    streets = [Street(Visitor(app), street.provider, street.pool) for _ in range(6)]
+    streets = [ProviderSignIn(Visitor(app), street.provider, street.pool) for _ in range(6)]
     ways = [SHOP if where and number % 2 else {} for number in range(6)]
-    backs = [await each.leave(**way) for each, way in zip(streets, ways, strict=True)]
+    backs = [await each.start(**way) for each, way in zip(streets, ways, strict=True)]
     answers = await everyone(6, lambda number: streets[number].visitor.open(backs[number]))
     assert [answer.status for answer in answers] == [303] * 6, [answer.text for answer in answers]
-    assert len({await each.who() for each in streets}) == 1
-    assert len([row for row in await street.people() if row[0] == EMAIL]) == 1
+    assert len({await each.user_id() for each in streets}) == 1
+    assert len([row for row in await street.accounts() if row[0] == EMAIL]) == 1
     assert len(await street.identities()) == (2 if where else 1)
 
 
@@ -464,8 +464,8 @@ async def test_of_several_first_sign_ins_at_once_there_is_one_account(
 
 
 @everywhere
-async def test_an_answer_of_another_issuer_is_refused(street: Street, metrics: FakeMetrics) -> None:
-    back = await street.leave()
+async def test_an_answer_of_another_issuer_is_refused(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+    back = await street.start()
     answer = await street.visitor.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", back))
     assert answer.status == 400
     assert metrics.login_failures == {"provider": 1}
@@ -474,8 +474,8 @@ async def test_an_answer_of_another_issuer_is_refused(street: Street, metrics: F
 
 @everywhere
 @of("said", ["", "code=", "code=%00", "code=%E2%80%AE", f"code={'x' * 4097}", "error=%00", "error=&code="])
-async def test_what_no_provider_answers_is_refused_and_told_to_nobody(street: Street, said: str) -> None:
-    back = await street.leave()
+async def test_what_no_provider_answers_is_refused_and_told_to_nobody(street: ProviderSignIn, said: str) -> None:
+    back = await street.start()
     answer = await street.visitor.open(
         re.sub("(?<=[?])code=[^&]*", said, back) if "?code=" in back else re.sub("&code=[^&]*", f"&{said}", back)
     )
@@ -484,29 +484,29 @@ async def test_what_no_provider_answers_is_refused_and_told_to_nobody(street: St
 
 
 @of("twice", ["code=x", "state=x", "iss=x"])
-async def test_an_answer_that_says_something_twice_is_refused_and_may_still_be_given(street: Street, twice: str) -> None:
-    back = await street.leave()
+async def test_an_answer_that_says_something_twice_is_refused_and_may_still_be_given(street: ProviderSignIn, twice: str) -> None:
+    back = await street.start()
     assert (await street.visitor.open(f"{back}&{twice}")).status == (400 if twice.split("=")[0] + "=" in back else 303)
     assert street.provider.counted["/token"] == (0 if twice.split("=")[0] + "=" in back else 1)
 
 
 @everywhere
 @of("scope", ["a\0b", "\ud800", 'a"b', "a\\b", "x" * 256])
-async def test_a_scope_that_can_be_none_is_passed_over(street: Street, scope: str) -> None:
+async def test_a_scope_that_can_be_none_is_passed_over(street: ProviderSignIn, scope: str) -> None:
     street.provider.scope = f"read {scope}"
-    await street.comes_in()
+    await street.sign_in()
     assert await run_sql(street.pool, "select distinct scopes from identities") == [(["read"],)]
 
 
-async def test_an_issuer_need_not_be_named(street: Street) -> None:
+async def test_an_issuer_need_not_be_named(street: ProviderSignIn) -> None:
     street.provider.says_iss = False
-    await street.comes_in()
+    await street.sign_in()
 
 
 @everywhere
-async def test_whoever_does_not_agree_is_told_so(street: Street, metrics: FakeMetrics) -> None:
+async def test_whoever_does_not_agree_is_told_so(street: ProviderSignIn, metrics: FakeMetrics) -> None:
     street.provider.refuses = "access_denied"
-    answer = await street.go()
+    answer = await street.complete()
     assert answer.status == 400
     assert "was not allowed" in answer.text
     assert TRAP not in answer.text
@@ -515,34 +515,34 @@ async def test_whoever_does_not_agree_is_told_so(street: Street, metrics: FakeMe
 
 
 @of(("error", "told"), [("access_denied", "access_denied"), ("server_error", "server_error"), (TRAP, "server_error")])
-async def test_an_application_is_told_that_nothing_comes_of_it(street: Street, acme: Tenant, shop: UUID, error: str, told: str) -> None:
+async def test_an_application_is_told_that_nothing_comes_of_it(street: ProviderSignIn, acme: Tenant, shop: UUID, error: str, told: str) -> None:
     street.provider.refuses = error
-    before = await street.left()
-    answer = await street.go(**SHOP, redirect_uri=BACK, state="x y")
+    before = await street.snapshot()
+    answer = await street.complete(**SHOP, redirect_uri=BACK, state="x y")
     assert (answer.status, answer.text) == (302, "")
     address, _, query = answer.headers["Location"].partition("?")
     assert address == BACK
     assert parse_qs(query) == {"error": [told], "state": ["x y"], "iss": [BASE_URL]}
-    assert await street.left() == before
+    assert await street.snapshot() == before
 
 
 @everywhere
-async def test_a_provider_that_fails_is_an_oauth_error(street: Street, acme: Tenant, shop: UUID, metrics: FakeMetrics) -> None:
+async def test_a_provider_that_fails_is_an_oauth_error(street: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics) -> None:
     street.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP}, 500)
-    back = await street.leave()
+    back = await street.start()
     answer = await street.visitor.open(back, (b"accept", b"application/json"))
     assert answer.status == 500
     assert "what a provider says" not in answer.text
-    answer = await street.go(**SHOP)
+    answer = await street.complete(**SHOP)
     assert answer.status == 302
     assert parse_qs(urlsplit(answer.headers["Location"]).query)["error"] == ["server_error"]
     assert metrics.login_failures == {"provider": 2}
 
 
-async def test_head_begins_and_ends_nothing(street: Street) -> None:
+async def test_head_begins_and_ends_nothing(street: ProviderSignIn) -> None:
     assert (await street.visitor.open(f"/auth/{street.name}", method="HEAD")).status == 200
     assert await run_sql(street.pool, "select * from provider_states") == []
-    back = await street.leave()
+    back = await street.start()
     assert (await street.visitor.open(back, method="HEAD")).status == 200
     assert (await street.visitor.open(back)).status == 303
 
@@ -550,7 +550,7 @@ async def test_head_begins_and_ends_nothing(street: Street) -> None:
 # The pages
 
 
-async def test_the_sign_in_page_offers_what_is_set_up(street: Street) -> None:
+async def test_the_sign_in_page_offers_what_is_set_up(street: ProviderSignIn) -> None:
     page = await street.visitor.open("/app/sign-in?next=/app/account/devices")
     assert page.text.count("Continue with") == 1
     assert f'href="/auth/{street.name}?next=%2Fapp%2Faccount%2Fdevices"' in page.text
@@ -558,19 +558,19 @@ async def test_the_sign_in_page_offers_what_is_set_up(street: Street) -> None:
     assert "Continue with" in wrong.text
 
 
-async def test_from_the_page_of_an_application_it_is_one_way(street: Street, acme: Tenant, shop: UUID) -> None:
+async def test_from_the_page_of_an_application_it_is_one_way(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     asked = {**SHOP, "redirect_uri": BACK, "state": "xyz"}
     page = await street.visitor.open(leads_to(await street.visitor.open(f"/auth/authorize?{urlencode(asked)}")))
     address = f"/auth/{street.name}?{urlencode(asked)}"
     assert address.replace("&", "&amp;") in page.text
-    on = leads_to(await street.go(**asked))
+    on = leads_to(await street.complete(**asked))
     assert on == f"/auth/authorize?{urlencode(asked)}"
     assert [row[1] for row in await street.identities()] == [shop]
 
 
-async def test_another_session_of_this_browser_ends(street: Street, ports: Ports) -> None:
+async def test_another_session_of_this_browser_ends(street: ProviderSignIn, ports: Ports) -> None:
     grace = await add_account(ports, "grace@example.com")
     assert leads_to(await street.visitor.sign_in("grace@example.com", PASSWORD)) == ACCOUNT
-    await street.comes_in()
-    assert await street.who() not in (None, grace.id)
+    await street.sign_in()
+    assert await street.user_id() not in (None, grace.id)
     assert await run_sql(street.pool, "select count(*) from sessions where ended_at is null") == [(1,)]

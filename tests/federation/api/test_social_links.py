@@ -25,7 +25,7 @@ from tests.fakes.provider import CLIENT, FakeProvider, Person
 from tests.support.browser import ACCOUNT, CODE, Visitor, form_token, leads_to
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
 from tests.support.mfa import add_mfa
-from tests.support.provider_sign_in import Street
+from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.refusals import MISSING, refused
 from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant
@@ -79,7 +79,7 @@ async def program(api: Api, ports: Ports, ada: Account, provider: FakeProvider) 
     return Program(api, (await sign_in(ports, ada)).access_token, provider.provider.value)
 
 
-async def opens(street: Street, path: str) -> str:
+async def opens(street: ProviderSignIn, path: str) -> str:
     """Where the browser comes back to that has opened the address of a ticket."""
     page = await street.visitor.open(path)
     address = page.headers["Location"] if page.status == 302 else onward(page)  # whoever is signed in goes on at once
@@ -102,22 +102,22 @@ async def tell(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 async def test_a_link_that_a_program_starts_is_finished_in_the_browser_that_opens_it(
-    street: Street, program: Program, ada: Account, acme: Tenant
+    street: ProviderSignIn, program: Program, ada: Account, acme: Tenant
 ) -> None:
     await acme.join("ada", ada)
     await run_sql(street.pool, "update memberships set confirmed_at = now()")
     answer = await street.visitor.open(await opens(street, await program.starts()))
     assert answer.status == 200
     assert "Account linked" in answer.text
-    assert await street.who() is None, "nobody is signed in by it"
+    assert await street.user_id() is None, "nobody is signed in by it"
     assert await program.linked() == ["4711"]
     assert await street.identities() == [(EMAIL, None, street.name, street.provider.address, "4711", EMAIL)]
     assert await tell(street.pool) == [("security.identity.linked", ada.id, {"provider": street.name})]
-    await street.comes_in()
-    assert await street.who() == ada.id
+    await street.sign_in()
+    assert await street.user_id() == ada.id
 
 
-async def test_a_ticket_works_once_and_for_a_minute(street: Street, program: Program, clock: FakeClock) -> None:
+async def test_a_ticket_works_once_and_for_a_minute(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     first, second = await program.starts(), await program.starts()
     await opens(street, first)
     assert (await street.visitor.open(first)).status == 400
@@ -125,20 +125,20 @@ async def test_a_ticket_works_once_and_for_a_minute(street: Street, program: Pro
     assert (await street.visitor.open(second)).status == 400
 
 
-async def test_a_ticket_works_for_its_own_provider(street: Street, program: Program) -> None:
+async def test_a_ticket_works_for_its_own_provider(street: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
     assert (await street.visitor.open(path.replace(street.name, "websuite"))).status == 404
     await opens(street, path)
 
 
-async def test_a_link_ends_with_the_session_that_began_it(street: Street, program: Program) -> None:
+async def test_a_link_ends_with_the_session_that_began_it(street: ProviderSignIn, program: Program) -> None:
     back = await opens(street, await program.starts())
     await program.api.post("/api/auth/logout", token=program.token)
     assert (await street.visitor.open(back)).status == 401
     assert await street.identities() == []
 
 
-async def test_a_link_is_finished_in_the_browser_that_opened_it(street: Street, program: Program, app: QuartTrio) -> None:
+async def test_a_link_is_finished_in_the_browser_that_opened_it(street: ProviderSignIn, program: Program, app: QuartTrio) -> None:
     back = await opens(street, await program.starts())
     other = Visitor(app)
     await other.open(f"/auth/{street.name}")
@@ -146,7 +146,7 @@ async def test_a_link_is_finished_in_the_browser_that_opened_it(street: Street, 
     assert await street.identities() == []
 
 
-async def test_nobody_links_their_own_account_to_somebody_elses(street: Street, program: Program, ports: Ports) -> None:
+async def test_nobody_links_their_own_account_to_somebody_elses(street: ProviderSignIn, program: Program, ports: Ports) -> None:
     """Who is sent such an address by somebody else and is signed in."""
     await add_account(ports, "eve@example.com")
     assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
@@ -160,7 +160,7 @@ async def test_nobody_links_their_own_account_to_somebody_elses(street: Street, 
     assert await street.identities() == []
 
 
-async def test_nobody_who_is_sent_there_by_a_stranger_has_anything_linked_unasked(street: Street, program: Program) -> None:
+async def test_nobody_who_is_sent_there_by_a_stranger_has_anything_linked_unasked(street: ProviderSignIn, program: Program) -> None:
     """Not even where the provider lets everybody pass without a word: without the page there is no way on."""
     answer = await street.visitor.open(await program.starts())
     assert "Location" not in answer.headers
@@ -170,7 +170,7 @@ async def test_nobody_who_is_sent_there_by_a_stranger_has_anything_linked_unaske
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_who_is_signed_in_goes_on_at_once(street: Street, program: Program) -> None:
+async def test_who_is_signed_in_goes_on_at_once(street: ProviderSignIn, program: Program) -> None:
     await street.visitor.sign_in(EMAIL)
     answer = await street.visitor.open(await program.starts())
     assert answer.status == 302
@@ -178,17 +178,17 @@ async def test_who_is_signed_in_goes_on_at_once(street: Street, program: Program
     assert await program.linked() == ["4711"]
 
 
-async def test_what_belongs_to_somebody_else_is_not_linked(street: Street, program: Program, app: QuartTrio, acme: Tenant) -> None:
+async def test_what_belongs_to_somebody_else_is_not_linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant) -> None:
     """In whatever context it does."""
     shop = await add_service(street.pool, acme.org)
     street.provider.person = Person(email="eve@example.com")
-    await Street(Visitor(app), street.provider, street.pool).comes_in(org="acme", service="shop")
+    await ProviderSignIn(Visitor(app), street.provider, street.pool).sign_in(org="acme", service="shop")
     answer = await street.visitor.open(await opens(street, await program.starts()))
     assert answer.status == 409
     assert [row[:2] for row in await street.identities()] == [("eve@example.com", shop)], "and it is not moved"
 
 
-async def test_what_is_linked_already_is_not_linked_again(street: Street, program: Program) -> None:
+async def test_what_is_linked_already_is_not_linked_again(street: ProviderSignIn, program: Program) -> None:
     first, second = await program.starts(), await program.starts()
     assert (await street.visitor.open(await opens(street, first))).status == 200
     street.provider.person = Person(subject="4712")
@@ -197,21 +197,21 @@ async def test_what_is_linked_already_is_not_linked_again(street: Street, progra
 
 
 async def test_what_the_person_has_at_a_service_can_be_linked_to_the_account(
-    street: Street, program: Program, app: QuartTrio, acme: Tenant
+    street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant
 ) -> None:
     shop = await add_service(street.pool, acme.org)
-    await Street(Visitor(app), street.provider, street.pool).comes_in(org="acme", service="shop")
+    await ProviderSignIn(Visitor(app), street.provider, street.pool).sign_in(org="acme", service="shop")
     assert (await street.visitor.open(await opens(street, await program.starts()))).status == 200
     assert {row[1] for row in await street.identities()} == {None, shop}
 
 
-async def test_of_twenty_who_open_one_ticket_one_goes_on(street: Street, program: Program) -> None:
+async def test_of_twenty_who_open_one_ticket_one_goes_on(street: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
     answers = await everyone(20, lambda _: street.visitor.open(path))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
 
 
-async def test_a_provider_that_fails_links_nothing(street: Street, program: Program) -> None:
+async def test_a_provider_that_fails_links_nothing(street: ProviderSignIn, program: Program) -> None:
     street.provider.refuses = "access_denied"
     assert (await street.visitor.open(await opens(street, await program.starts()))).status == 400
     street.provider.refuses = TRAP
@@ -224,7 +224,7 @@ async def test_a_provider_that_fails_links_nothing(street: Street, program: Prog
 # On the account page
 
 
-async def links_on_the_page(street: Street) -> None:
+async def links_on_the_page(street: ProviderSignIn) -> None:
     page = await street.visitor.submit(f"{PAGE}/{street.name}/link", PAGE)
     assert page.status == 200, page.text
     wait, _, address = page.headers["Refresh"].partition("; url=")
@@ -232,7 +232,7 @@ async def links_on_the_page(street: Street) -> None:
     assert leads_to(await street.visitor.open(await opens(street, address))) == PAGE
 
 
-async def test_an_account_is_linked_and_unlinked_on_the_account_page(street: Street, ada: Account) -> None:
+async def test_an_account_is_linked_and_unlinked_on_the_account_page(street: ProviderSignIn, ada: Account) -> None:
     await street.visitor.sign_in()
     assert "There are none." in (await street.visitor.open(ACCOUNT)).text
     assert "not linked" in (await street.visitor.open(PAGE)).text
@@ -247,7 +247,7 @@ async def test_an_account_is_linked_and_unlinked_on_the_account_page(street: Str
     assert await street.identities() == []
 
 
-async def test_forms_of_others_link_nothing(street: Street, ada: Account) -> None:
+async def test_forms_of_others_link_nothing(street: ProviderSignIn, ada: Account) -> None:
     await street.visitor.sign_in()
     for what in ("link", "unlink"):
         assert (await street.visitor.send(f"{PAGE}/{street.name}/{what}", form_token="guessed")).status == 403
@@ -257,8 +257,8 @@ async def test_forms_of_others_link_nothing(street: Street, ada: Account) -> Non
     assert await run_sql(street.pool, "select * from link_tickets") == []
 
 
-async def test_what_cannot_be_done_is_said_on_the_page(street: Street) -> None:
-    await street.comes_in()
+async def test_what_cannot_be_done_is_said_on_the_page(street: ProviderSignIn) -> None:
+    await street.sign_in()
     answer = await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)
     assert answer.status == 400
     assert "You could not sign in any more" in answer.text
@@ -269,8 +269,8 @@ async def test_what_cannot_be_done_is_said_on_the_page(street: Street) -> None:
     assert (await street.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
 
 
-async def test_a_password_that_opens_nothing_is_no_way_to_sign_in(street: Street) -> None:
-    await street.comes_in()
+async def test_a_password_that_opens_nothing_is_no_way_to_sign_in(street: ProviderSignIn) -> None:
+    await street.sign_in()
     await run_sql(street.pool, "update users set password_hash = 'of some password', email_verified_at = null")
     assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400
     await run_sql(street.pool, "update users set email_verified_at = now()")
@@ -284,92 +284,92 @@ SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "des
 
 
 @pytest.fixture
-async def linked(street: Street, program: Program, app: QuartTrio, acme: Tenant, twin: Tenant) -> Program:
+async def linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant, twin: Tenant) -> Program:
     """She has linked an account with another address than hers, and signed in with it at services of two organizations."""
     await add_service(street.pool, acme.org)
     await add_service(street.pool, twin.org, "desk")
     street.provider.person = Person(email="x@codehost.example")
     assert (await street.visitor.open(await opens(street, await program.starts()))).status == 200
     for service in (SHOP, DESK):
-        await other_browser(street, app).comes_in(**service)
+        await other_browser(street, app).sign_in(**service)
     return program
 
 
-def other_browser(street: Street, app: QuartTrio) -> Street:
-    return Street(Visitor(app), street.provider, street.pool)
+def other_browser(street: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
+    return ProviderSignIn(Visitor(app), street.provider, street.pool)
 
 
 @pytest.mark.parametrize("where", [{}, SHOP, DESK], ids=["account", "shop", "desk"])
 async def test_what_was_unlinked_opens_nothing_of_the_account_any_more(
-    street: Street, linked: Program, app: QuartTrio, ada: Account, where: dict[str, str]
+    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account, where: dict[str, str]
 ) -> None:
     assert len(await street.identities()) == 3
     assert (await linked.unlinks()).status == 200
     assert await street.identities() == []
     browser = other_browser(street, app)
-    await browser.comes_in(**where)
-    assert await browser.who() not in (None, ada.id), "it is somebody else's, with an account of their own"
+    await browser.sign_in(**where)
+    assert await browser.user_id() not in (None, ada.id), "it is somebody else's, with an account of their own"
     assert [row[0] for row in await street.identities()] == ["x@codehost.example"]
     assert await linked.linked() == []
 
 
-async def test_one_of_a_verified_address_links_itself_again(street: Street, linked: Program, app: QuartTrio, ada: Account) -> None:
+async def test_one_of_a_verified_address_links_itself_again(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
     """Whoever has the mailbox could reset the password as well (decisions, point 64)."""
     assert (await linked.unlinks()).status == 200
     street.provider.person = Person()
-    await street.comes_in()
-    assert await street.who() == ada.id
+    await street.sign_in()
+    assert await street.user_id() == ada.id
     assert await linked.linked() == ["4711"]
 
 
-async def test_who_comes_in_while_it_is_unlinked_does_not(street: Street, linked: Program, app: QuartTrio, ada: Account) -> None:
+async def test_who_comes_in_while_it_is_unlinked_does_not(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
     browser = other_browser(street, app)
-    back = await browser.leave(**SHOP)
+    back = await browser.start(**SHOP)
     locked = ("select 1 from users where id = %s for no key update", (ada.id,))
     unlinked = ("delete from identities where user_id = %s", (ada.id,))
     assert (await meanwhile(street.pool, [locked, unlinked], lambda: browser.visitor.open(back))).status == 400
-    assert await browser.who() is None
+    assert await browser.user_id() is None
     assert await street.identities() == []
 
 
 async def test_of_many_who_come_in_meanwhile_none_does_after_the_answer(
-    street: Street, linked: Program, app: QuartTrio, ada: Account
+    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account
 ) -> None:
     browsers = [other_browser(street, app) for _ in range(8)]
-    backs = [await browser.leave(**where) for browser, where in zip(browsers, [{}, SHOP, DESK, SHOP] * 2, strict=True)]
+    backs = [await browser.start(**where) for browser, where in zip(browsers, [{}, SHOP, DESK, SHOP] * 2, strict=True)]
     late = other_browser(street, app)
 
     async def act(number: int) -> int:
         if number < len(browsers):
             return (await browsers[number].visitor.open(backs[number])).status
         answer = await linked.unlinks()
-        await late.comes_in()
+        await late.sign_in()
         return answer.status
 
     statuses = await everyone(len(browsers) + 1, act)
     assert statuses.count(200) == 1  # of whoever unlinks; the others are sent on, or come too late
     assert set(statuses) <= {200, 303, 400}
-    assert await late.who() not in (None, ada.id)
+    assert await late.user_id() not in (None, ada.id)
     assert EMAIL not in [row[0] for row in await street.identities()]
 
 
 async def test_who_has_not_shown_the_second_factor_by_then_does_not_come_in(
-    street: Street, linked: Program, app: QuartTrio, ada: Account, ports: Ports
+    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account, ports: Ports
 ) -> None:
     factor = await add_mfa(ports, ada)
     browser = other_browser(street, app)
-    assert leads_to(await browser.go(**SHOP)).startswith(CODE)
+    assert leads_to(await browser.complete(**SHOP)).startswith(CODE)
     assert (await linked.unlinks()).status == 200
     assert (await browser.visitor.submit(CODE, CODE, code=factor.code())).status == 401
-    assert await browser.who() is None
+    assert await browser.user_id() is None
 
 
 async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlinked_there(
-    street: Street, app: QuartTrio, acme: Tenant
+    street: ProviderSignIn, app: QuartTrio, acme: Tenant
 ) -> None:
     """An account that was born at a service is the person's as much as any other."""
     await add_service(street.pool, acme.org)
-    await street.comes_in(**SHOP)
+    await street.sign_in(**SHOP)
     assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
     page = await street.visitor.open(PAGE)
     assert "linked at an application" in page.text
@@ -379,16 +379,16 @@ async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlink
     assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
     assert "not linked" in (await street.visitor.open(PAGE)).text
     assert "There are none." in (await street.visitor.open(ACCOUNT)).text
-    browser, first = other_browser(street, app), await street.who()
-    await browser.comes_in(**SHOP)
-    assert await browser.who() not in (None, first)
+    browser, first = other_browser(street, app), await street.user_id()
+    await browser.sign_in(**SHOP)
+    assert await browser.user_id() not in (None, first)
 
 
 # The provider's token
 
 
-async def test_the_token_that_the_provider_gave_is_handed_out(street: Street, program: Program) -> None:
-    await street.comes_in()
+async def test_the_token_that_the_provider_gave_is_handed_out(street: ProviderSignIn, program: Program) -> None:
+    await street.sign_in()
     answer = await program.gets_token()
     assert answer.status == 200
     assert answer.headers["Cache-Control"] == "no-store"
@@ -398,8 +398,8 @@ async def test_the_token_that_the_provider_gave_is_handed_out(street: Street, pr
     assert street.provider.counted["/token"] == 1
 
 
-async def test_one_that_has_expired_is_renewed(street: Street, program: Program, clock: FakeClock) -> None:
-    await street.comes_in()
+async def test_one_that_has_expired_is_renewed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    await street.sign_in()
     first = (await program.gets_token()).json
     for _ in range(3):  # with the refresh token that came with the one before
         clock.advance(LIFE)
@@ -411,18 +411,18 @@ async def test_one_that_has_expired_is_renewed(street: Street, program: Program,
     assert street.provider.counted["/token"] == 4
 
 
-async def test_one_that_does_not_expire_is_not_renewed(street: Street, program: Program, clock: FakeClock) -> None:
+async def test_one_that_does_not_expire_is_not_renewed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     street.provider.expires_in = None
-    await street.comes_in()
+    await street.sign_in()
     clock.advance(2 * LIFE)
     answer = await program.gets_token()
     assert (answer.status, answer.json["expires_at"]) == (200, None)
     assert street.provider.counted["/token"] == 1
 
 
-async def test_of_many_who_ask_at_once_one_renews_it_and_all_get_it(street: Street, program: Program, clock: FakeClock) -> None:
+async def test_of_many_who_ask_at_once_one_renews_it_and_all_get_it(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     """A provider that takes each refresh token once would take a second use for a theft."""
-    await street.comes_in()
+    await street.sign_in()
     clock.advance(LIFE)
     answers = await everyone(10, lambda _: program.gets_token())
     assert {answer.status for answer in answers} == {200}
@@ -433,9 +433,9 @@ async def test_of_many_who_ask_at_once_one_renews_it_and_all_get_it(street: Stre
 
 
 async def test_one_that_cannot_be_renewed_is_an_oauth_error_and_can_be_tried_again(
-    street: Street, program: Program, clock: FakeClock
+    street: ProviderSignIn, program: Program, clock: FakeClock
 ) -> None:
-    await street.comes_in()
+    await street.sign_in()
     clock.advance(LIFE)
     street.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP})
     answer = await program.gets_token()
@@ -445,25 +445,25 @@ async def test_one_that_cannot_be_renewed_is_an_oauth_error_and_can_be_tried_aga
     assert (await program.gets_token()).status == 200
 
 
-async def test_without_a_refresh_token_it_is_over(street: Street, program: Program, clock: FakeClock) -> None:
+async def test_without_a_refresh_token_it_is_over(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     street.provider.gives_refresh_token = False
-    await street.comes_in()
+    await street.sign_in()
     clock.advance(LIFE)
     assert refused(await program.gets_token()) == (500, "OAUTH_ERROR")
     assert street.provider.counted["/token"] == 1
 
 
 async def test_a_sign_in_that_is_faster_keeps_its_tokens(
-    street: Street, program: Program, clock: FakeClock, ports: Ports, ada: Account
+    street: ProviderSignIn, program: Program, clock: FakeClock, ports: Ports, ada: Account
 ) -> None:
-    await street.comes_in()
+    await street.sign_in()
     clock.advance(LIFE)
     now = clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         claim = await tx.identities.claim_renewal(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
         assert claim is not None
         assert await tx.identities.claim_renewal(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
-    await street.comes_in()
+    await street.sign_in()
     fresh = (await program.gets_token()).json["access_token"]
     renewed = await ports.providers.refresh(Provider.CODEHOST, CLIENT, claim.refresh_token)
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -471,22 +471,22 @@ async def test_a_sign_in_that_is_faster_keeps_its_tokens(
     assert (await program.gets_token()).json["access_token"] == fresh
 
 
-async def test_whoever_died_over_it_is_not_waited_for_for_ever(street: Street, program: Program, clock: FakeClock) -> None:
-    await street.comes_in()
+async def test_whoever_died_over_it_is_not_waited_for_for_ever(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    await street.sign_in()
     clock.advance(LIFE)
     await run_sql(street.pool, "update identities set renewing_until = %s", clock.now())
     assert (await program.gets_token()).status == 200
 
 
 async def test_each_context_has_its_own_token_and_credentials(
-    street: Street, program: Program, ports: Ports, ada: Account, acme: Tenant, clock: FakeClock
+    street: ProviderSignIn, program: Program, ports: Ports, ada: Account, acme: Tenant, clock: FakeClock
 ) -> None:
     shop = await add_service(street.pool, acme.org)
     street.provider.clients["of-the-shop"] = "its secret"
     path = f"/api/organizations/acme/services/shop/oauth-credentials/{street.name}"
     body = {"client_id": "of-the-shop", "client_secret": "its secret"}
     assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
-    await street.comes_in(org="acme", service="shop")
+    await street.sign_in(org="acme", service="shop")
     assert refused(await program.gets_token()) == MISSING
     application = Program(program.api, (await sign_in_to(ports, street.pool, shop, ada)).access_token, program.name)
     clock.advance(LIFE)
@@ -498,8 +498,8 @@ async def test_each_context_has_its_own_token_and_credentials(
 # Privacy
 
 
-async def test_what_is_kept_is_exported_without_tokens_and_forgotten(street: Street, program: Program, ports: Ports, ada: Account) -> None:
-    await street.comes_in()
+async def test_what_is_kept_is_exported_without_tokens_and_forgotten(street: ProviderSignIn, program: Program, ports: Ports, ada: Account) -> None:
+    await street.sign_in()
     exported = await program.api.get(f"/api/privacy/export/{ada.id}", token=program.token)
     assert [each["provider_user_id"] for each in exported.json["oauth_identities"]] == ["4711"]
     assert "access-" not in exported.text

@@ -37,7 +37,7 @@ from tests.support.builders import (
 )
 from tests.support.identities import add_identity
 from tests.support.mfa import BACKUP_CODES, Authenticator, add_mfa
-from tests.support.provider_sign_in import Street
+from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant
 
@@ -65,32 +65,32 @@ async def shop(pool: Pool, acme: Tenant) -> UUID:
 
 
 @pytest.fixture
-async def waiting(street: Street, factor: Authenticator) -> Street:
+async def waiting(street: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
     """A browser that the provider has vouched in, and that is asked for her code."""
     street.provider.person = STRANGER
     await waits(street)
     return street
 
 
-async def waits(street: Street, /, **query: str) -> None:
-    assert leads_to(await street.go(**query)).startswith(CODE)
-    assert await street.who() is None
+async def waits(street: ProviderSignIn, /, **query: str) -> None:
+    assert leads_to(await street.complete(**query)).startswith(CODE)
+    assert await street.user_id() is None
 
 
-def other_browser(street: Street, app: QuartTrio) -> Street:
-    return Street(Visitor(app), street.provider, street.pool)
+def other_browser(street: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
+    return ProviderSignIn(Visitor(app), street.provider, street.pool)
 
 
-async def subjects(street: Street) -> list[tuple[UUID | None, str]]:
+async def subjects(street: ProviderSignIn) -> list[tuple[UUID | None, str]]:
     """What is linked, and in which context."""
     return [(row[1], row[4]) for row in await street.identities()]
 
 
-async def kept(street: Street) -> list[tuple[Any, ...]]:
+async def kept(street: ProviderSignIn) -> list[tuple[Any, ...]]:
     return await run_sql(street.pool, "select provider_user_id from pre_auths")
 
 
-async def link_known(street: Street, user: UUID, service: UUID | None = None, **more: Any) -> UUID:
+async def link_known(street: ProviderSignIn, user: UUID, service: UUID | None = None, **more: Any) -> UUID:
     """As a sign-in would have left it; what the provider vouches for comes by its subject alone."""
     street.provider.person = Person(email="x@elsewhere.example")
     name = await add_identity(street.pool, user, street.name, service, subject="4711", **more)
@@ -100,7 +100,7 @@ async def link_known(street: Street, user: UUID, service: UUID | None = None, **
 
 @asserting
 async def test_without_the_code_nothing_is_linked(
-    waiting: Street, api: Api, ada: Account, factor: Authenticator, token: str, app: QuartTrio
+    waiting: ProviderSignIn, api: Api, ada: Account, factor: Authenticator, token: str, app: QuartTrio
 ) -> None:
     assert await waiting.identities() == []
     assert (await api.get("/api/user/identities", token=token)).json == []
@@ -114,17 +114,17 @@ async def test_without_the_code_nothing_is_linked(
     assert (await api.delete("/api/user/mfa", token=token)).status == 200
     assert await kept(waiting) == []
     waiting.provider.person = Person(subject=STRANGER.subject, email="eve@example.com")
-    await waiting.comes_in()
-    assert await waiting.who() not in (None, ada.id), "the provider's account has never been hers"
+    await waiting.sign_in()
+    assert await waiting.user_id() not in (None, ada.id), "the provider's account has never been hers"
 
 
 @asserting
 async def test_with_the_code_it_is_linked_and_its_token_is_good(
-    waiting: Street, api: Api, ada: Account, token: str, factor: Authenticator, clock: FakeClock
+    waiting: ProviderSignIn, api: Api, ada: Account, token: str, factor: Authenticator, clock: FakeClock
 ) -> None:
     clock.advance(timedelta(seconds=60))
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
-    assert await waiting.who() == ada.id
+    assert await waiting.user_id() == ada.id
     assert await waiting.identities() == [(EMAIL, None, waiting.name, waiting.provider.address, "666", EMAIL)]
     [linked] = (await api.get("/api/user/identities", token=token)).json
     assert linked["provider_user_id"] == "666"
@@ -137,7 +137,7 @@ async def test_with_the_code_it_is_linked_and_its_token_is_good(
 
 
 async def test_its_refresh_token_is_good_too(
-    waiting: Street, api: Api, token: str, factor: Authenticator, clock: FakeClock, provider: FakeProvider
+    waiting: ProviderSignIn, api: Api, token: str, factor: Authenticator, clock: FakeClock, provider: FakeProvider
 ) -> None:
     provider.expires_in = 60
     browser = waiting
@@ -150,14 +150,14 @@ async def test_its_refresh_token_is_good_too(
     assert renewed.json["access_token"] != first
 
 
-async def test_what_waits_is_sealed(waiting: Street) -> None:
+async def test_what_waits_is_sealed(waiting: ProviderSignIn) -> None:
     [(whole, access, refresh)] = await run_sql(waiting.pool, "select t::text, access_token, refresh_token from pre_auths t")
     assert "access-" not in whole
     assert b"access-" not in access
     assert b"refresh-" not in refresh
 
 
-async def test_a_wrong_code_links_nothing_and_the_right_one_does_after_it(waiting: Street, factor: Authenticator) -> None:
+async def test_a_wrong_code_links_nothing_and_the_right_one_does_after_it(waiting: ProviderSignIn, factor: Authenticator) -> None:
     assert (await waiting.visitor.show_code(factor.wrong())).status == 401
     assert await waiting.identities() == []
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
@@ -165,7 +165,7 @@ async def test_a_wrong_code_links_nothing_and_the_right_one_does_after_it(waitin
 
 
 async def test_what_took_too_many_wrong_codes_leaves_nothing(
-    waiting: Street, factor: Authenticator, ports: Ports, clock: FakeClock
+    waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock
 ) -> None:
     for _ in range(5):
         assert (await waiting.visitor.show_code(factor.wrong())).status == 401
@@ -174,14 +174,14 @@ async def test_what_took_too_many_wrong_codes_leaves_nothing(
     await gone_in_time(waiting, ports, clock)
 
 
-async def test_what_lapses_leaves_nothing(waiting: Street, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
+async def test_what_lapses_leaves_nothing(waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(minutes=10))
     assert (await waiting.visitor.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
     await gone_in_time(waiting, ports, clock)
 
 
-async def gone_in_time(street: Street, ports: Ports, clock: FakeClock) -> None:
+async def gone_in_time(street: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(days=2))
     await housekeeping.sweep(ports, new_id())
     assert await kept(street) == []
@@ -225,20 +225,20 @@ ENDINGS: Final[Mapping[str, Ending]] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_what_ends_the_sign_in_leaves_nothing_of_it(
-    waiting: Street, factor: Authenticator, api: Api, token: str, ports: Ports, sent: FakeMailTransport, ending: str
+    waiting: ProviderSignIn, factor: Authenticator, api: Api, token: str, ports: Ports, sent: FakeMailTransport, ending: str
 ) -> None:
     assert await kept(waiting) == [("666",)]
     assert await ENDINGS[ending](api, token, ports, sent) == 200
     assert await kept(waiting) == []
     assert (await waiting.visitor.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
-    assert await waiting.who() is None
+    assert await waiting.user_id() is None
 
 
 # Where it is known already
 
 
-async def test_what_is_linked_here_has_its_tokens_renewed_at_once(street: Street, api: Api, ada: Account, token: str, ports: Ports) -> None:
+async def test_what_is_linked_here_has_its_tokens_renewed_at_once(street: ProviderSignIn, api: Api, ada: Account, token: str, ports: Ports) -> None:
     await link_known(street, ada.id, token="an old one")
     await add_mfa(ports, ada)
     await waits(street)
@@ -248,7 +248,7 @@ async def test_what_is_linked_here_has_its_tokens_renewed_at_once(street: Street
 
 
 async def test_at_a_service_it_is_linked_with_the_code(
-    street: Street, api: Api, ada: Account, factor: Authenticator, shop: UUID, ports: Ports
+    street: ProviderSignIn, api: Api, ada: Account, factor: Authenticator, shop: UUID, ports: Ports
 ) -> None:
     await link_known(street, ada.id)
     session = await sign_in_to(ports, street.pool, shop, ada)
@@ -257,12 +257,12 @@ async def test_at_a_service_it_is_linked_with_the_code(
     path = f"/api/provider-token/{street.name}"
     assert (await api.get(path, token=session.access_token)).status == 404
     assert leads_to(await street.visitor.show_code(factor.code())) == ACCOUNT
-    assert await street.who() == ada.id
+    assert await street.user_id() == ada.id
     assert set(await subjects(street)) == {(None, "4711"), (shop, "4711")}
     assert (await api.get(path, token=session.access_token)).json["access_token"].startswith("access-")
 
 
-async def test_at_a_service_an_address_links_with_the_code(waiting: Street, factor: Authenticator, shop: UUID) -> None:
+async def test_at_a_service_an_address_links_with_the_code(waiting: ProviderSignIn, factor: Authenticator, shop: UUID) -> None:
     await waits(waiting, **SHOP)
     assert await waiting.identities() == []
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
@@ -270,7 +270,7 @@ async def test_at_a_service_an_address_links_with_the_code(waiting: Street, fact
 
 
 async def test_what_was_unlinked_where_it_was_known_is_not_linked_elsewhere(
-    street: Street, ada: Account, factor: Authenticator, shop: UUID
+    street: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID
 ) -> None:
     """By the application there; what the person unlinks ends every sign-in that waits."""
     name = await link_known(street, ada.id, shop)
@@ -278,42 +278,42 @@ async def test_what_was_unlinked_where_it_was_known_is_not_linked_elsewhere(
     await run_sql(street.pool, "delete from identities where id = %s", name)
     assert (await street.visitor.show_code(factor.code())).status == 401
     assert await street.identities() == []
-    assert await street.who() is None
+    assert await street.user_id() is None
 
 
-async def test_a_service_that_is_gone_by_then_has_nothing_linked(waiting: Street, ada: Account, factor: Authenticator, shop: UUID) -> None:
+async def test_a_service_that_is_gone_by_then_has_nothing_linked(waiting: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID) -> None:
     await waits(waiting, **SHOP)
     await run_sql(waiting.pool, "delete from services where id = %s", shop)
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
-    assert await waiting.who() == ada.id, "who came for the account's page anyway"
+    assert await waiting.user_id() == ada.id, "who came for the account's page anyway"
     assert await waiting.identities() == []
 
 
-async def test_one_at_each_provider_is_enough(waiting: Street, ada: Account, factor: Authenticator) -> None:
+async def test_one_at_each_provider_is_enough(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
     """She has linked another one meanwhile. As without the second factor, the address lets her in and links nothing more."""
     await add_identity(waiting.pool, ada.id, waiting.name, subject="hers")
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
-    assert await waiting.who() == ada.id
+    assert await waiting.user_id() == ada.id
     assert await subjects(waiting) == [(None, "hers")]
 
 
 # Where no code is asked for
 
 
-async def test_on_a_trusted_device_it_is_linked_at_once(street: Street, ada: Account, factor: Authenticator) -> None:
+async def test_on_a_trusted_device_it_is_linked_at_once(street: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
     await street.visitor.sign_in_with(factor, trust="yes")
     await street.visitor.submit("/app/sign-out")
     street.provider.person = STRANGER
-    await street.comes_in()
-    assert await street.who() == ada.id
+    await street.sign_in()
+    assert await street.user_id() == ada.id
     assert await subjects(street) == [(None, "666")]
     assert await kept(street) == []
 
 
-async def test_without_a_second_factor_it_is_linked_at_once(street: Street, ada: Account) -> None:
+async def test_without_a_second_factor_it_is_linked_at_once(street: ProviderSignIn, ada: Account) -> None:
     street.provider.person = STRANGER
-    await street.comes_in()
-    assert await street.who() == ada.id
+    await street.sign_in()
+    assert await street.user_id() == ada.id
     assert await subjects(street) == [(None, "666")]
 
 
@@ -321,21 +321,21 @@ async def test_without_a_second_factor_it_is_linked_at_once(street: Street, ada:
 
 
 async def test_what_is_somebody_elses_by_then_is_not_linked(
-    waiting: Street, ada: Account, factor: Authenticator, ports: Ports, app: QuartTrio
+    waiting: ProviderSignIn, ada: Account, factor: Authenticator, ports: Ports, app: QuartTrio
 ) -> None:
     eve = await add_account(ports, "eve@example.com")
     browser = other_browser(waiting, app)
     waiting.provider.person = Person(subject=STRANGER.subject, email="eve@example.com")
-    await browser.comes_in()
-    assert await browser.who() == eve.id
+    await browser.sign_in()
+    assert await browser.user_id() == eve.id
     refused = await waiting.visitor.show_code(factor.code())
     assert refused.status == 401
     assert "cannot be continued" in refused.text
-    assert await waiting.who() is None
+    assert await waiting.user_id() is None
     assert [row[0] for row in await waiting.identities()] == ["eve@example.com"]
 
 
-async def test_whoever_links_it_at_this_moment_is_waited_for(waiting: Street, factor: Authenticator, ports: Ports) -> None:
+async def test_whoever_links_it_at_this_moment_is_waited_for(waiting: ProviderSignIn, factor: Authenticator, ports: Ports) -> None:
     eve = await add_account(ports, "eve@example.com")
     name = f"{waiting.name} {waiting.provider.address} 666"
     linking = [
@@ -350,10 +350,10 @@ async def test_whoever_links_it_at_this_moment_is_waited_for(waiting: Street, fa
     refused = await meanwhile(waiting.pool, linking, lambda: waiting.visitor.show_code(factor.code()))
     assert refused.status == 401
     assert [row[0] for row in await waiting.identities()] == ["eve@example.com"]
-    assert await waiting.who() is None
+    assert await waiting.user_id() is None
 
 
-async def test_whoever_ends_the_sign_in_at_this_moment_is_waited_for(waiting: Street, ada: Account, factor: Authenticator) -> None:
+async def test_whoever_ends_the_sign_in_at_this_moment_is_waited_for(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
     ending = [
         ("select 1 from users where id = %s for no key update", (ada.id,)),
         ("delete from pre_auths where user_id = %s", (ada.id,)),
@@ -363,7 +363,7 @@ async def test_whoever_ends_the_sign_in_at_this_moment_is_waited_for(waiting: St
 
 
 async def test_of_many_who_show_a_code_at_once_all_come_in_and_it_is_linked_once(
-    street: Street, app: QuartTrio, ada: Account, factor: Authenticator, shop: UUID
+    street: ProviderSignIn, app: QuartTrio, ada: Account, factor: Authenticator, shop: UUID
 ) -> None:
     """In two contexts, while others arrive."""
     street.provider.person = STRANGER
@@ -371,7 +371,7 @@ async def test_of_many_who_show_a_code_at_once_all_come_in_and_it_is_linked_once
     for number, browser in enumerate(browsers):
         await waits(browser, **(SHOP if number % 2 else {}))
     late = [other_browser(street, app) for _ in range(4)]
-    backs = [await browser.leave(**(SHOP if number % 2 else {})) for number, browser in enumerate(late)]
+    backs = [await browser.start(**(SHOP if number % 2 else {})) for number, browser in enumerate(late)]
 
     async def act(number: int) -> int:
         if number < len(browsers):
@@ -379,13 +379,13 @@ async def test_of_many_who_show_a_code_at_once_all_come_in_and_it_is_linked_once
         return (await late[number - len(browsers)].visitor.open(backs[number - len(browsers)])).status
 
     assert await everyone(12, act) == [303] * 12
-    assert {await browser.who() for browser in browsers} == {ada.id}
-    assert {await browser.who() for browser in late} == {None}
+    assert {await browser.user_id() for browser in browsers} == {ada.id}
+    assert {await browser.user_id() for browser in late} == {None}
     assert sorted(await subjects(street), key=str) == sorted([(None, "666"), (shop, "666")], key=str)
 
 
 async def test_of_two_to_whom_it_would_be_linked_one_gets_it(
-    street: Street, app: QuartTrio, ada: Account, factor: Authenticator, ports: Ports
+    street: ProviderSignIn, app: QuartTrio, ada: Account, factor: Authenticator, ports: Ports
 ) -> None:
     eve = await add_account(ports, "eve@example.com")
     browsers = [other_browser(street, app) for _ in range(3)]
@@ -394,7 +394,7 @@ async def test_of_two_to_whom_it_would_be_linked_one_gets_it(
         await waits(browser)
     other = other_browser(street, app)
     street.provider.person = Person(subject=STRANGER.subject, email=eve.email)
-    back = await other.leave()
+    back = await other.start()
 
     async def act(number: int) -> int:
         if number < len(browsers):
@@ -404,4 +404,4 @@ async def test_of_two_to_whom_it_would_be_linked_one_gets_it(
     statuses = await everyone(4, act)
     [(owner, *_)] = await street.identities()
     assert sorted(statuses) == ([303] + [401] * 3 if owner == eve.email else [303] * 4)
-    assert await other.who() == (eve.id if owner == eve.email else None), "hers asks for the code again"
+    assert await other.user_id() == (eve.id if owner == eve.email else None), "hers asks for the code again"

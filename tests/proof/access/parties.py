@@ -14,7 +14,7 @@ from tests.proof.access.saml import saml_of
 from tests.proof.access.world import HOME, World
 from tests.support.browser import ACCOUNT, Visitor
 from tests.support.builders import BASE_URL, Answer, Api
-from tests.support.saml import Application, authn_request, inflated, logout_request, posted, redirected
+from tests.support.saml import SamlApplication, authn_request, inflate, logout_request, posted_response, redirect_url
 
 FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 TOKEN: Final = "/auth/token"
@@ -30,7 +30,7 @@ class Parties:
         self._client = {"client_id": things["client_id"], "client_secret": things["client_secret"]}
         slugs = (things["service_slug"], things["other_service_slug"])
         self._applications = {
-            slug: Application(org.id, HOME, service, slug, saml_of(HOME, slug), None)
+            slug: SamlApplication(org.id, HOME, service, slug, saml_of(HOME, slug), None)
             for service, slug in zip(world.home.services, slugs, strict=True)
         }
 
@@ -63,19 +63,19 @@ class Parties:
         """A service has somebody signed in with SAML in this browser; and out again, which ends the browser's session, too."""
         application, browser, now = self._applications[slug], Visitor(self._app), self._clock.now()
         browser.cookies["gatehouse-session"] = cookie
-        asked = sound(await browser.open(redirected(f"{application.path}/sso", authn_request(application, now))))
+        asked = sound(await browser.open(redirect_url(f"{application.path}/sso", authn_request(application, now))))
         if asked.status != 302:
             return asked
         onward = str(asked.headers["Location"]).removeprefix(BASE_URL)
         pages = [page for page in await both(lambda: browser.open(onward)) if 'name="SAMLResponse"' in page.text]
         assert len(pages) <= 1
-        if not pages or b"<saml:NameID" not in posted(pages[0]).document:
+        if not pages or b"<saml:NameID" not in posted_response(pages[0]).document:
             return asked
-        told, browser.cookies["gatehouse-session"] = posted(pages[0]), cookie
+        told, browser.cookies["gatehouse-session"] = posted_response(pages[0]), cookie
         request = logout_request(application, now, told.name_id, told.session_index)
-        done = sound(await browser.open(redirected(f"{application.path}/slo", request)))
+        done = sound(await browser.open(redirect_url(f"{application.path}/slo", request)))
         answered = parse_qs(urlsplit(done.headers.get("Location", "")).query).get("SAMLResponse")
-        if answered is not None and b"UnknownPrincipal" not in inflated(answered[0]):
+        if answered is not None and b"UnknownPrincipal" not in inflate(answered[0]):
             browser.cookies["gatehouse-session"] = cookie
             assert (await browser.open(ACCOUNT)).status == 303
         return done

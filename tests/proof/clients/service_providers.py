@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from lxml import etree
 
 from core.federation.saml.configuration_rules import NameIdFormat
-from tests.support.saml import NS, Application, encoded
+from tests.support.saml import NS, SamlApplication, encode_base64
 
 CLIENTS: Final = Path(__file__).parent / "saml_clients"
 REDIRECT, POST = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect", "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
@@ -40,7 +40,7 @@ class Arrived:
 class ServiceProvider(ABC):
     """One that was set up with the metadata of the identity provider, and takes only what is signed in both places."""
 
-    def __init__(self, application: Application, metadata: str) -> None:
+    def __init__(self, application: SamlApplication, metadata: str) -> None:
         self.application = application
         self.metadata = metadata
 
@@ -78,7 +78,7 @@ class ServiceProvider(ABC):
 class Pysaml2(ServiceProvider):
     """https://github.com/IdentityPython/pysaml2, which checks signatures with Debian's xmlsec1."""
 
-    def __init__(self, application: Application, metadata: str) -> None:
+    def __init__(self, application: SamlApplication, metadata: str) -> None:
         super().__init__(application, metadata)
         from saml2.client import Saml2Client
         from saml2.config import SPConfig
@@ -112,7 +112,7 @@ class Pysaml2(ServiceProvider):
     def ask_by_form(self, relay_state: str) -> dict[str, str]:
         id_, request = self._client.create_authn_request(f"{self.application.issuer}/sso")
         self._asked[id_] = "/"
-        return {"SAMLRequest": encoded(str(request).encode()), "RelayState": relay_state}
+        return {"SAMLRequest": encode_base64(str(request).encode()), "RelayState": relay_state}
 
     def take(self, document: bytes) -> Arrived:
         # The library leaves temporary files open for the garbage collector, which would complain of them to whatever test comes next.
@@ -127,7 +127,7 @@ class Pysaml2(ServiceProvider):
     def _take(self, document: bytes) -> Arrived | str:
         """Or why not."""
         try:
-            found = self._client.parse_authn_request_response(encoded(document), POST, outstanding=dict(self._asked))
+            found = self._client.parse_authn_request_response(encode_base64(document), POST, outstanding=dict(self._asked))
         except Exception as error:
             return repr(error)
         if found is None:
@@ -161,7 +161,7 @@ class Pysaml2(ServiceProvider):
 class Python3Saml(ServiceProvider):
     """https://github.com/SAML-Toolkits/python3-saml."""
 
-    def __init__(self, application: Application, metadata: str) -> None:
+    def __init__(self, application: SamlApplication, metadata: str) -> None:
         super().__init__(application, metadata)
         from onelogin.saml2.idp_metadata_parser import OneLogin_Saml2_IdPMetadataParser
 
@@ -209,10 +209,10 @@ class Python3Saml(ServiceProvider):
         auth = self._auth("/")
         auth.login(return_to=relay_state)
         self._asked = auth.get_last_request_id()
-        return {"SAMLRequest": encoded(auth.get_last_request_xml().encode()), "RelayState": relay_state}
+        return {"SAMLRequest": encode_base64(auth.get_last_request_xml().encode()), "RelayState": relay_state}
 
     def take(self, document: bytes) -> Arrived:
-        auth = self._auth("/acs", post={"SAMLResponse": encoded(document)})
+        auth = self._auth("/acs", post={"SAMLResponse": encode_base64(document)})
         try:
             auth.process_response(request_id=self._asked)
         except Exception as error:
@@ -248,7 +248,7 @@ class Python3Saml(ServiceProvider):
 class NodeSaml(ServiceProvider):
     """https://github.com/node-saml/node-saml. It knows no metadata, so it is told what stands there; and it signs what it posts."""
 
-    def __init__(self, application: Application, metadata: str) -> None:
+    def __init__(self, application: SamlApplication, metadata: str) -> None:
         super().__init__(application, metadata)
         [certificate] = etree.fromstring(metadata.encode()).iter(f"{{{NS['ds']}}}X509Certificate")
         key = rsa.generate_private_key(65537, 2048)
@@ -294,7 +294,7 @@ class NodeSaml(ServiceProvider):
         return outcome
 
     def take_all(self, documents: list[bytes]) -> list[Arrived | Refused]:
-        answers = self._call(*[["validatePostResponseAsync", {"SAMLResponse": encoded(document)}] for document in documents])
+        answers = self._call(*[["validatePostResponseAsync", {"SAMLResponse": encode_base64(document)}] for document in documents])
         return [self._outcome(answer) for answer in answers]
 
     def _outcome(self, answer: Any) -> Arrived | Refused:

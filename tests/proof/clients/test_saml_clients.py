@@ -14,8 +14,8 @@ from tests.fakes.outside import FakeClock
 from tests.proof.clients.saml_tampering import EVIL, tampered, with_assertion_of, with_comment
 from tests.proof.clients.service_providers import CLIENTS, Arrived, NodeSaml, Pysaml2, Python3Saml, Refused, ServiceProvider
 from tests.support.builders import BASE_URL, EMAIL, run_sql
-from tests.support.saml import Application, Posted, add_application, posted
-from tests.support.saml_browser import Traveller, onward
+from tests.support.saml import SamlApplication, PostedResponse, add_application, posted_response
+from tests.support.saml_browser import SamlBrowser, redirect_target
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
@@ -38,42 +38,42 @@ def clock() -> FakeClock:
     return FakeClock(datetime.now(UTC))
 
 
-async def provider_of(kind: type[ServiceProvider], visitor: Traveller, application: Application) -> ServiceProvider:
+async def provider_of(kind: type[ServiceProvider], visitor: SamlBrowser, application: SamlApplication) -> ServiceProvider:
     return kind(application, (await visitor.open(f"{application.path}/metadata")).text)
 
 
-async def come_back(visitor: Traveller, service: ServiceProvider) -> Posted:
+async def come_back(visitor: SamlBrowser, service: ServiceProvider) -> PostedResponse:
     """What the service gets for somebody who is signed in already."""
     address = service.ask("there").removeprefix(BASE_URL)
-    return posted(await visitor.open(onward(await visitor.open(address))))
+    return posted_response(await visitor.open(redirect_target(await visitor.open(address))))
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_signing_in_and_out(kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_signing_in_and_out(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     service = await provider_of(kind, visitor, shop)
-    after = onward(await visitor.open(service.ask("there & back").removeprefix(BASE_URL)))
+    after = redirect_target(await visitor.open(service.ask("there & back").removeprefix(BASE_URL)))
     await visitor.sign_in_at(after)
-    found = posted(await visitor.open(after))
+    found = posted_response(await visitor.open(after))
     assert found.relay_state == "there & back"
     arrived = service.take(found.document)
     assert arrived == Arrived(EMAIL, found.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
-    service.signed_out(onward(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
+    service.signed_out(redirect_target(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
     assert not await visitor.is_in()
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_signing_in_by_form(kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_signing_in_by_form(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
-    path = onward(await visitor.arrive_with_form(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
-    found = posted(await visitor.open(path))
+    path = redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
+    found = posted_response(await visitor.open(path))
     assert found.relay_state == "there"
     assert service.take(found.document).name_id == EMAIL
 
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_whoever_came_by_other_means_than_a_password_is_taken(
-    kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account, pool: Pool
+    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
 ) -> None:
     """Two of them ask for a password, without having been told to."""
     service = await provider_of(kind, visitor, shop)
@@ -84,12 +84,12 @@ async def test_whoever_came_by_other_means_than_a_password_is_taken(
     assert service.take(found.document).name_id == EMAIL
 
 
-async def test_python3_saml_asks_for_a_certain_person(visitor: Traveller, shop: Application, ada: Account) -> None:
+async def test_python3_saml_asks_for_a_certain_person(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     service = Python3Saml(shop, (await visitor.open(f"{shop.path}/metadata")).text)
     await visitor.sign_in()
     for whom, taken in ((EMAIL, True), ("grace@example.com", False)):
-        path = onward(await visitor.open(service.ask("there", whom).removeprefix(BASE_URL)))
-        [outcome] = service.take_all([posted(await visitor.open(path)).document])
+        path = redirect_target(await visitor.open(service.ask("there", whom).removeprefix(BASE_URL)))
+        [outcome] = service.take_all([posted_response(await visitor.open(path)).document])
         assert isinstance(outcome, Arrived) is taken
         if isinstance(outcome, Refused):
             assert "Requester" in str(outcome) and "UnknownPrincipal" in str(outcome)  # noqa: PT018
@@ -97,7 +97,7 @@ async def test_python3_saml_asks_for_a_certain_person(visitor: Traveller, shop: 
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_nothing_that_was_tampered_with_is_taken(
-    kind: type[ServiceProvider], visitor: Traveller, shop: Application, ada: Account
+    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account
 ) -> None:
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
@@ -116,8 +116,8 @@ async def test_nothing_that_was_tampered_with_is_taken(
 @pytest.mark.parametrize("kind", ALL)
 async def test_neither_is_what_is_too_old_nor_what_is_anothers(
     kind: type[ServiceProvider],
-    visitor: Traveller,
-    shop: Application,
+    visitor: SamlBrowser,
+    shop: SamlApplication,
     ada: Account,
     ports: Ports,
     pool: Pool,
@@ -143,7 +143,7 @@ async def test_neither_is_what_is_too_old_nor_what_is_anothers(
 
 
 @needs_xmlsec1
-async def test_the_command_of_xmlsec_verifies_both_signatures(visitor: Traveller, shop: Application, ada: Account, tmp_path: Path) -> None:
+async def test_the_command_of_xmlsec_verifies_both_signatures(visitor: SamlBrowser, shop: SamlApplication, ada: Account, tmp_path: Path) -> None:
     await visitor.sign_in()
     found = await visitor.sign_on(shop)
     response, certificate = tmp_path / "response.xml", tmp_path / "certificate.pem"

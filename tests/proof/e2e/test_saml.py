@@ -17,7 +17,7 @@ from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import ADA, PASSWORD, code_of, enrol
-from tests.support.saml import Application
+from tests.support.saml import SamlApplication
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def shop(running: Service) -> Iterator[Shop]:
         answer = running.post(f"{services}/shop/saml", {"enabled": True, **urls}, token=token)
         assert answer.status_code == 200, answer.text
         assert running.post(f"{services}/shop/saml/certificate", token=token).status_code == 200
-        application = Application(
+        application = SamlApplication(
             NOBODY,
             "acme",
             NOBODY,
