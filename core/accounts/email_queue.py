@@ -1,4 +1,4 @@
-"""The queue of emails: claiming what is due, and recording the outcome of each attempt.
+"""The queue of emails: claiming due emails, and recording the outcome of each attempt.
 
 Use cases add an email in the transaction that causes it. The row has only the kind and the address. The
 mailer claims it, prepares it (`core.email_preparation`), sends it and records the outcome. A crash between any

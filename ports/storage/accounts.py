@@ -1,4 +1,7 @@
-"""Storage of the area accounts."""
+"""Storage of accounts: accounts, second factors, devices, the email queue, attempt limits, one-time tokens, platform metrics.
+
+It is longer than 400 lines because each area has one page.
+"""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -8,311 +11,362 @@ from uuid import UUID
 from core.accounts.accounts_rules import Account
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.accounts.devices_rules import Device, DeviceFingerprint, KnownDevice, ListedDevice
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
-from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, RedeemedCode, MfaStatus
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
+from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.platform_rules import PlatformFigures
-from core.accounts.platform_users_rules import MfaAlert, FoundUser, MfaMetrics, UserMfaStatus
+from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
 from core.kernel.values import Email
 from core.tenancy.account_control import AccountControl
 
-# accounts: What is asked of storage about accounts.
+# Accounts
 
 
 class AccountsRead(Protocol):
-    """Accounts, looked at."""
+    """Read access to accounts."""
 
     async def by_email(self, email: Email) -> Account | None:
-        """The account with this address, usable or not."""
+        """Return the account with this address, usable or not."""
         ...
 
-    async def by_id(self, user_id: UUID) -> Account | None: ...
-    async def platform_owner_exists(self) -> bool: ...
+    async def by_id(self, user_id: UUID) -> Account | None:
+        """Return the account, usable or not."""
+        ...
+
+    async def platform_owner_exists(self) -> bool:
+        """Return whether any account is a platform owner, usable or not."""
+        ...
 
 
 class Accounts(AccountsRead, Protocol):
-    """Accounts, changed."""
+    """Write access to accounts. Callers lock an account before they change it. The locks last until the transaction ends."""
 
     async def add(self, account: Account) -> None:
-        """Raises EmailTaken."""
+        """Add an account.
+
+        Raises: EmailTaken.
+        """
         ...
 
     async def add_if_free(self, account: Account) -> bool:
-        """Add the account unless another one has its address; whether it was added."""
+        """Add an account unless its address is taken, and return whether it was added."""
         ...
 
     async def lock(self, user_id: UUID) -> Account | None:
-        """The account, locked until the transaction ends."""
+        """Lock and return the account."""
         ...
 
-    async def lock_by_email(self, email: Email) -> Account | None: ...
+    async def lock_by_email(self, email: Email) -> Account | None:
+        """Lock and return the account with this address."""
+        ...
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
-        """The account that a one-time token was made for, locked; whether the token is still good is another question."""
+        """Lock and return the account of a one-time token. The token may have expired or been used."""
         ...
 
     def lock_usable(self, user_id: UUID) -> Deferred[Account]:
-        """The account, locked before the next statement, if anybody may sign in to it."""
+        """Lock the account with the next statement, if it allows sign-ins at all."""
         ...
 
     def lock_for_login(self, user_id: UUID, password_hash: str) -> Deferred[Account]:
-        """The account, locked before the next statement, if it may still sign in with the password that was checked: same hash, usable,
-        address verified."""
+        """Lock the account with the next statement, if it is usable and verified, and still has this password hash."""
         ...
 
     async def lock_platform_owners(self) -> None:
-        """Make others who would change who is a platform owner wait."""
+        """Make other transactions that promote or demote platform owners wait."""
         ...
 
     async def mark_verified(self, user_id: UUID, now: datetime) -> None:
-        """The address is proved; one that was proved before keeps its time."""
+        """Mark the address as verified. An earlier time of verification stays."""
         ...
 
-    async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None: ...
+    async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
+        """Set or replace the password."""
+        ...
 
     async def drop_password(self, user_id: UUID, now: datetime) -> None:
-        """The account is locked before, and has no password then."""
+        """Remove the password."""
         ...
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
-        """Ask for the second factor from now on, or no more."""
+        """Require the second factor since `enabled_at`. None turns it off."""
         ...
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
-        """The new address is unverified, and the old one kept among the former ones. The account is locked before. Raises EmailTaken."""
+        """Set an unverified address, and add the old one to the former addresses.
+
+        Raises: EmailTaken.
+        """
         ...
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        """Nobody can sign in to the account from now on. Its sessions are the caller's to end."""
+        """Deactivate the account. The caller ends its sessions."""
         ...
 
-    async def reactivate(self, user_id: UUID, now: datetime) -> None: ...
+    async def reactivate(self, user_id: UUID, now: datetime) -> None:
+        """Allow sign-ins to a deactivated account again."""
+        ...
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         """Make the account a platform owner."""
         ...
 
     async def demote(self, user_id: UUID, now: datetime) -> None:
-        """Make the account a platform owner no more. `lock_platform_owners` comes before."""
+        """Revoke the rights of a platform owner. Call `lock_platform_owners` first."""
         ...
 
     async def other_platform_owner_exists(self, user_id: UUID) -> bool:
-        """Whether there is a platform owner in good standing besides this one. `lock_platform_owners` comes before."""
+        """Return whether another usable account is a platform owner. Call `lock_platform_owners` first."""
         ...
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
-        """Whether the account is a platform owner in good standing, which it then stays until the transaction ends."""
+        """Return whether the account is usable and a platform owner, and keep it one until the transaction ends."""
         ...
 
     async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
-        """What account_control a locked account to this organization, and what it is tied to besides."""
+        """Return the facts that decide how far the organization controls a locked account."""
         ...
 
     async def remove(self, user_id: UUID) -> None:
-        """Remove a locked account, with its one-time tokens, identities, sessions and logins; what is counted is removed before."""
+        """Delete a locked account with its one-time tokens, identities, sessions and logins.
+
+        The caller first deletes rows that are part of a counter.
+        """
         ...
 
 
-# mfa: What is asked of storage about second factors.
+# Second factors
 
 
 class MfaRead(Protocol):
-    """Second factors, looked at. The secrets are sealed."""
+    """Read access to second factors."""
 
     async def status(self, user_id: UUID) -> MfaStatus | None:
-        """None if there is no such account."""
+        """Return the status, or None if the account does not exist."""
         ...
 
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
-        """What was set up, confirmed or not, expired or not. Raises SealBroken."""
+        """Return the enrollment, which may be pending or expired.
+
+        Raises: SealBroken.
+        """
         ...
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
-        """Whether there is an unused backup code with this hash."""
+        """Return whether the account has an unused backup code with this hash."""
         ...
 
 
 class MfaLog(Protocol):
-    """The log of the second factor, apart from those of organizations (organizations.md section 6.3)."""
+    """The log of second factors, which is apart from the audit logs of organizations."""
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        """Write these, of one and the same doing, in this order: all of them successful unless there is a failure among them."""
+        """Write the events of one action, in this order. They count as failed if one of them is a failure."""
         ...
 
 
 class Mfa(MfaRead, MfaLog, Protocol):
-    """Second factors, changed. The account is locked before any of these."""
+    """Write access to second factors. Callers lock the account first, except before the `redeem` methods. Secrets are stored sealed."""
 
     async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
-        """Have this secret wait for being confirmed, in place of whatever there was."""
+        """Store a secret that the user has to confirm. It replaces an earlier one."""
         ...
 
     async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
-        """Take the code of this step, of the secret that was set up then; whether no code of this or a later step was taken before."""
+        """Use up the code of a time step of the secret set up at `setup_at`.
+
+        Return False, and change nothing, if a code of this or a later step was used, or the secret was replaced.
+        """
         ...
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
-        """Have these backup codes and no others."""
+        """Replace all backup codes."""
         ...
 
     def redeem_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> Deferred[RedeemedCode]:
-        """Before the next statement, lock an account and end a sign-in to it that waits, by `take_step`: the account, and whether the code
-        was there; nothing where the sign-in does not wait any more.
+        """With the next statement, lock the account, consume its pending sign-in, and use up the code as `use_step` does.
 
-        Exactly one caller has both, and whoever has not must roll back.
+        The result is None if the sign-in is no longer pending. Exactly one caller gets a result with
+        `code_taken`. The other callers must roll back.
         """
         ...
 
     def redeem_backup_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> Deferred[RedeemedCode]:
-        """The same by using up the backup code with this hash."""
+        """Like `redeem_step`, but use up the backup code with this hash."""
         ...
 
     async def remove(self, user_id: UUID) -> None:
-        """Forget secret and backup codes, if there are any. The log stays."""
+        """Delete the secret and the backup codes. The log stays."""
         ...
 
 
-# devices: What is asked of storage about devices.
+# Devices
 
 
 class DevicesRead(Protocol):
-    """From where people sign in, looked at. `org_id` is the organization of the service that it is about, None without one: its trust
-    period counts beside those of the organizations in which the person takes part (decisions, point 81)."""
+    """Read access to devices.
+
+    `org_id` is the organization of the service of the request, or None. Its trust period applies like those
+    of the organizations in which the user has a confirmed membership (decision 81).
+    """
 
     async def of_user(
         self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
     ) -> list[ListedDevice]:
-        """Those that are not revoked, as they are seen in this session, the one that was used last first, or those that follow `after`."""
+        """Return devices that are not revoked, the most recently used first, beginning after `after`.
+
+        `session_id` is the caller's session.
+        """
         ...
 
     async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
-        """This one, whosever it is, revoked or not."""
+        """Return the device of any user, revoked or not. `session_id` is the caller's session."""
         ...
 
 
 class Devices(DevicesRead, Protocol):
-    """The same, changed. The account is locked before any of these."""
+    """Write access to devices. Callers lock the account first."""
 
-    async def find_match(self, user_id: UUID, look: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
-        """The device, not revoked, that has this trust token; else this id of the client's; else, if the client keeps none, one without an
-        id that says the same of itself, of several the one that was used last. And what is known of earlier logins, as it concerns one
-        from this place."""
+    async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
+        """Find the user's device with this fingerprint, and summarize the user's earlier logins.
+
+        A device matches by its trust token, else by the client's device id. If the client has no device id, the
+        most recently used device without an id that has the same browser, system and type matches. Revoked
+        devices never match.
+        """
         ...
 
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
-        """The device, not revoked, whose client's id has this hash."""
+        """Return the device with this hash of its client id, unless it is revoked."""
         ...
 
     async def save(self, device: Device) -> None:
-        """Add it, or write all but its owner, the id of its client and when it was first seen; a revoked one stays as it is."""
+        """Add the device, or update all but its owner, client id and creation time. Revoked devices do not change."""
         ...
 
-    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
+    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
+        """Rename a device."""
+        ...
 
     async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        """Its trust ends as well."""
+        """Revoke a device and its trust. The caller ends its sessions."""
         ...
 
     async def distrust(self, user_id: UUID, now: datetime) -> None:
-        """All device trust of the person ends."""
+        """End the trust of all devices of the user."""
         ...
 
 
-# mails: What is asked of storage about the queue of mails.
+# The email queue
 
 
 class EmailQueue(Protocol):
-    """The queue of mails. Tokens in it are sealed."""
+    """The queue of emails. Tokens are stored sealed."""
 
-    async def add(self, mail: QueuedEmail) -> None:
-        """Also wakes the mailers of all processes, when the transaction commits."""
+    async def add(self, email: QueuedEmail) -> None:
+        """Add an email. The mailers of all processes are notified when the transaction commits."""
         ...
 
-    async def add_within(self, mail: QueuedEmail, per_day: int) -> None:
-        """The same for one that the directory of its organization causes: it is due as soon as there are no more than so many of those in
-        the 24 hours before. The organization is locked."""
+    async def add_within(self, email: QueuedEmail, per_day: int) -> None:
+        """Add an email that the directory of its organization causes, due so that at most `per_day` go out in 24 hours.
+
+        The caller locks the organization first.
+        """
         ...
 
     async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
-        """Whether one of this kind to this address, of this organization, has not gone out yet."""
+        """Return whether the organization has an unsent email of this kind to this address."""
         ...
 
     async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
-        """Drop those of this kind to this address, of this organization, that have not gone out yet."""
+        """Drop the organization's unsent emails of this kind to this address."""
         ...
 
-    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
-        """Due mails, oldest first, that nobody else holds and that are not held back; they fall due again at `lease_until`.
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
+        """Lease due emails, oldest first. They fall due again at `lease_until`.
 
-        A token whose seal is broken counts as not made yet, so that one bad row does not hold up all others.
+        Emails that others have leased and emails of busy servers are left out. A token with a broken seal counts
+        as not created yet, so that one bad row does not stop the queue.
         """
         ...
 
-    async def save_token(self, mail: QueuedEmail, token: str | None, now: datetime) -> bool:
-        """Keep the token, if the mail has one, for further attempts, and that it was let through. False, and nothing kept, when the mail
-        has been claimed again since, or withdrawn."""
+    async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> bool:
+        """Store the token for further attempts, and count the email against the recipient's limit.
+
+        Return False, and change nothing, if the email was claimed again or withdrawn.
+        """
         ...
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
-        """How many mails of these kinds to this address have had their token prepared, or were let through, since then."""
+        """Return how many emails of these kinds were counted against the recipient's limit since then."""
         ...
 
     async def lock_recipient(self, address: Email) -> None:
-        """Make others who would count what this address gets wait; for mails to whom there may be no account to lock."""
+        """Make other transactions that count the emails of this address wait. The address may have no account to lock."""
         ...
 
-    async def finish(self, mail: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
-        """The mail is done with; its token is forgotten.
+    async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
+        """Record the final outcome and delete the token.
 
-        Without effect when it has been claimed again since, unless it was sent: that is true whoever holds it now.
+        Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter which process
+        has the lease now.
         """
         ...
 
-    async def postpone(self, mail: QueuedEmail, due_at: datetime, reason: str) -> None:
-        """An attempt failed. Without effect when the mail has been claimed again since: its lease ended, and it is another's now."""
+    async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
+        """Record a failed attempt. Ignored if the lease expired and the email was claimed again."""
         ...
 
 
-# guesses: What is asked of storage about wrong guesses.
+# Attempt limits
 
 
 class AttemptReset(Protocol):
+    """The attempt limits inside a transaction, where they can only be cleared."""
+
     async def clear(self, secret: SecretKind, subject: bytes) -> None:
-        """Forget the guesses that were counted."""
+        """Delete the counter."""
         ...
 
 
 class AttemptLimits(AttemptReset, Protocol):
-    """Counters of wrong guesses (core/guesses.py)."""
+    """The counters of failed attempts (`core.accounts.attempt_limits`). Every method is atomic."""
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
-        """Count one guess; or, when it must wait, count nothing and return until when. Atomic."""
+        """Count an attempt. If it must wait, count nothing and return until when."""
         ...
 
-    async def count_password_attempt(self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
-        """The same of a guess at the password of whoever has this address, which nobody need have.
+    async def count_password_attempt(
+        self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime
+    ) -> LoginAttempt:
+        """Count an attempt at the password of this address, which may have no account.
 
-        Where the account trusts the device with the trust token of this SHA-256, and the token is live, it is counted at the device.
+        If the account trusts the device with this hash of an unexpired trust token, the attempt is counted for
+        that device instead.
         """
         ...
 
     async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
-        """Have a guess that was counted not count: it was right. Atomic."""
+        """Take back one counted attempt, which was correct."""
         ...
 
 
-# one_time_tokens: What is asked of storage about tokens of mails.
+# One-time tokens
 
 
 class OneTimeTokensRead(Protocol):
-    async def is_live(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> bool: ...
+    """Read access to one-time tokens."""
+
+    async def is_live(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> bool:
+        """Return whether the token exists, is unused and has not expired."""
+        ...
 
 
 class OneTimeTokens(OneTimeTokensRead, Protocol):
-    """Tokens of mails: kept as SHA-256, looked up by purpose and hash, good once (security.md A-5)."""
+    """Write access to one-time tokens. They are stored as SHA-256 and found by purpose and hash (security A-5)."""
 
     async def add(
         self,
@@ -325,55 +379,61 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         expires_at: datetime,
         org_id: UUID | None = None,
     ) -> None:
-        """`org_id` is the organization whose design the page has that the token leads to."""
+        """Add a token. `org_id` is the organization that brands the page behind the link."""
         ...
 
     async def newer_exists(self, user_id: UUID, purpose: TokenPurpose, created_at: datetime) -> bool:
-        """Whether there is an unused token that was asked for later than that."""
+        """Return whether the user has an unused token that was requested later."""
         ...
 
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
-        """Use the token up: the address it was sent to, or None when it is unknown, expired or used. Exactly one caller wins."""
+        """Use up a token and return the address that it was sent to.
+
+        Return None if it is unknown, expired or used. Exactly one caller succeeds.
+        """
         ...
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
-        """Remove every token of this purpose."""
+        """Delete all tokens of the user for this purpose."""
         ...
 
 
-# platform: What is asked of storage about the whole platform.
+# The whole platform
 
 
 class PlatformRead(Protocol):
-    async def figures(self) -> PlatformFigures: ...
+    """Metrics of the whole platform."""
 
-    async def due_jobs(self, now: datetime) -> int:
-        """How many pieces of background work are due."""
+    async def figures(self) -> PlatformFigures:
+        """Return the values of the gauges."""
         ...
 
-
-# platform_users: What is asked of storage about people, for platform owners.
+    async def due_jobs(self, now: datetime) -> int:
+        """Return the number of due background jobs."""
+        ...
 
 
 class PlatformUsersRead(Protocol):
-    """People of every organization and of none, as platform owners see them."""
+    """Read access to all users, for platform owners."""
 
     async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
-        """Those whose address has `email` in it, which is in lower case, and who have this id, where these are given; the newest first."""
+        """Search by a part of the address in lower case, or by id, or both. The newest accounts come first."""
         ...
 
-    async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None: ...
+    async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
+        """Return the status of a user's second factor, or None if the account does not exist."""
+        ...
 
     async def mfa_metrics(self, since: datetime) -> MfaMetrics:
-        """What happened is counted since then."""
+        """Return the metrics of second factors, with the events since then."""
         ...
 
     async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
-        """What is suspicious in the log of the second factor since then, the newest first."""
+        """Return the alerts about events since then, the newest first."""
         ...
 
 
-# The repositories of this area, by the kind of access
+# The repositories of this area, by kind of access
 
 
 class AccountsReading(Protocol):
@@ -411,7 +471,7 @@ class AccountsTransaction(Protocol):
 
 
 class AccountsAutocommit(Protocol):
-    """The statements of accounts that commit by themselves."""
+    """The repositories of accounts with autocommit: every statement commits by itself."""
 
     @property
     def attempt_limits(self) -> AttemptLimits: ...

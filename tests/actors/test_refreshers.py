@@ -1,7 +1,8 @@
-"""Gauges are set at start and kept fresh; signing keys are those of the database."""
+"""The metrics refresher keeps gauges fresh, and the key reader keeps the signing keys those of the database."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from actors.mailbox import Mailbox
 from actors.metrics_refresher import metrics_refresher, refresh
 from adapters.postgres.engine.pool import Pool
 from adapters.worker_threads import TrioThreads
-from core.accounts import email_queue_rules
+from core.accounts import email_queue_rules, platform
 from core.accounts.email_queue_rules import EmailKind
+from core.accounts.platform_rules import PlatformFigures
 from core.authentication import signing_keys
 from core.kernel.errors import StorageDown
 from core.kernel.policy import Policy
@@ -34,7 +36,7 @@ class Stats:
 
 
 class NoStorage:
-    """A storage that is away."""
+    """A storage that is down."""
 
     def __getattr__(self, name: str) -> Any:
         raise StorageDown
@@ -49,7 +51,7 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
         later = ports.clock.now() + timedelta(seconds=1)
         await tx.email_queue.add(email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(metrics_refresher, ports, pool)
+        nursery.start_soon(metrics_refresher, ports, pool, Mailbox())
         await eventually(lambda: metrics.due is not None)
         nursery.cancel_scope.cancel()
     assert metrics.due == 1
@@ -71,21 +73,23 @@ async def test_without_a_database_the_other_gauges_are_still_set(ports: Ports, m
 
 
 class CountingPool:
-    """A pool that counts how often it is asked."""
+    """A pool that counts the reads of its numbers."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.reads = 0
 
     @property
     def stats(self) -> Stats:
-        self.asked += 1
+        self.reads += 1
         return Stats()
 
 
-async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testing.MockClock) -> None:
-    policy, metrics, pool = Policy(), FakeMetrics(), CountingPool()
+@pytest.fixture
+def down_ports() -> Ports:
+    """Ports without a database."""
+    policy, metrics = Policy(), FakeMetrics()
     unused: Any = None
-    ports = Ports(
+    return Ports(
         storage=NoStorage(),
         passwords=unused,
         codes=unused,
@@ -105,9 +109,35 @@ async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testin
         metrics=metrics,
         policy=policy,
     )
+
+
+async def test_gauges_are_refreshed_every_30_seconds(autojump_clock: trio.testing.MockClock, down_ports: Ports) -> None:
+    pool = CountingPool()
     with structlog.testing.capture_logs(), trio.move_on_after(95):
-        await metrics_refresher(ports, pool)
-    assert pool.asked == 4  # at 0, 30, 60 and 90 s
+        await metrics_refresher(down_ports, pool, Mailbox())
+    assert pool.reads == 4  # at 0, 30, 60 and 90 s
+
+
+async def test_messages_refresh_the_figures_at_most_once_a_second(
+    autojump_clock: trio.testing.MockClock, down_ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+
+    async def record_time(_: Ports) -> PlatformFigures:
+        times.append(trio.current_time())
+        return PlatformFigures(0, 0, 0)
+
+    monkeypatch.setattr(platform, "figures", record_time)
+    inbox, pool = Mailbox(), CountingPool()
+    with structlog.testing.capture_logs(), trio.move_on_after(45):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(metrics_refresher, down_ports, pool, inbox)
+            for _ in range(100):
+                inbox.post()
+                await trio.sleep(0.1)
+    assert 10 <= len(times) <= 13
+    assert all(later - sooner >= 0.99 for sooner, later in pairwise(times))
+    assert pool.reads == 2, "the other gauges wait for the next round, at 30 s"
 
 
 @pytest.mark.slow

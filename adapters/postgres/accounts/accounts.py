@@ -1,4 +1,4 @@
-"""Accounts, and the one-time tokens that prove their mailboxes."""
+"""The repository of accounts."""
 
 from datetime import datetime
 from typing import ClassVar, Final
@@ -7,13 +7,13 @@ from uuid import UUID
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
-from core.accounts.accounts_rules import Account, EmailTaken, AccountOrigin
+from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import Role
 from core.kernel.values import Email
 from core.tenancy.account_control import AccountControl
 
-# In the order in which `to_account` reads them.
+# In the order of `to_account`.
 COLUMNS: Final = """
     u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
     u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at"""
@@ -25,7 +25,7 @@ INSERT: Final = """
                        created_at, updated_at, first_verified_at, mfa_enabled_at)
     values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s, %(origin_org_id)s,
             %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s, %(mfa_enabled_at)s) """
-WHOSE_LINK: Final = """
+LINK_OWNER: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
 
@@ -106,13 +106,14 @@ class Accounts(Repository):
         self._signals.figures_changed()
 
     async def add_if_free(self, account: Account) -> bool:
-        # Waits for whoever is about to take the address, and for the outcome of that.
+        # Waits for the outcome of another transaction that is inserting the same address.
         is_added = await self._run(INSERT + "on conflict (email) do nothing", **columns(account)) == 1
         if is_added:
             self._signals.figures_changed()
         return is_added
 
-    # "for no key update": the account's own writers wait, while rows that merely point to it (sessions, logins) still come in.
+    # "for no key update" makes writers of the account wait, but still lets other transactions insert rows that
+    # refer to it, such as sessions and logins.
     async def lock(self, user_id: UUID) -> Account | None:
         return await self._one(
             to_account,
@@ -130,7 +131,7 @@ class Accounts(Repository):
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         return await self._one(
             to_account,
-            SELECT + WHOSE_LINK,
+            SELECT + LINK_OWNER,
             token_hash=token_hash,
             purpose=purpose,
         )
@@ -188,8 +189,8 @@ class Accounts(Repository):
         self._signals.figures_changed()
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
-        # The address goes on to the two relations by their foreign keys, in whatever order these were made. Whoever deletes a service locks
-        # its users before end users, so this does, too.
+        # Lock order: service_users, then end_users. The foreign keys copy the address to both tables in no fixed
+        # order, and deleting a service locks them in this order.
         await self._run(
             """
             with held as materialized (
@@ -206,7 +207,7 @@ class Accounts(Repository):
         )
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        # This goes on to the two relations by their foreign keys, as an address does.
+        # The foreign keys copy this to the same two tables as the address: see `change_email` for the lock order.
         await self._run(
             """
             with held as materialized (
@@ -245,7 +246,7 @@ class Accounts(Repository):
         )
 
     async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
-        found = await self._one(
+        control = await self._one(
             to_account_control,
             f"""
             select %(org_id)s::uuid, u.origin, u.origin_org_id, u.is_platform_owner, u.password_hash is not null,
@@ -263,8 +264,8 @@ class Accounts(Repository):
             user_id=user_id,
             org_id=org_id,
         )
-        assert found is not None, "the account is locked, so it is there"
-        return found
+        assert control is not None, "a locked account exists"
+        return control
 
     async def remove(self, user_id: UUID) -> None:
         await self._run("delete from users where id = %(user_id)s", user_id=user_id)

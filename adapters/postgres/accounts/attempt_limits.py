@@ -1,4 +1,4 @@
-"""Counters of wrong guesses: each charge is one atomic statement, shared by all processes."""
+"""The counters of failed attempts, which all processes share. Each attempt is counted in one atomic statement."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -12,8 +12,10 @@ from core.kernel.values import Email, digest
 
 
 def charge(subject: LiteralString, source: LiteralString = "", counter: LiteralString = "%(secret)s") -> LiteralString:
-    """The statement that counts a guess at this subject, if there is a row in the source. What it returns is the verdict: until when the
-    guess must wait, or null if it was counted. All three are SQL; the last one is the name of the counter."""
+    """Return the statement that counts an attempt at `subject` for each row of `source`. All arguments are SQL.
+
+    It returns the time until which the attempt must wait, or null if the attempt was counted.
+    """
     return f"""
     insert into guesses as g (secret, subject, failures, refused, started_at, blocked_until, expires_at)
     select {counter}, {subject}, 1, false, %(now)s,
@@ -47,8 +49,8 @@ CHARGE_PASSWORD: Final = f"""
     from counted cross join charged left join account u on true"""
 
 
-def terms(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
-    """What `charge` has to be told."""
+def charge_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
+    """Return the parameters of the statement of `charge`."""
     return {
         "secret": secret,
         "limit": attempt_limit.limit,
@@ -60,7 +62,7 @@ def terms(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dic
     }
 
 
-def to_guess(row: Row) -> LoginAttempt:
+def to_login_attempt(row: Row) -> LoginAttempt:
     return LoginAttempt(
         account=None if row[3] is None else to_account(row[3:]),
         secret=SecretKind(row[0]),
@@ -70,10 +72,10 @@ def to_guess(row: Row) -> LoginAttempt:
 
 
 class AttemptLimits(Repository):
-    """ports.storage.Guesses.
+    """ports.storage.AttemptLimits.
 
-    The guess that reaches the limit is still admitted, and blocks the next one; each later guess is admitted when its wait is over, and
-    doubles the wait. Quiet forgets everything.
+    The attempt that reaches the limit is still allowed, and makes the next one wait. Each later attempt is
+    allowed after its wait, and doubles the wait. A quiet period resets the counter.
     """
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
@@ -81,24 +83,26 @@ class AttemptLimits(Repository):
             lambda row: row[0],
             charge("%(subject)s"),
             subject=subject,
-            **terms(secret, attempt_limit, now),
+            **charge_parameters(secret, attempt_limit, now),
         )
 
-    async def count_password_attempt(self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
-        guess = await self._one(
-            to_guess,
+    async def count_password_attempt(
+        self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime
+    ) -> LoginAttempt:
+        attempt = await self._one(
+            to_login_attempt,
             CHARGE_PASSWORD,
             email=email,
             subject=digest(email),
             trust_hash=trust_hash,
             trusted_secret=SecretKind.PASSWORD_ON_TRUSTED_DEVICE,
-            **terms(SecretKind.PASSWORD, attempt_limit, now),
+            **charge_parameters(SecretKind.PASSWORD, attempt_limit, now),
         )
-        assert guess is not None, "it always answers"
-        return guess
+        assert attempt is not None, "the statement always returns a row"
+        return attempt
 
     async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
-        # Where it was the one that reached the limit, nobody has to wait for it.
+        # If this attempt reached the limit, the wait that it caused ends too.
         await self._run(
             """
             update guesses set failures = failures - 1, blocked_until = case when failures > %(limit)s then blocked_until end

@@ -1,28 +1,29 @@
-"""Devices, and what earlier logins say about one that comes now."""
+"""The repository of devices, which also summarizes a user's earlier logins."""
 
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.devices_rules import TRUST_DAYS, Device, DeviceType, DeviceFingerprint, Location, KnownDevice, ListedDevice
-from core.accounts.risk import MAX_COUNTED_FAILURES, FAILURE_PERIOD, HABIT_PERIOD, MIN_LOGINS_FOR_HABIT, LoginHistory, LoginRisk
+from core.accounts.devices_rules import TRUST_DAYS, Device, DeviceFingerprint, DeviceType, KnownDevice, ListedDevice, Location
+from core.accounts.risk import FAILURE_PERIOD, HABIT_PERIOD, MAX_COUNTED_FAILURES, MIN_LOGINS_FOR_HABIT, LoginHistory, LoginRisk
 
 COLUMNS: Final = """
     d.id, d.user_id, d.client_hash, d.name, d.device_type, d.browser, d.browser_version, d.os, d.os_version, d.last_used_at, d.last_ip,
     d.city, d.country, d.risk_score, d.risk_factors, d.mfa_at, d.trust_hash, d.trust_expires_at, d.created_at, d.updated_at, d.revoked_at"""
-# The shortest of those that have a say: the organizations in which the person takes part, and the one whose service it is about. A
-# membership that is not confirmed gives its organization no power over the account (security.md R-5).
+# The shortest period of the organizations of the user's confirmed memberships and of the organization of the
+# service. An unconfirmed membership gives its organization no power over the account (security R-5).
 TRUST_PERIOD: Final = f"""
     select coalesce(min(t.days), {TRUST_DAYS}) as days from (
         select o.device_trust_days as days from memberships m join organizations o on o.id = m.org_id
-        where m.user_id = whose.user_id and m.confirmed_at is not null
+        where m.user_id = owner.user_id and m.confirmed_at is not null
         union all select o.device_trust_days from organizations o where o.id = %(org_id)s) t"""
-# For whoever asks in this session.
-SEEN: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s), period.days"
+# With the columns that depend on the caller's session and organizations.
+LISTED: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s), period.days"
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
-# Each part stops as soon as it knows enough. Only where the person has been before is asked of all times, and that has an index.
+# Each part stops counting at its limit. Only the search for a known location covers all times, and it has an
+# index.
 HISTORY: Final = """
     (select count(*) from (
         select 1 from login_events e
@@ -42,14 +43,14 @@ HISTORY: Final = """
         select 1 from login_events e
         where e.user_id = %(user_id)s and e.success and e.country = %(country)s
           and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
-# A device whose client keeps an id is never taken for one that only says the same of itself: anybody can say that.
-RECOGNISED: Final = f"""
+# A device with a client id never matches by its User-Agent header alone, because any client can send that.
+MATCH: Final = f"""
     select {COLUMNS}, period.days, {HISTORY}
-    from (select %(user_id)s::uuid as user_id) whose
+    from (select %(user_id)s::uuid as user_id) owner
     cross join lateral ({TRUST_PERIOD}) period
     left join lateral (
         select {COLUMNS} from devices d
-        where d.user_id = whose.user_id and d.revoked_at is null
+        where d.user_id = owner.user_id and d.revoked_at is null
           and (d.trust_hash = %(trust_hash)s or d.client_hash = %(client_hash)s
                or %(client_hash)s::bytea is null and d.client_hash is null
                   and d.browser = %(browser)s and d.os = %(os)s and d.device_type = %(device_type)s)
@@ -80,7 +81,7 @@ def to_device(row: Row) -> Device:
     )
 
 
-def to_seen(row: Row, now: datetime) -> ListedDevice:
+def to_listed_device(row: Row, now: datetime) -> ListedDevice:
     device = to_device(row)
     return ListedDevice(device, row[21], device.remembers_second_factor(row[22], now))
 
@@ -91,14 +92,14 @@ class Devices(Repository):
     async def of_user(
         self, user_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime, after: Device | None, limit: int
     ) -> list[ListedDevice]:
-        beyond = "" if after is None else "and (d.last_used_at, d.id) < (%(after_at)s, %(after_id)s)"
+        next_page = "" if after is None else "and (d.last_used_at, d.id) < (%(after_at)s, %(after_id)s)"
         return await self._all(
-            lambda row: to_seen(row, now),
+            lambda row: to_listed_device(row, now),
             f"""
-            with whose as (select %(user_id)s::uuid as user_id),
-            period as materialized (select p.days from whose cross join lateral ({TRUST_PERIOD}) p)
-            select {SEEN} from devices d cross join period
-            where d.user_id = %(user_id)s and d.revoked_at is null {beyond} {IN_ORDER} limit %(limit)s""",
+            with owner as (select %(user_id)s::uuid as user_id),
+            period as materialized (select p.days from owner cross join lateral ({TRUST_PERIOD}) p)
+            select {LISTED} from devices d cross join period
+            where d.user_id = %(user_id)s and d.revoked_at is null {next_page} {IN_ORDER} limit %(limit)s""",
             user_id=user_id,
             session_id=session_id,
             org_id=org_id,
@@ -109,10 +110,10 @@ class Devices(Repository):
 
     async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
         return await self._one(
-            lambda row: to_seen(row, now),
+            lambda row: to_listed_device(row, now),
             f"""
-            select {SEEN} from devices d
-            cross join lateral (select d.user_id) whose
+            select {LISTED} from devices d
+            cross join lateral (select d.user_id) owner
             cross join lateral ({TRUST_PERIOD}) period
             where d.id = %(device_id)s""",
             device_id=device_id,
@@ -121,9 +122,9 @@ class Devices(Repository):
         )
 
     async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
-        found = await self._one(
+        match = await self._one(
             lambda row: KnownDevice(None if row[0] is None else to_device(row), row[21], LoginHistory(*row[22:])),
-            RECOGNISED,
+            MATCH,
             user_id=user_id,
             trust_hash=fingerprint.trust_hash,
             client_hash=fingerprint.client_hash,
@@ -139,8 +140,8 @@ class Devices(Repository):
             city=fingerprint.location.city if fingerprint.location else None,
             country=fingerprint.location.country if fingerprint.location else None,
         )
-        assert found is not None, "there is always a period"
-        return found
+        assert match is not None, "the trust period always has a row"
+        return match
 
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         return await self._one(

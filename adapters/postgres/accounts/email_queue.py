@@ -1,4 +1,4 @@
-"""The queue of mails."""
+"""The repository of the email queue."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -9,7 +9,7 @@ import structlog
 
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
 from core.kernel.values import Email
 from ports.crypto import Place, SealBroken
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("storage")
 
 NUMBERED: Final = "from mails m where m.org_id = %(org_id)s and m.directory_number is not null"
 NEXT_NUMBER: Final = f"coalesce((select m.directory_number {NUMBERED} order by m.directory_number desc limit 1), 0) + 1"
-# A day after the one so many before, if that is still to come.
+# One day after the email that is `per_day` numbers earlier, unless that time has passed.
 NEXT_DUE: Final = f"""
     greatest(%(due_at)s, (
         select m.due_at + interval '1 day' {NUMBERED} and m.directory_number <= next.number - %(per_day)s
@@ -30,9 +30,9 @@ def place(mail_id: UUID) -> Place:
 
 
 class EmailQueue(SealingRepository):
-    """ports.storage.Mails."""
+    """ports.storage.EmailQueue."""
 
-    def _to_mail(self, row: Row) -> QueuedEmail:
+    def _to_email(self, row: Row) -> QueuedEmail:
         return QueuedEmail(
             id=row[0],
             kind=EmailKind(row[1]),
@@ -53,20 +53,21 @@ class EmailQueue(SealingRepository):
         try:
             return self._vault.open(sealed, place(mail_id)).decode()
         except SealBroken as error:
-            log.error("seal_broken", mail=str(mail_id), reason=str(error))  # noqa: TRY400  (its trace says nothing more)
+            log.error("seal_broken", mail=str(mail_id), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             return None
 
-    def _sealed(self, mail: QueuedEmail, token: str) -> bytes:
-        return self._vault.seal(token.encode(), place(mail.id))
+    def _sealed(self, email: QueuedEmail, token: str) -> bytes:
+        return self._vault.seal(token.encode(), place(email.id))
 
-    async def add(self, mail: QueuedEmail) -> None:
-        await self._queue(mail, "null::bigint", "%(due_at)s")
+    async def add(self, email: QueuedEmail) -> None:
+        await self._add(email, "null::bigint", "%(due_at)s")
 
-    async def add_within(self, mail: QueuedEmail, per_day: int) -> None:
-        await self._queue(mail, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
+    async def add_within(self, email: QueuedEmail, per_day: int) -> None:
+        await self._add(email, NEXT_NUMBER, NEXT_DUE, per_day=per_day)
 
-    async def _queue(self, mail: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
-        # A mailer listens on this channel; the payload says nothing, the queue says all. Of what is due some other day it finds out itself.
+    async def _add(self, email: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
+        # The mailers listen on this channel. The payload is empty, because the queue has all data. Emails that
+        # are due later need no notification: the mailers also poll.
         await self._write(
             f"""
             with queued as (
@@ -76,14 +77,14 @@ class EmailQueue(SealingRepository):
                 returning due_at)
             select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
             **parameters,
-            id=mail.id,
-            kind=mail.kind,
-            address=mail.address,
-            token=None if mail.token is None else self._sealed(mail, mail.token),
-            created_at=mail.created_at,
-            due_at=mail.due_at,
-            org_id=mail.org_id,
-            subscription_id=mail.subscription_id,
+            id=email.id,
+            kind=email.kind,
+            address=email.address,
+            token=None if email.token is None else self._sealed(email, email.token),
+            created_at=email.created_at,
+            due_at=email.due_at,
+            org_id=email.org_id,
+            subscription_id=email.subscription_id,
         )
         self._signals.mails_due()
 
@@ -106,10 +107,10 @@ class EmailQueue(SealingRepository):
             now=now,
         )
 
-    async def claim(self, now: datetime, lease_until: datetime, limit: int, held_back: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
-        # Without the common table expression the planner may update more rows than were asked for.
+    async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
+        # Keep the CTE: without it the planner may update more rows than the limit.
         return await self._all(
-            self._to_mail,
+            self._to_email,
             """
             with due as (
                 select id from mails
@@ -129,19 +130,19 @@ class EmailQueue(SealingRepository):
             lease_until=lease_until,
             limit=limit,
             of_organizations=[kind.value for kind in SENT_BY_ORGANIZATIONS],
-            held_back=list(held_back.organizations),
-            every_own_server=held_back.every_own_server,
+            held_back=list(busy.organizations),
+            every_own_server=busy.every_own_server,
         )
 
-    async def save_token(self, mail: QueuedEmail, token: str | None, now: datetime) -> bool:
+    async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> bool:
         return (
             await self._run(
                 """
                 update mails set token = %(token)s, token_at = %(now)s
                 where id = %(mail_id)s and claims = %(claims)s and finished_at is null""",
-                mail_id=mail.id,
-                claims=mail.claims,
-                token=None if token is None else self._sealed(mail, token),
+                mail_id=email.id,
+                claims=email.claims,
+                token=None if token is None else self._sealed(email, token),
                 now=now,
             )
             == 1
@@ -160,30 +161,30 @@ class EmailQueue(SealingRepository):
         )
 
     async def lock_recipient(self, address: Email) -> None:
-        # Two addresses of one number only wait for each other.
+        # Two addresses with the same hash only wait for each other.
         await self._run(f"select pg_advisory_xact_lock({RECIPIENTS}, hashtext(%(address)s))", address=address)
 
-    async def finish(self, mail: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
+    async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         await self._run(
             """
             update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null,
                              attempts = attempts + case when %(outcome)s = 'dropped' then 0 else 1 end,
                              last_failure = coalesce(%(reason)s, last_failure)
             where id = %(mail_id)s and finished_at is null and (claims = %(claims)s or %(outcome)s = 'sent')""",
-            mail_id=mail.id,
-            claims=mail.claims,
+            mail_id=email.id,
+            claims=email.claims,
             outcome=outcome,
             now=now,
             reason=reason,
         )
 
-    async def postpone(self, mail: QueuedEmail, due_at: datetime, reason: str) -> None:
+    async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
         await self._run(
             """
             update mails set attempts = attempts + 1, due_at = %(due_at)s, last_failure = %(reason)s
             where id = %(mail_id)s and claims = %(claims)s and finished_at is null""",
-            mail_id=mail.id,
-            claims=mail.claims,
+            mail_id=email.id,
+            claims=email.claims,
             due_at=due_at,
             reason=reason,
         )

@@ -1,4 +1,4 @@
-"""Second factors and their log; the secrets are sealed."""
+"""The repositories of second factors and of their log. Secrets are stored sealed."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import WIDTH as ACCOUNT_WIDTH
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
-from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, RedeemedCode, MfaStatus
+from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.kernel.principals import Caller, Person
 from ports.crypto import Place, Vault
 
@@ -27,7 +27,10 @@ def place(user_id: UUID) -> Place:
 
 
 def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
-    """Of ENROLMENT's columns. Raises SealBroken."""
+    """Return the enrollment from a row of the columns ENROLLMENT.
+
+    Raises: SealBroken.
+    """
     return MfaEnrollment(vault.open(row[0], place(user_id)).decode(), *row[1:])
 
 
@@ -37,7 +40,7 @@ class MfaLog(Repository):
     __slots__ = ()
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        # A microsecond apart, so that the log has them in their order.
+        # The times are one microsecond apart, so that the log keeps the order of the events.
         person = caller if isinstance(caller, Person) else None
         await self._write(
             """
@@ -101,14 +104,15 @@ class Mfa(MfaLog, SealingRepository):
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
     def redeem_step(self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, now: datetime) -> DeferredRow[RedeemedCode]:
-        return self._accept(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
+        return self._redeem(TAKE_STEP, pre_auth_id=pre_auth_id, user_id=user_id, setup_at=setup_at, step=step, now=now)
 
     def redeem_backup_code(self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, now: datetime) -> DeferredRow[RedeemedCode]:
-        return self._accept(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
+        return self._redeem(USE_CODE, pre_auth_id=pre_auth_id, user_id=user_id, code_hash=code_hash, now=now)
 
-    def _accept(self, take: LiteralString, **parameters: object) -> DeferredRow[RedeemedCode]:
-        # Each part needs the one before. What was changed while this waited for the account is seen as it is then: rows that are changed
-        # or removed are looked at again, and of those that came the sign-in knows nothing.
+    def _redeem(self, take: LiteralString, **parameters: object) -> DeferredRow[RedeemedCode]:
+        # Each CTE depends on the one before. While this statement waits for the account's lock, other transactions
+        # may commit. PostgreSQL then evaluates updated and deleted rows again. It does not see new rows, but this
+        # sign-in cannot refer to any.
         return self._one_deferred(
             lambda row: RedeemedCode(to_account(row), row[ACCOUNT_WIDTH]),
             f"""

@@ -1,4 +1,4 @@
-"""The one-time tokens that prove mailboxes."""
+"""The repository of one-time tokens."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Figures of the whole installation."""
+"""Metrics of the whole platform."""
 
 from datetime import datetime
 
@@ -23,8 +23,8 @@ class Platform(Repository):
         return (
             await self._one(
                 lambda row: int(row[0]),
-                # What waits for a webhook or an organization to be active is not due. What waits for one that hangs may be very much: it is
-                # not counted to its end.
+                # Jobs of inactive webhooks and organizations are not due. A target that hangs can have a very long
+                # backlog, so the counts stop at a limit.
                 """
                 select (select count(*) from mails where finished_at is null and due_at <= %(now)s)
                      + (select count(*) from (select from (

@@ -1,4 +1,4 @@
-"""People and their second factor, as platform owners see them."""
+"""The repository of users and their second factors, as platform owners see them."""
 
 from datetime import datetime
 from typing import Any, Final, LiteralString
@@ -10,9 +10,9 @@ from core.accounts.platform_users_rules import (
     BACKUP_CODE_ALERT_THRESHOLD,
     FAILURE_ALERT_THRESHOLD,
     SHORTLY_AFTER_LOGIN,
+    FoundUser,
     MfaAlert,
     MfaAlertType,
-    FoundUser,
     MfaMetrics,
     UserMfaStatus,
     UserOrganization,
@@ -22,9 +22,9 @@ from core.kernel.values import Email, rfc3339
 
 
 def _search(which: LiteralString) -> LiteralString:
-    # A search for a part of an address looks at every account, the newest first, until there are enough: in an index that has the address,
-    # too. Nothing is joined before the page is cut out, and then each of its rows is looked up by itself: with a plain join, a plan might
-    # read all accounts there are for a few of them.
+    # A search for a part of an address reads the accounts, the newest first, until the page is full. It uses an
+    # index that includes the address. Keep the page in a CTE and look up each of its rows in a lateral join with
+    # `limit 1`: with a plain join the planner may read all accounts for a few rows.
     return f"""
         with page as (
             select id, created_at from users {which} order by created_at desc, id desc limit %(limit)s)
@@ -40,7 +40,7 @@ def _search(which: LiteralString) -> LiteralString:
         order by p.created_at desc, p.id desc"""
 
 
-# Addresses are stored in lower case, and a part of one is found without the wildcards of a pattern.
+# Addresses are stored in lower case. `strpos` needs no escaping of wildcards, unlike `like`.
 NEWEST: Final = _search("")
 WITH_ADDRESS: Final = _search("where strpos(email, %(email)s) > 0")
 WITH_ID: Final = _search("where id = %(user_id)s and (%(email)s::text is null or strpos(email, %(email)s) > 0)")
@@ -57,7 +57,7 @@ MFA_FIGURES: Final = f"""
            (select count(*) from mfa_events where event_type = '{MfaEvent.VERIFY_FAILED}' and created_at >= %(since)s)
     from users where deactivated_at is null and anonymized_at is null"""
 
-# The newest of each type are as many as may be shown, so the newest of all are among them.
+# Each type has its own limit, which is that of the whole result, so the newest alerts of all types are included.
 ALERTS: Final = f"""
     with found as (
         (select user_id, %(repeated_failures)s as type, max(created_at) as detected_at, count(*) as count, min(created_at) as since,
@@ -83,7 +83,7 @@ ALERTS: Final = f"""
     order by f.detected_at desc, f.user_id, f.type"""
 
 
-def to_found(row: Row) -> FoundUser:
+def to_found_user(row: Row) -> FoundUser:
     organizations = zip(*(column or () for column in row[5:]), strict=True)
     return FoundUser(
         id=row[0],
@@ -116,7 +116,7 @@ class PlatformUsers(Repository):
 
     async def search(self, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> list[FoundUser]:
         statement = WITH_ID if user_id is not None else WITH_ADDRESS if email is not None else NEWEST
-        return await self._all(to_found, statement, email=email, user_id=user_id, limit=limit)
+        return await self._all(to_found_user, statement, email=email, user_id=user_id, limit=limit)
 
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         return await self._one(to_status, MFA_STATUS, user_id=user_id)

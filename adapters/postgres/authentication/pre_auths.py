@@ -1,4 +1,4 @@
-"""Sign-ins that wait for the second factor."""
+"""Storage of pending sign-ins. The tokens of their identities are encrypted."""
 
 from datetime import datetime
 from typing import Final
@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
-from adapters.postgres.accounts.attempt_limits import charge, terms
+from adapters.postgres.accounts.attempt_limits import charge, charge_parameters
 from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_WIDTH, to_enrollment
 from adapters.postgres.authentication.identities import sealed
 from adapters.postgres.engine.statements import Row, SealingRepository
@@ -18,17 +18,17 @@ from ports.crypto import Place, Vault
 
 COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"
 VALUES: Final = "%(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(created_at)s, %(expires_at)s"
-# What is to be linked.
-UNLINKED: Final = """
+# The pending identity
+IDENTITY_COLUMNS: Final = """
     issuer, provider_user_id, identity_service_id, identity_email, known_elsewhere, access_token, refresh_token, token_expires_at, scopes"""
-UNLINKED_VALUES: Final = """
+IDENTITY_VALUES: Final = """
     %(issuer)s, %(subject)s, %(identity_service_id)s, %(email)s, %(known_elsewhere)s, %(access_token)s, %(refresh_token)s,
     %(token_expires_at)s, %(scopes)s"""
 WIDTH: Final = 6 + 9
-# The row is locked first, so that of many at once none is counted at the account that is not counted here.
-TRY: Final = f"""
+# The row is locked first: of many concurrent attempts, each one that is counted for the account is also counted here.
+COUNT_ATTEMPT: Final = f"""
     with waiting as (
-        select {COLUMNS}, {UNLINKED} from pre_auths
+        select {COLUMNS}, {IDENTITY_COLUMNS} from pre_auths
         where id = %(id)s and user_id = %(user_id)s and failures < %(tries)s and expires_at > %(now)s for update),
     charged as ({charge("%(subject)s::bytea", "from waiting")}),
     tried as (
@@ -47,12 +47,12 @@ def refresh_place(row: str) -> Place:
 
 
 def to_pending(vault: Vault, row: Row) -> PendingSignIn:
-    """Of COLUMNS and UNLINKED. Raises SealBroken."""
-    identity = None if row[6] is None else to_unlinked(vault, str(row[0]), Provider(row[3]), row[6:])
+    """Convert COLUMNS and IDENTITY_COLUMNS. Raises: SealBroken."""
+    identity = None if row[6] is None else to_identity(vault, str(row[0]), Provider(row[3]), row[6:])
     return PendingSignIn(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], identity=identity)
 
 
-def to_unlinked(vault: Vault, name: str, provider: Provider, row: Row) -> PendingIdentity:
+def to_identity(vault: Vault, name: str, provider: Provider, row: Row) -> PendingIdentity:
     issuer, subject, service_id, email, known_elsewhere, access_token, refresh_token, expires_at, scopes = row
     tokens = ProviderTokens(
         access_token=vault.open(access_token, access_place(name)).decode(),
@@ -64,7 +64,7 @@ def to_unlinked(vault: Vault, name: str, provider: Provider, row: Row) -> Pendin
 
 
 class PreAuths(SealingRepository):
-    """ports.storage.PreAuths and Tries."""
+    """Implements `ports.storage.authentication.PreAuths` and `MfaAttempts`."""
 
     async def add(self, pending: PendingSignIn) -> None:
         values: dict[str, object] = {
@@ -80,7 +80,7 @@ class PreAuths(SealingRepository):
             await self._write(f"insert into pre_auths ({COLUMNS}) values ({VALUES})", **values)
             return
         await self._write(
-            f"insert into pre_auths ({COLUMNS}, {UNLINKED}) values ({VALUES}, {UNLINKED_VALUES})",
+            f"insert into pre_auths ({COLUMNS}, {IDENTITY_COLUMNS}) values ({VALUES}, {IDENTITY_VALUES})",
             **values,
             issuer=identity.issuer,
             subject=identity.subject,
@@ -94,16 +94,16 @@ class PreAuths(SealingRepository):
         self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime
     ) -> MfaAttempt | None:
         return await self._one(
-            self._to_try,
-            TRY,
+            self._to_attempt,
+            COUNT_ATTEMPT,
             id=pre_auth_id,
             user_id=user_id,
             tries=tries,
             subject=subject,
-            **terms(SecretKind.MFA, attempt_limit, now),
+            **charge_parameters(SecretKind.MFA, attempt_limit, now),
         )
 
-    def _to_try(self, row: Row) -> MfaAttempt:
+    def _to_attempt(self, row: Row) -> MfaAttempt:
         pending, (blocked_until, *enrollment) = to_pending(self._vault, row[:WIDTH]), row[WIDTH : WIDTH + 1 + ENROLLMENT_WIDTH]
         return MfaAttempt(
             pending=pending,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 from uuid import UUID
 
-from core.accounts.accounts_rules import Origin
+from core.accounts.accounts_rules import AccountOrigin
 from core.kernel.principals import Role
 from core.tenancy.account_control import AccountControl
 
@@ -13,7 +13,7 @@ HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
 # An account that an API key of the organization created and that was never used.
 UNUSED = AccountControl(
     org_id=HERE,
-    origin=Origin.API_KEY,
+    origin=AccountOrigin.API_KEY,
     origin_org_id=HERE,
     is_platform_owner=False,
     has_password=False,
@@ -24,16 +24,16 @@ UNUSED = AccountControl(
     member_elsewhere=False,
     end_user_elsewhere=False,
 )
-# Origin, organization of origin, and whether the organization HERE created the account.
+# AccountOrigin, organization of origin, and whether the organization HERE created the account.
 ORIGINS = [
-    (Origin.API_KEY, HERE, True),
-    (Origin.SCIM, HERE, True),
-    (Origin.SIGN_UP, HERE, True),
-    (Origin.API_KEY, ELSEWHERE, False),
-    (Origin.SCIM, ELSEWHERE, False),
-    (Origin.SIGN_UP, ELSEWHERE, False),
-    (Origin.PLATFORM, None, False),
-    (Origin.PLATFORM, HERE, False),
+    (AccountOrigin.API_KEY, HERE, True),
+    (AccountOrigin.SCIM, HERE, True),
+    (AccountOrigin.SIGN_UP, HERE, True),
+    (AccountOrigin.API_KEY, ELSEWHERE, False),
+    (AccountOrigin.SCIM, ELSEWHERE, False),
+    (AccountOrigin.SIGN_UP, ELSEWHERE, False),
+    (AccountOrigin.PLATFORM, None, False),
+    (AccountOrigin.PLATFORM, HERE, False),
 ]
 
 
@@ -55,7 +55,7 @@ def test_an_account_that_is_used_elsewhere_is_not_controlled() -> None:
 def test_an_organization_may_change_the_email_of_accounts_that_it_provisioned() -> None:
     for origin, org_id, created in ORIGINS:
         control = replace(UNUSED, origin=origin, origin_org_id=org_id, at_verified_domain=True)
-        assert control.may_change_email == (created and origin is not Origin.SIGN_UP), (origin, org_id)
+        assert control.may_change_email == (created and origin is not AccountOrigin.SIGN_UP), (origin, org_id)
 
 
 def test_a_user_who_can_sign_in_controls_the_email_unless_it_is_at_a_verified_domain() -> None:
