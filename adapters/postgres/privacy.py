@@ -1,4 +1,7 @@
-"""What is kept about a person, read for an export; and the removal of all that says who somebody was."""
+"""Storage of privacy: export queries, and the statements that anonymize a user.
+
+The module is longer than 400 lines because these statements name the personal data of every table, and are reviewed together.
+"""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -17,17 +20,17 @@ from core.privacy_rules import (
     ANONYMIZED,
     NO_ADDRESS,
     NO_AGENT,
-    MembershipControl,
     ExportedIdentity,
     ExportedLogin,
     ExportedMembership,
     ExportedMfaEvent,
     ExportedPasskey,
+    MembershipControl,
 )
 from core.tenancy.invitations_rules import Invitation
 
-# All that opens an account, or was given for it, besides the password and the sessions.
-WAYS_IN: Final[tuple[LiteralString, ...]] = (
+# The tables of everything that can sign in to an account or was issued for it, except the password and the sessions.
+SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "mfa",
     "backup_codes",
     "identities",
@@ -38,13 +41,14 @@ WAYS_IN: Final[tuple[LiteralString, ...]] = (
     "provider_states",
     "one_time_tokens",
     "saml_sign_ons",
-    "saml_name_ids",  # by which a service would know the person again
+    "saml_name_ids",  # a service could recognize the user by these
 )
-BLANK: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
-# The events that name who was invited.
-INVITING: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
-# Where each log has what is somebody's. An impersonator's address is theirs, whoever they were. What was done to the account without
-# signing in, as by the link of a mail, the person did; where there is no address there will be none: that says that it was the service.
+REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
+# The events that contain the address of the invited user.
+INVITATION_EVENTS: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
+# Which entries of each log contain a user's address. The address of an impersonation is that of the impersonator. An account action
+# without an actor but with an address, such as following a link in an email, was the user's. Entries without an address are actions of
+# the service, so they stay as they are.
 LOGS: Final[Mapping[PersonalLog, tuple[LiteralString, LiteralString]]] = {
     PersonalLog.LOGINS: ("login_events", "user_id = %(user_id)s"),
     PersonalLog.MFA: ("mfa_events", "user_id = %(user_id)s"),
@@ -61,25 +65,25 @@ LOGS: Final[Mapping[PersonalLog, tuple[LiteralString, LiteralString]]] = {
 }
 
 
-def blanking(log: PersonalLog) -> LiteralString:
-    """The statement that blanks the next entries of the log, after the last one that was blanked.
+def _redaction(log: PersonalLog) -> LiteralString:
+    """Return the statement that redacts the next entries of a log, after the last redacted one.
 
-    They are locked in the order of their ids, as whoever else changes entries does. What goes away before that counts as done.
+    Lock order: entries by id, like every other statement that changes entries. Entries that are deleted before the lock count as done.
     """
-    table, whose = LOGS[log]
-    blank = f"{BLANK}, city = null, country = null" if log is PersonalLog.LOGINS else BLANK
+    table, condition = LOGS[log]
+    assignments = f"{REDACTED}, city = null, country = null" if log is PersonalLog.LOGINS else REDACTED
     last = "from blankings where user_id = %(user_id)s and log = %(log)s"
     return f"""
     with due as materialized (
         select id, created_at from {table}
-        where {whose}
+        where {condition}
           and (created_at, id) < (coalesce((select after_at {last}), 'infinity'),
                                   coalesce((select after_id {last}), 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
         order by created_at desc, id desc limit %(limit)s),
     held as materialized (
         select id from {table} where id = any(array(select id from due)) order by id for no key update),
     blanked as (
-        update {table} set {blank} where id = any(array(select id from held))),
+        update {table} set {assignments} where id = any(array(select id from held))),
     done as (
         delete {last} and (select count(*) from due) < %(limit)s),
     more as (
@@ -90,11 +94,11 @@ def blanking(log: PersonalLog) -> LiteralString:
     select count(*) from due"""
 
 
-LOG_REDACTIONS: Final[Mapping[PersonalLog, LiteralString]] = {log: blanking(log) for log in PersonalLog}
+LOG_REDACTIONS: Final[Mapping[PersonalLog, LiteralString]] = {log: _redaction(log) for log in PersonalLog}
 
 
-def addresses(now: LiteralString) -> LiteralString:
-    """The addresses that are the person's: `now`, and all former ones that no other account has by now."""
+def _addresses(now: LiteralString) -> LiteralString:
+    """Return the SQL array of a user's addresses: `now`, and the former ones that no other account has now."""
     return f"""
         array(
             select {now} union all
@@ -102,18 +106,18 @@ def addresses(now: LiteralString) -> LiteralString:
             where f.user_id = %(user_id)s and not exists (select 1 from users o where o.email = f.email and o.id <> f.user_id))"""
 
 
-CONCERNED: Final = f"""
+INVOLVED_ORGANIZATIONS: Final = f"""
     select org_id from memberships where user_id = %(user_id)s
     union
     select org_id from scim_users where user_id = %(user_id)s and membership_id is not null
     union
     select i.org_id from invitations i
-    where i.email = any({addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
+    where i.email = any({_addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
     order by org_id"""
-# Whose address an old one is by now does not matter here: what has the person's id for its target is the person's. An entry of somebody who
-# joined says by which invitation, and so leads to the one of its acceptance.
-BLANK_ARRIVALS: Final = f"""
-    with places as materialized (
+# This includes former addresses that another account has now, because the entries are matched by the user's id. The entry of a user who
+# joined names the invitation, which leads to the entry of its acceptance.
+REDACT_JOINS: Final = f"""
+    with organizations_of_user as materialized (
         select org_id from memberships where user_id = %(user_id)s
         union
         select org_id from scim_users where user_id = %(user_id)s
@@ -123,7 +127,7 @@ BLANK_ARRIVALS: Final = f"""
             select %(email)s::text union all select f.email from former_addresses f where f.user_id = %(user_id)s))),
     joined as materialized (
         select l.id, l.org_id, l.details ->> 'invitation_id' as invitation_id
-        from places p cross join lateral (
+        from organizations_of_user p cross join lateral (
             select * from audit_log l
             where l.org_id = p.org_id and l.target_type = 'user' and l.target_id = %(user_id)s::text
               and not starts_with(l.action, 'security.') and l.actor_id is null and l.address is not null) l),
@@ -133,12 +137,12 @@ BLANK_ARRIVALS: Final = f"""
     held as materialized (
         select id from audit_log where id = any(array(select id from joined union all select id from answers)) order by id
         for no key update)
-    update audit_log set {BLANK} where id = any(array(select id from held))"""
-# Entries and events of an invitation have its id for their target. Whoever answered it without signing in was the one invited.
+    update audit_log set {REDACTED} where id = any(array(select id from held))"""
+# Entries and events of an invitation have its id as target. An answer without a session was given by the invited user.
 END_INVITATIONS: Final = f"""
     with held as (
         select id, status from invitations
-        where email = any({addresses("%(email)s::text")}) and (status <> 'pending' or org_id = any(%(locked)s))
+        where email = any({_addresses("%(email)s::text")}) and (status <> 'pending' or org_id = any(%(locked)s))
         order by id for no key update),
     ended as (
         update invitations i set
@@ -158,7 +162,7 @@ END_INVITATIONS: Final = f"""
             address = case when l.actor_id is null and l.address is not null then '{NO_ADDRESS}' else l.address end,
             agent = case when l.actor_id is null and l.address is not null then '{NO_AGENT}' else l.agent end
         where l.id = any(array(select id from entries))),
-    told as (
+    renamed_events as (
         update events v set data = v.data || jsonb_build_object('invited_email', %(placeholder)s::text)
         from ended e
         where v.org_id = e.org_id and v.name = any(%(names)s) and v.target_id = e.id::text and v.data ? 'invited_email'),
@@ -168,7 +172,7 @@ END_INVITATIONS: Final = f"""
         from ended e join webhooks w on w.org_id = e.org_id
         where d.webhook_id = w.id and d.event_type = any(%(names)s) and d.payload #>> '{{data,target_id}}' = e.id::text)
     select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id"""
-REMOVE_MAILS: Final = f"delete from mails where address = any({addresses('%(email)s::text')})"
+REMOVE_EMAILS: Final = f"delete from mails where address = any({_addresses('%(email)s::text')})"
 
 
 def to_membership(row: Row) -> ExportedMembership:
@@ -203,11 +207,11 @@ def to_passkey(row: Row) -> ExportedPasskey:
 
 
 class Privacy(Repository):
-    """ports.storage.PrivacyRead and Privacy."""
+    """Implements `ports.storage.privacy.Privacy`."""
 
     constraints: ClassVar = {"users_email_key": EmailTaken}
 
-    # What somebody may see, and do
+    # Control over a user
 
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
         return await self._all(
@@ -227,7 +231,7 @@ class Privacy(Repository):
     async def memberships(
         self, user_id: UUID, within: Collection[UUID] | None, after: ExportedMembership | None, limit: int
     ) -> list[ExportedMembership]:
-        there = "" if within is None else "and m.org_id = any(%(within)s)"
+        in_orgs = "" if within is None else "and m.org_id = any(%(within)s)"
         later = "" if after is None else "and (m.created_at, m.id) > (%(at)s, %(id)s)"
         return await self._all(
             to_membership,
@@ -237,40 +241,40 @@ class Privacy(Repository):
                   union all
                   select membership_id, org_id, user_id, role, joined_at from scim_users where role is not null) m
             join organizations o on o.id = m.org_id
-            where m.user_id = %(user_id)s {there} {later} order by m.created_at, m.id limit %(limit)s""",
+            where m.user_id = %(user_id)s {in_orgs} {later} order by m.created_at, m.id limit %(limit)s""",
             user_id=user_id,
-            within=_listed(within),
+            within=_to_list(within),
             at=after and after.joined_at,
             id=after and after.id,
             limit=limit,
         )
 
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
-        there = "" if within is None else "and org_id = any(%(within)s)"
+        in_orgs = "" if within is None else "and org_id = any(%(within)s)"
         return (
             await self._one(
                 lambda row: int(row[0]),
-                f"select count(*) from login_events where user_id = %(user_id)s {there}",
+                f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}",
                 user_id=user_id,
-                within=_listed(within),
+                within=_to_list(within),
             )
             or 0
         )
 
     async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: ExportedLogin | None, limit: int) -> list[ExportedLogin]:
-        there = "" if within is None else "and org_id = any(%(within)s)"
+        in_orgs = "" if within is None else "and org_id = any(%(within)s)"
         earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
         return await self._all(
             to_login,
             f"""
-            with unknown as materialized (select 1 from users where id = %(user_id)s and anonymized_at is not null)
-            select id, created_at, case when exists (table unknown) then '{NO_ADDRESS}' else address end,
-                   case when exists (table unknown) then '{NO_AGENT}' else agent end, provider, success, risk_score, risk_factors,
-                   case when not exists (table unknown) then city end, case when not exists (table unknown) then country end
+            with anonymized as materialized (select 1 from users where id = %(user_id)s and anonymized_at is not null)
+            select id, created_at, case when exists (table anonymized) then '{NO_ADDRESS}' else address end,
+                   case when exists (table anonymized) then '{NO_AGENT}' else agent end, provider, success, risk_score, risk_factors,
+                   case when not exists (table anonymized) then city end, case when not exists (table anonymized) then country end
             from login_events
-            where user_id = %(user_id)s {there} {earlier} order by created_at desc, id desc limit %(limit)s""",
+            where user_id = %(user_id)s {in_orgs} {earlier} order by created_at desc, id desc limit %(limit)s""",
             user_id=user_id,
-            within=_listed(within),
+            within=_to_list(within),
             at=before and before.at,
             id=before and before.id,
             limit=limit,
@@ -279,15 +283,15 @@ class Privacy(Repository):
     async def identities(
         self, user_id: UUID, within: Collection[UUID] | None, after: ExportedIdentity | None, limit: int
     ) -> list[ExportedIdentity]:
-        there = "" if within is None else "and exists (select 1 from services v where v.id = i.service_id and v.org_id = any(%(within)s))"
+        in_orgs = "" if within is None else "and exists (select 1 from services v where v.id = i.service_id and v.org_id = any(%(within)s))"
         later = "" if after is None else "and (i.linked_at, i.id) > (%(at)s, %(id)s)"
         return await self._all(
             to_identity,
             f"""
             select i.id, i.provider, i.provider_user_id, i.linked_at from identities i
-            where i.user_id = %(user_id)s {there} {later} order by i.linked_at, i.id limit %(limit)s""",
+            where i.user_id = %(user_id)s {in_orgs} {later} order by i.linked_at, i.id limit %(limit)s""",
             user_id=user_id,
-            within=_listed(within),
+            within=_to_list(within),
             at=after and after.linked_at,
             id=after and after.id,
             limit=limit,
@@ -324,7 +328,7 @@ class Privacy(Repository):
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         return await self._all(
             lambda row: row[0],
-            CONCERNED,
+            INVOLVED_ORGANIZATIONS,
             user_id=user_id,
         )
 
@@ -335,8 +339,8 @@ class Privacy(Repository):
         await self._run("select 1 from memberships where user_id = %(user_id)s order by org_id for no key update", user_id=user_id)
 
     async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
-        # The address goes on as in `Accounts.change_email`. Whoever would write of the account waits from here on: the new key of the row
-        # takes the lock that foreign keys wait for.
+        # Foreign keys cascade the address to other tables, as in `Accounts.change_email`. The update of a unique key takes the lock that
+        # inserts with a foreign key to the account wait for. So from here on no other transaction can add rows of the account.
         await self._run(
             """
             with held as materialized (
@@ -351,9 +355,8 @@ class Privacy(Repository):
         self._signals.figures_changed()
 
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
-        # A sign-out under way goes on, without the names by which services know the person: who was not asked by now counts as asked, and
-        # so as one that has not answered.
-        removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in WAYS_IN])
+        # A SAML logout in progress continues without the name ids. Services that were not asked yet count as asked without an answer.
+        removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in SIGN_IN_TABLES])
         await self._write(
             f"""
             with {removed},
@@ -385,13 +388,13 @@ class Privacy(Repository):
 
     async def redact_impersonations(self, user_id: UUID, now: datetime) -> None:
         await self._write(
-            f"update sessions set {BLANK}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s",
+            f"update sessions set {REDACTED}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s",
             user_id=user_id,
             now=now,
         )
 
     async def redact_joins(self, user_id: UUID, email: Email) -> None:
-        await self._write(BLANK_ARRIVALS, user_id=user_id, email=email)
+        await self._write(REDACT_JOINS, user_id=user_id, email=email)
 
     async def end_invitations(
         self, user_id: UUID, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime
@@ -403,15 +406,15 @@ class Privacy(Repository):
             email=email,
             placeholder=placeholder,
             locked=list(locked),
-            names=INVITING,
+            names=INVITATION_EVENTS,
             now=now,
         )
 
     async def remove_emails(self, user_id: UUID, email: Email) -> None:
-        await self._write(REMOVE_MAILS, user_id=user_id, email=email)
+        await self._write(REMOVE_EMAILS, user_id=user_id, email=email)
 
     async def redact_deliveries(self, user_id: UUID) -> None:
-        # What is sent after this is signed as it is then. A receiver may have answered with what it was sent.
+        # Later attempts sign the changed payload. The response body goes too, because a receiver may echo the payload.
         await self._write(
             """
             update webhook_deliveries
@@ -448,5 +451,5 @@ class Privacy(Repository):
         )
 
 
-def _listed(within: Collection[UUID] | None) -> list[UUID] | None:
+def _to_list(within: Collection[UUID] | None) -> list[UUID] | None:
     return None if within is None else list(within)

@@ -35,7 +35,7 @@ def user_email_changed(org_id: UUID, user_id: UUID) -> Event:
 
 
 def user_deactivated(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Event:
-    """The directory deactivated a user: the whole account, or only the access to the organization."""
+    """The directory deactivated a user: the whole account, or the access to the organization."""
     return Event(EVENT_KINDS["user.deactivated"], str(user_id), org_id=org_id, details={"whole_account": whole_account})
 
 

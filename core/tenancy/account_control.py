@@ -37,7 +37,7 @@ class AccountControl:
 
     @property
     def created_by_org(self) -> bool:
-        """Return whether the organization created the account: by an API key, SCIM or a sign-up at one of its services."""
+        """Return whether an API key, SCIM or a sign-up of the organization created the account."""
         return self.origin is not AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
 
     @property
@@ -67,10 +67,10 @@ class AccountControl:
 
     @property
     def directory_controls_account(self) -> bool:
-        """Return whether the directory deactivates and deletes the account, and not only the membership (security C-5)."""
+        """Return whether the directory may deactivate and delete the whole account (security C-5)."""
         return ((self.created_by_org and self.origin is AccountOrigin.SCIM) or self.confirmed) and not self.used_elsewhere
 
     @property
     def api_key_deletes_account(self) -> bool:
-        """Return whether deleting the service user with an API key deletes the account permanently (security K-4)."""
+        """Return whether an API key that deletes the user deletes the account, too (security K-4)."""
         return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER

@@ -1,4 +1,4 @@
-"""Branding: an organization's name, logo and color in its emails and on the pages that they link to (decisions 66, 209; security E-1).
+"""The branding of an organization's emails, and of the pages that they link to.
 
 Everyone can ask for the design of an active organization by its slug. So branding changes nothing
 except how an email or a page looks.
@@ -69,6 +69,9 @@ async def get_design(ports: Ports, org_id: UUID) -> Design | None:
 
 
 async def get_design_of_link(ports: Ports, purpose: TokenPurpose, token: str) -> Design | None:
-    """Return the design of the page behind an emailed link, valid or not, or None for the platform's design."""
+    """Return the design of the page behind an emailed link, or None for the platform's design.
+
+    The link may be used or expired.
+    """
     async with ports.storage.reading() as read:
         return await read.branding.design_of_link(digest(token), purpose)

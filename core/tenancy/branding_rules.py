@@ -1,4 +1,4 @@
-"""Branding settings, and the design of emails and pages that follows from them: entities, errors and rules."""
+"""Branding settings, and the design of emails and pages that follows from them."""
 
 from __future__ import annotations
 

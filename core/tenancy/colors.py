@@ -113,7 +113,8 @@ def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
         accent=accent,
         accent_hover=accent.mix(pole, _HOVER),
         button=color,
-        button_hover=color.mix(BLACK if label is WHITE else WHITE, _HOVER),  # away from the color of the label
+        # Away from the color of the label.
+        button_hover=color.mix(BLACK if label is WHITE else WHITE, _HOVER),
         label=label,
         edge=color if contrast(color, background) >= OUTLINE else accent,
     )

@@ -1,5 +1,6 @@
-"""Governance by platform owners: tiers, and the list and lifecycle of all organizations (decisions 236, 237, 238, 239, 240).
+"""Governance by platform owners: tiers, and the list and lifecycle of all organizations.
 
+The rules are those of decisions 236, 237, 238, 239, 240.
 The states of an organization: docs/specification/lifecycles.md.
 """
 
@@ -45,7 +46,10 @@ async def save_tiers(ports: Ports, tiers: Collection[Tier]) -> None:
 async def list_organizations(
     ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int
 ) -> PageResult[ListedOrganization]:
-    """Return part of the organizations with this status and tier, newest first, and the total number. None means any."""
+    """Return part of the organizations with this status and tier, newest first, and their number.
+
+    None means any status or tier.
+    """
     async with ports.storage.reading() as read:
         return await read.organizations.page_with_owners(status, tier_id, limit, offset)
 
@@ -71,7 +75,8 @@ async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | No
             tier = organization.tier or await tx.tiers.by_name(organizations_rules.INITIAL_TIER) or refuse(TierNotFound)
         else:
             tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
-        _require_status(organization, OrganizationStatus.PENDING)  # after the tier: 404 comes before 400 (decision 16)
+        # After the look-up of the tier, because 404 comes before 400 (decision 16).
+        _require_status(organization, OrganizationStatus.PENDING)
         approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)
         tx.record(events.organization_approved(approved.id, tier.name))
@@ -181,7 +186,7 @@ def _tier_and_limits(organization: Organization) -> dict[str, object]:
 
 
 async def _lock_as_platform_owner(tx: Transaction, caller: Person, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
-    """Lock the organization, and check that the caller is a platform owner and that its status is one of `allowed`.
+    """Lock the organization, and check that the caller is a platform owner.
 
     The caller stays a platform owner until the transaction ends (security Z-5, Z-6). Without
     `allowed`, any status will do.

@@ -1,4 +1,4 @@
-"""Invitations: sending, listing, canceling, accepting, declining, expiry (decision 188; security R-3, R-4, R-5).
+"""Invitations: sending, listing, canceling, accepting, declining and expiry.
 
 Every change locks the invitation's organization first, so the organization's invitations do not
 change during the transaction. The sweeper is the exception: it takes no such lock, and only expires
@@ -198,7 +198,10 @@ async def get_by_token(ports: Ports, token: str) -> ReceivedInvitation:
 
 
 async def get_design(ports: Ports, token: str) -> Design | None:
-    """Return the design of the pages about the invitation with this token, in any state, or None for the platform's design."""
+    """Return the design of the pages about this invitation, or None for the platform's design.
+
+    The invitation may have any state.
+    """
     async with ports.storage.reading() as read:
         received = await read.invitations.received_by_token(digest(token), ports.clock.now())
         return None if received is None else await read.branding.design(received.invitation.org_id)
@@ -280,7 +283,8 @@ async def _expire_if_due(tx: Transaction, invitation: Invitation, now: datetime)
     """
     if invitation.expires_at > now:
         return False
-    if await tx.invitations.end(invitation.org_id, invitation.id, InvitationStatus.EXPIRED, now):  # False: the sweeper was first
+    # False if the sweeper was first.
+    if await tx.invitations.end(invitation.org_id, invitation.id, InvitationStatus.EXPIRED, now):
         tx.record(events.invitation_expired(invitation))
     return True
 
@@ -294,7 +298,7 @@ async def add_invited_member(
     person: Person | None = None,
     on_behalf: bool = False,
 ) -> None:
-    """Make the invited address's account a member of the locked organization, and mark the invitation as accepted.
+    """Make the invited account a member of the locked organization, and accept the invitation.
 
     `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the
     recipient; then the account must exist. Otherwise a missing account is created.
@@ -316,7 +320,8 @@ async def add_invited_member(
         account, is_new = await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount), False
     else:
         account, is_new = await accounts.find_or_add(tx, invitation.email, now)
-    if person is not None and account.id != person.user_id:  # another account has got the address since the request began
+    # Another account may have got the address since the request began.
+    if person is not None and account.id != person.user_id:
         raise InviteeMismatch
     # A verified account can change to an address without proving that it owns it. Until it does, it
     # must not accept invitations, or the address's real owner would let a squatter in (security
@@ -325,7 +330,8 @@ async def add_invited_member(
     provisioned = None if existing is None else await tx.scim_users.by_id(organization.id, account.id)
     if provisioned is not None and provisioned.deactivated_here:
         raise InviteeCannotJoin if person is None else BlockedByDirectory
-    if is_unproven or not account.is_usable:  # one error for both: the token's holder must not learn which
+    # One error for both, because the token's holder must not learn which.
+    if is_unproven or not account.is_usable:
         raise InviteeCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
@@ -354,9 +360,10 @@ async def next_expiry(ports: Ports) -> datetime | None:
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Expire invitations in batches, and return the number if there were any, or None if another holder has the lease.
+    """Expire invitations in batches, and return their number if there were any.
 
-    Nothing depends on the sweep: every use case checks the expiry itself.
+    Returns None if another holder has the lease. Nothing depends on the sweep: every use case
+    checks the expiry itself.
     """
 
     async def batch(tx: Transaction, now: datetime) -> int:

@@ -99,7 +99,7 @@ class Invitation:
     role: Role
     invited_by: UUID
     status: InvitationStatus
-    token_hash: bytes = field(repr=False)  # SHA-256 of the token, 32 bytes; the token itself is not stored
+    token_hash: bytes = field(repr=False)  # SHA-256, 32 bytes; the token itself is not stored
     expires_at: datetime
     created_at: datetime
 

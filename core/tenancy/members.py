@@ -1,4 +1,7 @@
-"""Members: their roles, their removal, and the transfer of ownership (decisions 199, 200, 201; security R-1, R-2, R-6)."""
+"""Members: their roles, their removal, and the transfer of ownership.
+
+The rules are those of decisions 199, 200, 201 and security R-1, R-2, R-6.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
 
 async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page) -> tuple[PageResult[ListedMember], Limit]:
-    """Return one page of the members with this role, oldest first, and the limit on the number of members.
+    """Return one page of the members with this role, oldest first, and the member limit.
 
     Raises: OrganizationNotFound.
     """
@@ -48,7 +51,7 @@ async def list_page(ports: Ports, caller: Member, role: Role | None, page: Page)
 
 
 async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """Check that this user is a member of the caller's organization, or was one until its directory suspended them.
+    """Check that this user has an active or suspended membership in the caller's organization.
 
     Raises: MemberNotFound.
     """
@@ -92,7 +95,7 @@ async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) ->
 
 
 async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
-    """Remove a member, and end the member's sessions in this organization (decision 199, security R-6).
+    """Remove a member, and end their sessions in this organization (decision 199, security R-6).
 
     Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
         `organizations.lock_organization_for`.
@@ -127,9 +130,10 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
 
 async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """Delete a locked account permanently, with its active or suspended membership in this organization.
+    """Delete a locked account permanently, with its membership in this organization.
 
-    The account has no other membership. The caller records the event before.
+    The membership may be active or suspended. The account has no other one. The caller records the
+    event before.
     """
     # Lock order: a token refresh locks the token, then its session. So the sessions with their
     # tokens are removed before `end_membership` locks sessions.
@@ -139,7 +143,7 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 
 
 async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End the access of a former member: sessions in the organization, pending sign-ins to it, and invitations.
+    """End the access of a former member: sessions, pending sign-ins and invitations.
 
     The invitations are those that the user sent and those that the user received.
     """
@@ -172,7 +176,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
 
 
 async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
-    """Revoke the user's pending invitations to roles that the user may not give with this role (security R-4).
+    """Revoke the user's pending invitations to roles that they may no longer give (security R-4).
 
     `role` is the user's new role, or None if the user is no longer a member.
     """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 async def lock_organization_for(
     tx: Transaction, caller: Member, capability: Capability, *, inactive: bool = False
 ) -> tuple[Organization, Membership]:
-    """Lock the caller's organization and membership, and check that the caller still has `capability` (security Z-5).
+    """Lock the caller's organization and membership, and check the capability again (security Z-5).
 
     Every change by a member starts here, because the organization comes first in the lock order.
     With `inactive`, the organization may have any status.
@@ -62,7 +62,8 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
     async with ports.storage.transaction(by=caller) as tx:
         organization = await add_organization(tx, ports, valid_slug, name, now)
         account = await own_account.lock_own_account(tx, caller, now)
-        if account.email_verified_at is None:  # the address may have changed since the request arrived
+        # The address may have changed since the request arrived.
+        if account.email_verified_at is None:
             raise AddressNotVerified
         confirmed_at = now if caller.impersonator_id is None else None
         membership = await add_first_owner(tx, organization, account.id, confirmed_at, now)

@@ -1,1 +1,1 @@
-"""The benchmark: `./run bench`. How fast the service is in relation to what its work costs at the least on the same machine."""
+"""The benchmark, `./run bench`: the speed of the service compared with the raw cost of its work on the same machine."""

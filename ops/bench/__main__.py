@@ -1,4 +1,4 @@
-"""Measure, print the table, and write it down."""
+"""The command `./run bench`: measures, prints the table, and writes it to a file."""
 
 import os
 import platform
@@ -16,28 +16,37 @@ from types import FrameType
 import click
 
 from ops.bench import machine, service
-from ops.bench.processes import NotHere, Unfit
-from ops.bench.rows import CORES, ROWS, WARM_UP, Row, Run
+from ops.bench.processes import MeasurementFailed, RequirementMissing
+from ops.bench.row import CORES, WARM_UP, Row, Run
+from ops.bench.rows import ROWS
 from ops.bench.table import Result, Sample, Verdict, details, number, plans, table, with_unit
 from ops.bench.wrk import wrk_version
 
 LATEST = Path(__file__).with_name("latest.md")
-IDLE = 0.5  # load average up to which the machine counts as one that does nothing else
-BUSY = ": it was busy with other work, so these figures are rough"
+IDLE = 0.5  # the highest load average of an idle machine
+BUSY = ": the machine was busy with other work, so these figures are rough"
 
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog="Example: ./run bench --row read --seconds 2"
 )
-@click.option("--row", "names", multiple=True, type=click.Choice([row.name for row in ROWS]), help="Only this row; may be repeated.")
-@click.option("--rounds", type=click.IntRange(1, 99), default=5, show_default=True, help="Rounds, each of raw and ours.")
-@click.option("--seconds", type=click.IntRange(1, 60), default=4, show_default=True, help="How long each measurement takes.")
-@click.option("--quick", is_flag=True, help="One round of one second, and few organizations: whether it works, not how fast it is.")
-@click.option("--output", type=click.Path(path_type=Path), help="Where the table goes [default: ops/bench/latest.md, unless it is quick].")
+@click.option(
+    "--row", "names", multiple=True, type=click.Choice([row.name for row in ROWS]), help="Measure only this row. May be repeated."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 99),
+    default=5,
+    show_default=True,
+    help="Number of rounds. Each measures the raw cost and the service.",
+)
+@click.option("--seconds", type=click.IntRange(1, 60), default=4, show_default=True, help="Duration of each measurement.")
+@click.option("--quick", is_flag=True, help="One round of one second with few organizations, to test that the benchmark works.")
+@click.option("--output", type=click.Path(path_type=Path), help="File for the table [default: ops/bench/latest.md, or none with --quick].")
 def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: Path | None) -> None:
-    """Measure how fast the service is in relation to what its work costs at the least.
+    """Measure the speed of the service compared with the raw cost of its work.
 
-    It ends with 1 when a row misses its bar, or with --quick when one fails. The machine should do nothing else meanwhile.
+    The exit code is 1 if a row misses its bar, or with --quick if a row fails. The machine should be idle otherwise.
     """
     warm_up = WARM_UP
     if quick:
@@ -45,9 +54,9 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
     signal.signal(signal.SIGTERM, _leave)
     try:
         wrk = wrk_version()
-    except Unfit as reason:
+    except MeasurementFailed as reason:
         raise click.ClickException(str(reason)) from None
-    # Everything that is measured, and what measures it, shares these; so a larger machine has the same table.
+    # The service and the load generator share these cores, so a larger machine gives the same table.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     load_before = os.getloadavg()[0]
     if load_before > IDLE:
@@ -60,15 +69,15 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
     elapsed = time.monotonic() - started
     facts = [
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, revision {machine.revision(service.ROOT) or 'unknown'}, in {elapsed:.0f} s",
-        f"{rounds} rounds, raw and ours by turns, {seconds} s each after {warm_up} s to warm up; figures are medians of the rounds",
+        f"{rounds} rounds, raw and ours by turns, {seconds} s each after a warm-up of {warm_up} s; figures are medians of the rounds",
         f"{machine.processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, by wrk too; {machine.memory_gb():.0f} GB; "
         f"load average before the start {number(load_before)}{BUSY if load_before > IDLE else ''}",
         f"{machine.system()}; data on {file_system}, fsync on",
         f"Python {platform.python_version()}, wrk {wrk}, {machine.packages()}",
         f"Argon2 {service.ARGON2_MEMORY_KIB} KiB, {service.ARGON2_TIME_COST} passes, {service.ARGON2_PARALLELISM} lane; "
-        f"where the table does not say, {'the PyPI wheel' if service.argon2_in_use() is None else 'built for this processor'}",
-        "access log (JSON, to a file) and metrics on, SSO_RATE_LIMITS=off, embedded PostgreSQL of its own for each row, "
-        "but one for all pages of organizations, and one for all that is about end users",
+        f"unless the table says otherwise, {'the PyPI wheel' if service.argon2_in_use() is None else 'built for this processor'}",
+        "access log (JSON, to a file) and metrics on, SSO_RATE_LIMITS=off, a new embedded PostgreSQL for each row, "
+        "but one for all pages of organizations, one for all rows about end users, and one for all rows about SCIM users",
     ]
     if output is not None or not quick:
         (output or LATEST).write_text(_document(results, facts))
@@ -78,7 +87,7 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
 
 
 def _run(row_class: type[Row], run: Run, directory: Path, rounds: int, seconds: int, warm_up: int) -> Result:
-    """Every round of one row."""
+    """Measure all rounds of one row."""
     directory.mkdir()
     directory.chmod(0o755)
     raw: list[Sample] = []
@@ -86,7 +95,7 @@ def _run(row_class: type[Row], run: Run, directory: Path, rounds: int, seconds: 
     beside: dict[str, list[Sample]] = {}
     explained: Sequence[str] = ()
     problem, absent, setting = "", False, ""
-    _say(f"{row_class.name}: {row_class.what}")
+    _say(f"{row_class.name}: {row_class.description}")
     try:
         with ExitStack() as stack:
             row = row_class(directory, stack, run)
@@ -102,15 +111,17 @@ def _run(row_class: type[Row], run: Run, directory: Path, rounds: int, seconds: 
                 ours_sample = row.ours(seconds)
                 raw += [raw_sample] if raw_sample else []
                 ours.append(ours_sample)
-                for what, sample in row.beside(seconds).items():
+                for what, sample in row.comparisons(seconds).items():
                     beside.setdefault(what, []).append(sample)
                 _say(f"  round {round_number} of {rounds}: {_progress(raw_sample, ours_sample, row.unit)}")
             explained = row.plans()
-    except Unfit as reason:
-        problem, absent = str(reason), isinstance(reason, NotHere)
+    except MeasurementFailed as reason:
+        problem, absent = str(reason), isinstance(reason, RequirementMissing)
         _say(f"  {problem}")
     shutil.rmtree(directory, ignore_errors=True)
-    return Result(row_class.name, row_class.what, row_class.unit, row_class.goal, raw, ours, beside, setting, explained, problem, absent)
+    return Result(
+        row_class.name, row_class.description, row_class.unit, row_class.goal, raw, ours, beside, setting, explained, problem, absent
+    )
 
 
 def _progress(raw: Sample | None, ours: Sample, unit: str) -> str:
@@ -123,8 +134,9 @@ def _document(results: Sequence[Result], facts: Sequence[str]) -> str:
     listed = "\n".join(f"- {fact}" for fact in facts)
     document = f"""# The latest benchmark
 
-Written by `./run bench`. Each figure is the ratio of what the service does to the raw cost, measured in the same run; where the bar has a
-unit, it is the measurement itself. For what is asked of a large organization or service, the raw cost is the same of a small one.
+Written by `./run bench`. Each figure is the ratio of the service's speed to the raw cost, measured in the same run. If the bar has a
+unit, the figure is the measurement itself. For requests about a large organization or service, the raw cost is the same request
+about a small one.
 
 {table(results)}
 
@@ -138,8 +150,8 @@ Measured:
         document += f"""
 ## Plans
 
-Of the statements behind what has a limit of its own, in the large service: EXPLAIN (ANALYZE, BUFFERS), prepared and executed as the service
-does it.
+The statements of the rows with an absolute limit, for the large service: EXPLAIN (ANALYZE, BUFFERS), prepared and executed as the
+service does.
 
 {explained}
 """
@@ -148,7 +160,7 @@ does it.
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    """For data: on a disk, since /tmp may be memory, and where PostgreSQL's own account can reach it."""
+    """Create a directory for data on a disk, since /tmp may be in memory. PostgreSQL's own user must be able to reach it."""
     with tempfile.TemporaryDirectory(prefix="gatehouse-bench-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
         path = Path(name)
         path.chmod(0o755)
@@ -156,7 +168,7 @@ def _directory() -> Iterator[Path]:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)  # by way of every block that ends a process
+    sys.exit(128 + number)  # runs every block that ends a process
 
 
 def _say(text: str) -> None:

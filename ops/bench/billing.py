@@ -20,7 +20,7 @@ MONTH: Final = 30 * 86_400
 ORGANIZATIONS: Final = 40  # whose events wait for each other only within one
 
 
-class Paying:
+class PayingOrganizations:
     """All accounts that there are have one subscription each, of which the provider has news again and again."""
 
     def __init__(self, service: Service, wrk: Wrk) -> None:

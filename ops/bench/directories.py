@@ -10,7 +10,7 @@ import psycopg
 
 from core.kernel.values import digest
 from core.provisioning.tokens_rules import new_token
-from ops.bench.filling import FREE_TIER, Say
+from ops.bench.filling import FREE_TIER, Report
 from ops.bench.service import Service, tidy
 
 FULL: Final = 100_000  # users of the large one
@@ -45,7 +45,7 @@ class Directories:
         return f"{self.large.users:,} users in the large organization, {others}"
 
 
-def add_directories(service: Service, users: int, say: Say) -> Directories:
+def add_directories(service: Service, users: int, say: Report) -> Directories:
     """Organizations with so many members each whom SCIM has made and described, and a token."""
     started = time.monotonic()
     large, small, page = [add_directory(service, name, count) for name, count in (("large", users), ("small", SMALL), ("page", PAGE))]

@@ -17,7 +17,7 @@ from core.applications.api_keys_rules import generate_key
 from core.kernel.principals import Permission
 from core.kernel.values import digest
 from core.maintenance.housekeeping_rules import LOGIN_SHARDS_KEPT
-from ops.bench.filling import FREE_TIER, Say, copy, new_uuid, without_indexes
+from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 
 SMALL_USERS: Final = 50
@@ -108,7 +108,7 @@ class Applications:
     seconds: float
 
 
-def add_applications(service: Service, scale: Scale, say: Say) -> Applications:
+def add_applications(service: Service, scale: Scale, say: Report) -> Applications:
     """Services of organizations of which the first accounts own that of the large one and that of the small one, in this order."""
     started = time.monotonic()
     add_accounts(service, 2)
@@ -120,7 +120,7 @@ def add_applications(service: Service, scale: Scale, say: Say) -> Applications:
     return Applications(scale, large, small, time.monotonic() - started)
 
 
-def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Say) -> tuple[Application, Application]:
+def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Report) -> tuple[Application, Application]:
     """Fill a migrated database without organizations; those of the large service and of the small one get these accounts for owners.
 
     What grew side by side over the years lies side by side: rows come in the order of time. A service's users come at even intervals, and
@@ -355,7 +355,7 @@ _SERVICE_TOTALS: Final = """
     from (select service_id, count(*) as total from subscriptions group by service_id) counted where v.id = counted.service_id"""
 
 
-def _add_logins(connection: psycopg.Connection[Any], plot: _Plot, say: Say) -> None:
+def _add_logins(connection: psycopg.Connection[Any], plot: _Plot, say: Report) -> None:
     started = time.monotonic()
     with without_indexes(connection, "login_events", say):
         for first in range(1, plot.scale.logins + 1, _LOGINS_AT_ONCE):

@@ -15,7 +15,7 @@ from core.kernel.values import rfc3339
 from entrypoints.settings import Settings
 from entrypoints.wiring import vault_of
 from ops.bench.filling import FREE_TIER, copy
-from ops.bench.processes import Unfit
+from ops.bench.processes import MeasurementFailed
 from ops.bench.service import Service, tidy
 
 ORGANIZATIONS: Final = 10
@@ -24,7 +24,7 @@ PATIENCE: Final = 60.0  # seconds
 EVENT: Final = "organization.updated"
 
 
-class Receiving:
+class WebhookReceiver:
     """Webhooks whose receiver is the process of ops.bench.raw that listens at `address`."""
 
     def __init__(self, service: Service, address: str) -> None:
@@ -57,19 +57,19 @@ class Receiving:
         tidy(service)
 
     def per_second(self, count: int) -> float:
-        """How many are delivered per second, of so many that fall due at once. Raises Unfit."""
+        """How many are delivered per second, of so many that fall due at once. Raises MeasurementFailed."""
         self._add([uuid.uuid4() for _ in range(count)])
         started = time.monotonic()
         with psycopg.connect(self._service.conninfo, autocommit=True) as connection:
             connection.execute("notify webhooks")
             while left := self._left(connection):
                 if time.monotonic() > started + PATIENCE:
-                    raise Unfit(f"{left} of {count} deliveries were not made within {PATIENCE:.0f} s.")
+                    raise MeasurementFailed(f"{left} of {count} deliveries were not made within {PATIENCE:.0f} s.")
                 time.sleep(0.02)
         return count / (time.monotonic() - started)
 
     def delays(self, count: int, apart: float) -> list[float]:
-        """Milliseconds from the commit of each of so many deliveries until its receiver has it. Raises Unfit."""
+        """Milliseconds from the commit of each of so many deliveries until its receiver has it. Raises MeasurementFailed."""
         committed = {}
         with psycopg.connect(self._service.conninfo) as connection:
             for _ in range(count):
@@ -82,7 +82,9 @@ class Receiving:
         deadline = time.monotonic() + PATIENCE
         while (arrived := self._arrived()).keys() < committed.keys():
             if time.monotonic() > deadline:
-                raise Unfit(f"{len(committed.keys() - arrived.keys())} of {count} deliveries did not arrive within {PATIENCE:.0f} s.")
+                raise MeasurementFailed(
+                    f"{len(committed.keys() - arrived.keys())} of {count} deliveries did not arrive within {PATIENCE:.0f} s."
+                )
             time.sleep(0.1)
         return sorted(1000 * (arrived[delivery] - at) for delivery, at in committed.items())
 

@@ -1,4 +1,4 @@
-"""How generated rows get into a database: in bulk, the indexes afterwards, and with a line now and then that says how far they are."""
+"""Bulk loading of generated rows into a database, with progress reports. Indexes are built at the end."""
 
 import random
 import time
@@ -10,9 +10,9 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from ops.bench.processes import Unfit
+from ops.bench.processes import MeasurementFailed
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 FREE_TIER: Final = "00000000-0000-4000-8000-000000000001"
 ROWS_AT_ONCE: Final = 5000
@@ -24,7 +24,7 @@ def new_uuid(draw: random.Random) -> str:
 
 
 def copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: Iterable[str], options: LiteralString = "") -> None:
-    """Rows as lines of the text format."""
+    """Load rows, which are lines in the text format of COPY."""
     with connection.cursor().copy(f"{statement} from stdin {options}") as into:
         waiting: list[str] = []
         for row in rows:
@@ -35,37 +35,37 @@ def copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: It
         into.write("".join(waiting))
 
 
-def telling(rows: Iterable[str], count: int, what: str, say: Say) -> Iterator[str]:
-    """The same rows, and now and then how far they are."""
-    started = told = time.monotonic()
+def reporting(rows: Iterable[str], count: int, name: str, report: Report) -> Iterator[str]:
+    """Yield the rows, and report the progress from time to time."""
+    started = reported = time.monotonic()
     for number, row in enumerate(rows):
-        if number % ROWS_AT_ONCE == 0 and (now := time.monotonic()) > told + _PROGRESS_EVERY:
-            told = now
-            say(f"  {number:,} of {count:,} {what} after {now - started:.0f} s ...")
+        if number % ROWS_AT_ONCE == 0 and (now := time.monotonic()) > reported + _PROGRESS_EVERY:
+            reported = now
+            report(f"  {number:,} of {count:,} {name} after {now - started:.0f} s ...")
         yield row
 
 
 @contextmanager
-def without_indexes(connection: psycopg.Connection[Any], table: LiteralString, say: Say) -> Iterator[None]:
-    """Take the table's indexes away and build exactly these again, which costs a tenth of keeping them up to date row by row."""
+def without_indexes(connection: psycopg.Connection[Any], table: LiteralString, report: Report) -> Iterator[None]:
+    """Drop the table's indexes and build the same ones again at the end, which costs a tenth of updating them row by row."""
     before = _indexes(connection, table)
     name = sql.Identifier(table)
     for index, _, constraint in before:
-        what = sql.SQL("alter table {} drop constraint {}" if constraint else "drop index {1}")
-        connection.execute(what.format(name, sql.Identifier(index)))
+        statement = sql.SQL("alter table {} drop constraint {}" if constraint else "drop index {1}")
+        connection.execute(statement.format(name, sql.Identifier(index)))
     yield
     for index, definition, constraint in before:
-        say(f"  index {index} ...")
+        report(f"  index {index} ...")
         if constraint:
             connection.execute(sql.SQL("alter table {} add constraint {} {}").format(name, sql.Identifier(index), sql.SQL(constraint)))
         else:
             connection.execute(definition)
     if _indexes(connection, table) != before:
-        raise Unfit(f"The indexes of {table} are not what they were.")
+        raise MeasurementFailed(f"The indexes of {table} have changed.")
 
 
 def _indexes(connection: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
-    """Each index: its name, its definition, and that of its constraint, if it belongs to one."""
+    """Return the name and definition of each index, and the definition of its constraint, if it has one."""
     return connection.execute(
         """
         select c.relname, pg_get_indexdef(i.indexrelid), pg_get_constraintdef(k.oid)

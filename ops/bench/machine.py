@@ -1,4 +1,4 @@
-"""What a figure was measured on, and with."""
+"""The machine and the software of a measurement."""
 
 import os
 import platform
@@ -30,8 +30,8 @@ def system() -> str:
 
 
 def file_system(directory: Path) -> str:
-    said = subprocess.run(["stat", "-f", "-c", "%T", str(directory)], capture_output=True, text=True, check=False)
-    return said.stdout.strip() or "unknown"
+    result = subprocess.run(["stat", "-f", "-c", "%T", str(directory)], capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "unknown"
 
 
 def packages() -> str:
@@ -39,9 +39,9 @@ def packages() -> str:
 
 
 def revision(root: Path) -> str:
-    """The commit, and whether the files differ from it; empty without git."""
+    """Return the commit, with a mark if the files differ from it, or an empty string without git."""
     try:
-        said = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+        result = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     except OSError:
         return ""
-    return said.stdout.strip()
+    return result.stdout.strip()

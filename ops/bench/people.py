@@ -1,4 +1,4 @@
-"""People with a second factor and with devices, as enrolment and sign-ins would leave them."""
+"""Users with a second factor and with devices, as enrollment and sign-ins would create them."""
 
 import random
 import uuid
@@ -19,25 +19,25 @@ from ops.bench.filling import copy, new_uuid
 from ops.bench.service import Service, tidy
 from ops.bench.wrk import Request
 
-DEVICES: Final = 5  # of each person
+DEVICES: Final = 5  # per user
 STEP: Final = timedelta(seconds=30)
-# A secret that everybody here shares: sealed for each account, as it is in earnest.
+# All users share this secret. It is encrypted for each account, as in production.
 SECRET: Final = pyotp.random_base32()
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Sign-ins that wait for the second factor, each of an account of its own."""
+class PendingSignIns:
+    """Pending sign-ins of different accounts, which need the second factor."""
 
     service: Service
     accounts: Sequence[uuid.UUID]
     tokens: JwtTokens
 
     def requests(self, first: int, count: int) -> list[Request]:
-        """The right codes of so many of these accounts, as of now; good for a minute, once."""
+        """Return requests with the correct codes of `count` accounts. They are valid for a minute, once."""
         now = datetime.now(UTC)
         ends = now + timedelta(seconds=600)
-        code = pyotp.TOTP(SECRET).at(now + STEP / 2)  # of now, or of the next step if that is near
+        code = pyotp.TOTP(SECRET).at(now + STEP / 2)  # the code of this step, or of the next one if that is near
         pending = [(uuid.uuid4(), user) for user in self.accounts[first : first + count]]
         with psycopg.connect(self.service.conninfo) as connection:
             rows = (f"{id_}\t{user}\tpassword\t{now}\t{ends}\n" for id_, user in pending)
@@ -47,8 +47,8 @@ class Waiting:
         return [Request("POST", "/api/auth/mfa/verify", self.tokens.sign_pre_auth(one), {"code": code}) for one in claims]
 
 
-def add_second_factors(service: Service, count: int) -> Waiting:
-    """So many accounts that are asked for a second factor, each with a device that it has signed in from before."""
+def add_second_factors(service: Service, count: int) -> PendingSignIns:
+    """Add `count` accounts with a second factor, each with a known device."""
     vault = AesVault(parse_keys((service.directory / "encryption-keys").read_text().strip()))
     now = datetime.now(UTC)
     before = now - timedelta(days=1)
@@ -64,11 +64,14 @@ def add_second_factors(service: Service, count: int) -> Waiting:
     tokens = JwtTokens(service.address)
     tokens.use([SigningKey(kid, vault.open(sealed, signing_keys.place(kid)), at, end) for kid, sealed, at, end in keys], now)
     tidy(service)
-    return Waiting(service, accounts, tokens)
+    return PendingSignIns(service, accounts, tokens)
 
 
 def add_saml(service: Service, token: str) -> str:
-    """Where everybody that there is begins at a service themselves: as members of its organization, which whose token this is owns."""
+    """Make all accounts members of an organization with a SAML service, and return the path of the service's SAML routes.
+
+    The user of `token` owns the organization.
+    """
     me = service.ask("GET", "/api/user", token=token)["id"]
     with psycopg.connect(service.conninfo) as connection:
         connection.execute(
@@ -84,15 +87,15 @@ def add_saml(service: Service, token: str) -> str:
             [me],
         )
     path = "/api/organizations/acme/services/shop/saml"
-    chosen = {"enabled": True, "entity_id": "https://shop.bench.example", "acs_url": "https://shop.bench.example/acs"}
-    service.ask("POST", path, chosen, token)
+    configuration = {"enabled": True, "entity_id": "https://shop.bench.example", "acs_url": "https://shop.bench.example/acs"}
+    service.ask("POST", path, configuration, token)
     service.ask("POST", f"{path}/certificate", None, token)
     tidy(service)
     return path
 
 
 def add_devices(service: Service) -> None:
-    """DEVICES for each account that there is."""
+    """Add DEVICES devices to each account."""
     with psycopg.connect(service.conninfo) as connection:
         accounts = [row[0] for row in connection.execute("select id from users order by email")]
         _add_devices(connection, accounts, DEVICES, datetime.now(UTC) - timedelta(days=1))
@@ -100,7 +103,7 @@ def add_devices(service: Service) -> None:
 
 
 def _add_devices(connection: psycopg.Connection[Any], accounts: Sequence[uuid.UUID], each: int, at: datetime) -> None:
-    draw = random.Random(1)  # noqa: S311 - the same each time
+    draw = random.Random(1)  # noqa: S311 - reproducible
     columns = "id, user_id, name, device_type, browser, os, last_used_at, last_ip, risk_score, risk_factors, created_at, updated_at"
     rows = (
         f"{new_uuid(draw)}\t{user}\tFirefox on Linux\tbrowser\tFirefox\tLinux\t{at - number * timedelta(hours=1)}\t203.0.113.9\t30\t"

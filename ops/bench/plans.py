@@ -1,4 +1,4 @@
-"""How PostgreSQL goes about what a request asks of it: the service's statements are read from the server's log, and explained."""
+"""The query plans of a request: the service's statements are read from the server's log and explained."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from ops.bench.service import Service
 
-# After five executions of a prepared statement with a plan for the values given, the server decides whether one for any values is as good.
+# After five executions of a prepared statement, the server decides whether a generic plan is as good as plans for the given values.
 UNTIL_PLANNED: Final = 8
 _PARAMETER: Final = re.compile(r"\$\d+ = (NULL|'(?:[^']|'')*')", re.S)
 _ENTRY: Final = re.compile(r"^\S+ \S+ \S+ \[\d+\] (\w+):  ", re.M)
@@ -19,22 +19,24 @@ _EXECUTED: Final = re.compile(r"execute \S+:\s(.*)", re.S)
 
 
 def plans_of(service: Service, ask: Callable[[], object], tables: Sequence[str]) -> list[str]:
-    """The plans of the statements about one of these tables that the service executes when it is asked this."""
+    """Return the plans of the statements with one of these tables that the service executes for a request."""
     with psycopg.connect(service.conninfo, autocommit=True) as connection:
         with _logging(connection) as log:
             begin = log.stat().st_size
             ask()
             with log.open(errors="replace") as file:
                 file.seek(begin)
-                said = file.read()
-        return [_plan(connection, statement, values) for statement, values in executed(said) if any(table in statement for table in tables)]
+                output = file.read()
+        return [
+            _plan(connection, statement, values) for statement, values in executed(output) if any(table in statement for table in tables)
+        ]
 
 
 @contextmanager
 def _logging(connection: psycopg.Connection[Any]) -> Iterator[Path]:
-    """The log of the server, to which the service's statements are written until the block ends."""
+    """Have the service's statements written to the server's log until the block ends, and yield the path of the log."""
     connection.execute("alter role current_user set log_statement = 'all'")
-    connection.execute("alter role current_user set log_error_verbosity = 'default'")  # else values are left out
+    connection.execute("alter role current_user set log_error_verbosity = 'default'")  # otherwise values are left out
     try:
         renew(connection)
         directory = connection.execute("show data_directory").fetchall()[0][0]
@@ -46,27 +48,27 @@ def _logging(connection: psycopg.Connection[Any]) -> Iterator[Path]:
 
 
 def renew(connection: psycopg.Connection[Any]) -> None:
-    """End the service's idle sessions: it opens new ones, with the settings of now and without plans. Those that wait for news may stay."""
+    """End the service's idle sessions. It opens new ones, with the present settings and without plans. Sessions that LISTEN stay."""
     connection.execute(
         "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
         "where backend_type = 'client backend' and state = 'idle' and pid <> pg_backend_pid() and query not ilike 'listen %%'"
     )
 
 
-def executed(said: str) -> list[tuple[str, list[str]]]:
-    """The statements in a part of the log, each once, and the values that it had, as literals."""
-    found: dict[str, list[str]] = {}
+def executed(output: str) -> list[tuple[str, list[str]]]:
+    """Return the statements in a part of the log, each once, and its values as literals."""
+    statements: dict[str, list[str]] = {}
     statement = ""
-    entries = _ENTRY.split(said)
+    entries = _ENTRY.split(output)
     for level, text in zip(entries[1::2], entries[2::2], strict=True):
         if level == "LOG":
             executed = _EXECUTED.match(text)
             statement = executed[1].strip() if executed else ""
             if statement:
-                found[statement] = []
+                statements[statement] = []
         elif level == "DETAIL" and statement:
-            found[statement] = _PARAMETER.findall(text)
-    return list(found.items())
+            statements[statement] = _PARAMETER.findall(text)
+    return list(statements.items())
 
 
 def _plan(connection: psycopg.Connection[Any], statement: str, values: Sequence[str]) -> str:
@@ -78,7 +80,7 @@ def _plan(connection: psycopg.Connection[Any], statement: str, values: Sequence[
                 connection.execute(execute)
             lines = connection.execute(sql.SQL("explain (analyze, buffers) ") + execute).fetchall()
     except psycopg.Error as error:
-        return f"There is no plan, for here the statement fails: {error}"
+        return f"There is no plan, because the statement fails here: {error}"
     finally:
         connection.execute("deallocate all")
     return "\n".join(line for (line,) in lines)

@@ -1,4 +1,4 @@
-"""The processes that a benchmark starts: none outlives it, and what they use can be read."""
+"""The processes that a benchmark starts. None outlives it, and their use of resources can be read."""
 
 import ctypes
 import os
@@ -12,20 +12,20 @@ from typing import Final, Self
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG: Final = 1
-_STOP_PATIENCE: Final = 40.0  # seconds; a service drains for up to 30
+_STOP_TIMEOUT: Final = 40.0  # seconds; a service drains for up to 30
 _libc = ctypes.CDLL(None)
 
 
-class Unfit(Exception):
-    """A row cannot be measured; the message is a sentence that says why."""
+class MeasurementFailed(Exception):
+    """A row cannot be measured. The message is a sentence with the reason."""
 
 
-class NotHere(Unfit):
-    """... because this machine lacks something, which is no fault of the service."""
+class RequirementMissing(MeasurementFailed):
+    """A row cannot be measured because this machine lacks something. The service is not the reason."""
 
 
 class Child:
-    """A process that ends at the latest with this one; as a context manager, with the block."""
+    """A process that ends with this one. As a context manager it ends with the block."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Path) -> None:
         self.output = output
@@ -36,7 +36,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the benchmark, which then stops its children in good order
+                start_new_session=True,  # Ctrl-C reaches only the benchmark, which then stops its children properly
                 preexec_fn=_end_with_parent,
             )
         self.pid = self._process.pid
@@ -49,35 +49,35 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code, or None while the process runs."""
         return self._process.poll()
 
-    def wait(self, patience: float) -> int:
-        """Its exit code. Raises Unfit if it takes longer."""
+    def wait(self, timeout: float) -> int:
+        """Wait for the end and return the exit code. Raises: MeasurementFailed if it takes longer."""
         try:
-            return self._process.wait(patience)
+            return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise Unfit(f"{self._process.args!r} did not end within {patience:.0f} s.") from None
+            raise MeasurementFailed(f"{self._process.args!r} did not end within {timeout:.0f} s.") from None
 
     def interrupt(self) -> None:
-        """As Ctrl-C does."""
+        """Send SIGINT, like Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
     def stop(self) -> None:
-        """End it, and wait until it has ended."""
+        """Stop the process and wait for its end."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(_STOP_PATIENCE)
+                self._process.wait(_STOP_TIMEOUT)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
 
-    def said(self) -> str:
+    def read_output(self) -> str:
         return self.output.read_text(errors="replace")
 
-    def last_words(self) -> str:
-        return (self.said().strip().splitlines() or ["it said nothing"])[-1]
+    def last_line(self) -> str:
+        return (self.read_output().strip().splitlines() or ["there was no output"])[-1]
 
 
 def _end_with_parent() -> None:
@@ -85,15 +85,15 @@ def _end_with_parent() -> None:
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all that descend from it."""
-    found = [pid]
-    for parent in found:  # it grows meanwhile
+    """Return the process and all its descendants."""
+    pids = [pid]
+    for parent in pids:  # the list grows during the loop
         for tasks in Path(f"/proc/{parent}/task").glob("*/children"):
             try:
-                found += map(int, tasks.read_text().split())
+                pids += map(int, tasks.read_text().split())
             except OSError:
                 continue  # that thread has just ended
-    return found
+    return pids
 
 
 def name_of(pid: int) -> str:
@@ -101,39 +101,36 @@ def name_of(pid: int) -> str:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """The processor time that these have used since they started."""
+    """Return the processor time that these processes have used since they started."""
     ticks = 0
     for pid in pids:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             continue  # it has ended
-        fields = stat.rpartition(")")[2].split()  # after the name, which may hold anything
+        fields = stat.rpartition(")")[2].split()  # after the name, which may contain any character
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICK
 
 
 def resident_mb(pid: int) -> tuple[float, float]:
-    """Its resident memory in MB (of 1024 KiB), now and at its highest."""
+    """Return the resident memory in MB (1024 KiB): the present value and the highest one."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(lines["VmRSS"].split()[0]) / 1024, int(lines["VmHWM"].split()[0]) / 1024
 
 
 def has_loaded(pid: int, directory: Path) -> bool:
-    """Whether it has a library of this directory in memory."""
+    """Return whether the process has loaded a library from this directory."""
     return f" {directory}/" in Path(f"/proc/{pid}/maps").read_text()
 
 
-def settle(pid: int, patience: float = 20.0) -> None:
-    """Wait until the process and its descendants have finished starting, or working off what came before.
-
-    Raises Unfit if they do not.
-    """
-    deadline = time.monotonic() + patience
+def settle(pid: int, timeout: float = 20.0) -> None:
+    """Wait until the process and its descendants are idle. Raises: MeasurementFailed if they do not become idle."""
+    deadline = time.monotonic() + timeout
     used = cpu_seconds(tree(pid))
     while time.monotonic() < deadline:
         time.sleep(0.25)
         before, used = used, cpu_seconds(tree(pid))
         if used - before <= 0.02:
             return
-    raise Unfit(f"The process {name_of(pid)} did not become idle within {patience:.0f} s.")
+    raise MeasurementFailed(f"The process {name_of(pid)} did not become idle within {timeout:.0f} s.")

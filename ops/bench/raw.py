@@ -1,5 +1,7 @@
-"""The raw costs, each in a process of its own: a bare application on a server, bare password verifications, bare signatures, bare posts;
-and a receiver of posts that costs next to nothing.
+"""The raw costs, each measured in a separate process.
+
+These are a bare application on a server, password verifications, signatures and HTTP posts. There is also a cheap
+receiver of posts.
 
 python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec SECONDS
                       | httpx ADDRESS AT_ONCE SECONDS | receiver
@@ -19,7 +21,7 @@ _HEADERS = [(b"content-type", b"text/plain"), (b"content-length", b"2")]
 
 
 async def bare(scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]) -> None:
-    """The least that an application can do: two bytes."""
+    """Return two bytes, the minimum for an application."""
     if scope["type"] == "lifespan":
         while (await receive())["type"] != "lifespan.shutdown":
             await send({"type": "lifespan.startup.complete"})
@@ -30,7 +32,7 @@ async def bare(scope: Message, receive: Callable[[], Awaitable[Message]], send: 
 
 
 async def on_hypercorn() -> None:
-    """Hypercorn's trio worker as it comes, with nothing set but the address."""
+    """Serve on Hypercorn's Trio worker with default settings."""
     import trio
     from hypercorn.config import Config
     from hypercorn.trio import serve
@@ -40,22 +42,22 @@ async def on_hypercorn() -> None:
     async with trio.open_nursery() as nursery:
         application: Any = bare
         (address,) = await nursery.start(partial(serve, application, config))
-        _tell(address=address)
+        _print(address=address)
 
 
 async def on_our_server() -> None:
-    """The server that the service itself uses."""
+    """Serve on the server of Gatehouse."""
     import trio
 
     from entrypoints.http.edge.server import listen, serve_http
 
     listening = listen("127.0.0.1:0")
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    await serve_http(bare, listening, shutdown=trio.Event(), grace=1.0, on_started=lambda: _tell(address=address))
+    await serve_http(bare, listening, shutdown=trio.Event(), grace=1.0, on_started=lambda: _print(address=address))
 
 
 def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parallelism: int) -> None:
-    """Verify passwords on so many threads; how many per second, and with which build of the library."""
+    """Verify passwords on `threads` threads, and print the number per second and the build of the library."""
     import _argon2_cffi_bindings
     from argon2 import PasswordHasher
 
@@ -65,31 +67,31 @@ def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parall
     counts = [0.0] * threads
     begin = threading.Barrier(threads)
 
-    def work(which: int) -> None:
+    def work(index: int) -> None:
         begin.wait()
         started, done = time.perf_counter(), 0
         while time.perf_counter() < started + seconds:
             hasher.verify(hashed, password)
             done += 1
-        counts[which] = done / (time.perf_counter() - started)  # the last one ends a little after its time
+        counts[index] = done / (time.perf_counter() - started)  # the last verification ends a little late
 
-    workers = [threading.Thread(target=work, args=(which,)) for which in range(threads)]
+    workers = [threading.Thread(target=work, args=(index,)) for index in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    _tell(per_second=sum(counts), library=str(Path(str(_argon2_cffi_bindings.__file__)).parent.parent))
+    _print(per_second=sum(counts), library=str(Path(str(_argon2_cffi_bindings.__file__)).parent.parent))
 
 
 def sign(seconds: float) -> None:
-    """Sign XML as SAML has it, RSA-SHA256 with a key of 2048 bits; how many signatures per second."""
+    """Sign XML as in SAML, with RSA-SHA256 and a 2048-bit key, and print the number of signatures per second."""
     import xmlsec
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     from lxml import etree
 
-    made = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    key = xmlsec.Key.from_memory(made, xmlsec.constants.KeyDataFormatPem)
+    pem = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    key = xmlsec.Key.from_memory(pem, xmlsec.constants.KeyDataFormatPem)
     started, done = time.perf_counter(), 0
     while time.perf_counter() < started + seconds:
         root = etree.fromstring(b'<Assertion xmlns="urn:x" ID="_1"><Subject>ada@bench.example</Subject></Assertion>')
@@ -103,13 +105,13 @@ def sign(seconds: float) -> None:
         context.register_id(root, "ID")
         context.sign(signature)
         done += 1
-    _tell(per_second=done / (time.perf_counter() - started))
+    _print(per_second=done / (time.perf_counter() - started))
 
 
 async def post(address: str, at_once: str, seconds: str) -> None:
-    """Post what a delivery would, with httpx on Trio, so many at once; how many per second.
+    """Post the same data as a delivery, with httpx on Trio and `at_once` tasks, and print the number per second.
 
-    Each of them with a client and a connection of its own, which is the fastest: a pool for all looks through all of them for each post.
+    Each task has its own client and connection, which is fastest: a shared pool searches all connections for each post.
     """
     import httpx
     import trio
@@ -118,21 +120,21 @@ async def post(address: str, at_once: str, seconds: str) -> None:
     headers = {"Content-Type": "application/json", "webhook-id": "raw"}
     started = time.perf_counter()
 
-    async def again_and_again() -> None:
+    async def post_repeatedly() -> None:
         nonlocal done
-        async with httpx.AsyncClient(verify=False, trust_env=False) as client:  # noqa: S501  (reading authorities takes a while)
+        async with httpx.AsyncClient(verify=False, trust_env=False) as client:  # noqa: S501  (loading certificate authorities takes a while)
             while time.perf_counter() < started + float(seconds):
                 (await client.post(address, content=body, headers=headers)).raise_for_status()
                 done += 1
 
     async with trio.open_nursery() as nursery:
         for _ in range(int(at_once)):
-            nursery.start_soon(again_and_again)
-    _tell(per_second=done / (time.perf_counter() - started))
+            nursery.start_soon(post_repeatedly)
+    _print(per_second=done / (time.perf_counter() - started))
 
 
 def receive() -> None:
-    """Take posts, and tell at /seen when each `webhook-id` came first. Written to cost little, not to be right in every case."""
+    """Accept posts, and list at /seen when each `webhook-id` first came. This is fast, and not correct in every case."""
     import asyncio
 
     seen: dict[str, float] = {}
@@ -151,38 +153,38 @@ def receive() -> None:
                 return
             self.waiting = b""
             if head.startswith(b"GET /seen"):
-                said = json.dumps(seen).encode()
+                content = json.dumps(seen).encode()
             else:
                 seen.setdefault(fields.get(b"webhook-id", b"").decode(), time.time())
-                said = b""
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
+                content = b""
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
             if fields.get(b"connection") == b"close":
                 self.transport.close()
 
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(Receiver, "127.0.0.1", 0, backlog=1000)
-        _tell(address=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        _print(address=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         await server.serve_forever()
 
     asyncio.run(serve())
 
 
-def _tell(**facts: object) -> None:
+def _print(**facts: object) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
-def main(what: str, *arguments: str) -> None:
-    if what == "argon2":
+def main(measurement: str, *arguments: str) -> None:
+    if measurement == "argon2":
         verify(*map(int, arguments))
-    elif what == "xmlsec":
+    elif measurement == "xmlsec":
         sign(*map(int, arguments))
-    elif what == "receiver":
+    elif measurement == "receiver":
         receive()
     else:
         import trio
 
-        work: Any = {"hypercorn": on_hypercorn, "own": on_our_server, "httpx": post}[what]
+        work: Any = {"hypercorn": on_hypercorn, "own": on_our_server, "httpx": post}[measurement]
         trio.run(work, *arguments)
 
 

@@ -1,4 +1,4 @@
-"""An application with a client secret, and codes of it as signed-in people would have been given them."""
+"""An application with a client secret, and authorization codes that signed-in users would have got."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -14,8 +14,8 @@ from ops.bench.wrk import Request
 REDIRECT_URI: Final = "https://shop.bench.example/callback"
 
 
-class Relying:
-    """One application, which all accounts that there are use; each is signed in in a browser."""
+class RelyingApplication:
+    """An application that all accounts use. Each account has a browser session."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -41,7 +41,7 @@ class Relying:
             copy(connection, f"copy sessions ({columns})", rows)
 
     def exchanges(self, count: int) -> list[Request]:
-        """So many codes of those people in turn, to be exchanged within an hour."""
+        """Return the exchanges of `count` codes of these users in turn. The codes are valid for an hour."""
         now = datetime.now(UTC)
         ends = now + timedelta(hours=1)
         codes = [new_secret() for _ in range(count)]
@@ -53,8 +53,8 @@ class Relying:
         with psycopg.connect(self._service.conninfo) as connection:
             copy(connection, f"copy authorization_codes ({columns})", rows)
         tidy(self._service)
-        named = {"redirect_uri": REDIRECT_URI, "client_id": str(self._client_id), "client_secret": self._secret}
-        return [Request("POST", "/auth/token", body={"code": code, **named}) for code in codes]
+        client = {"redirect_uri": REDIRECT_URI, "client_id": str(self._client_id), "client_secret": self._secret}
+        return [Request("POST", "/auth/token", body={"code": code, **client}) for code in codes]
 
     def _turns(self, count: int) -> list[tuple[uuid.UUID, uuid.UUID]]:
         return [self._browsers[number % len(self._browsers)] for number in range(count)]

@@ -1,11 +1,11 @@
--- Sends the requests of a file in turn, over and over; with "once", to the end of the file.
--- Arguments: the file, the number of wrk's threads, and "once" or "again". A line holds method, path,
--- bearer token, API key, signature and body, with tabs between.
+-- Sends the requests of a file in turn, again and again, or with "once" up to the end of the file.
+-- Arguments: the file, the number of wrk's threads, and "once" or "again". A line has the method, path,
+-- bearer token, API key, signature and body, separated by tabs.
 
 local threads = 0
 
 function setup(thread)
-   thread:set("position", threads) -- each thread begins at another line, so that no two send the same one
+   thread:set("position", threads) -- each thread starts at another line, so that no two send the same request
    threads = threads + 1
 end
 
@@ -25,9 +25,9 @@ end
 function request()
    if once and position >= #lines then
       wrk.thread:stop()
-      print("end") -- wrk would sleep to the end of its time; whoever started it may interrupt it now
+      print("end") -- wrk would sleep until its time is over; the benchmark can now interrupt it
       io.flush()
-      return lines[#lines] -- something must be sent
+      return lines[#lines] -- a request must be sent
    end
    local line = lines[position % #lines + 1]
    position = position + step

@@ -1,4 +1,4 @@
-"""The service as it is run for a benchmark, and the accounts and sessions it finds there."""
+"""The service under measurement, with its accounts and sessions."""
 
 import http.client
 import json
@@ -22,16 +22,16 @@ import psycopg
 
 from adapters.postgres.engine import embedded
 from core.kernel.values import digest, new_secret
-from ops.bench.processes import Child, Unfit, cpu_seconds, has_loaded, name_of, settle, tree
+from ops.bench.processes import Child, MeasurementFailed, cpu_seconds, has_loaded, name_of, settle, tree
 
 ROOT: Final = Path(__file__).parents[2]
-START_PATIENCE: Final = 60.0  # seconds
+START_TIMEOUT: Final = 60.0  # seconds
 
 ARGON2_MEMORY_KIB, ARGON2_TIME_COST, ARGON2_PARALLELISM = 19456, 2, 1
 
-# Everything else is as delivered: fsync on, access log and metrics on.
+# Everything else has its default: fsync, access log and metrics are on.
 SETTINGS: Final = {
-    "SSO_RATE_LIMITS": "off",  # they are per client, and here is only one
+    "SSO_RATE_LIMITS": "off",  # limits are per client, and the benchmark is a single client
     "SSO_LOG_FORMAT": "json",
     "SSO_ARGON2_MEMORY_KIB": str(ARGON2_MEMORY_KIB),
     "SSO_ARGON2_TIME_COST": str(ARGON2_TIME_COST),
@@ -40,18 +40,18 @@ SETTINGS: Final = {
 
 
 def clean_environment(argon2_build: Path | None) -> dict[str, str]:
-    """The environment of everything that is measured: no settings but ours, and the chosen build of Argon2; None is the wheel."""
+    """Return an environment without foreign settings, and with the chosen build of Argon2. None is the PyPI wheel."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SSO_", "PYTHON", "PROMETHEUS_"))}
     return kept if argon2_build is None else {**kept, "PYTHONPATH": str(argon2_build)}
 
 
 def argon2_built_here() -> Path | None:
-    """argon2-cffi-bindings as `run` has compiled it for this processor, or None."""
+    """Return the directory of argon2-cffi-bindings that `./run` compiled for this processor, or None."""
     return next(iter(sorted((ROOT / ".venv/argon2").glob("*/"))), None)
 
 
 def argon2_in_use() -> Path | None:
-    """What `run` starts the service with: the build where there is one, unless GATEHOUSE_ARGON2 says otherwise."""
+    """Return the build that `./run` starts the service with: the compiled one, unless GATEHOUSE_ARGON2 is "wheel"."""
     return None if os.environ.get("GATEHOUSE_ARGON2") == "wheel" else argon2_built_here()
 
 
@@ -63,7 +63,7 @@ class Usage:
     database: float
 
     def since(self, before: "Usage", requests: int) -> dict[str, float]:
-        """What each request has cost since then. A database process that ended meanwhile is not counted."""
+        """Return the processor time per request since `before`. Database processes that have ended since are not counted."""
         return {
             "CPU {} ms per request": 1000 * (self.service - before.service) / requests,
             "in PostgreSQL {} ms more": 1000 * (self.database - before.database) / requests,
@@ -71,7 +71,7 @@ class Usage:
 
 
 class Service:
-    """A running service with a database of its own. `started` makes it."""
+    """A running service with its own database. `started` creates it."""
 
     def __init__(self, child: Child, address: str, conninfo: str, directory: Path) -> None:
         self._child = child
@@ -81,9 +81,9 @@ class Service:
         self.directory = directory
 
     def settle(self) -> None:
-        """Wait until it is idle. Raises Unfit if it does not become so, or has ended."""
+        """Wait until the service is idle. Raises: MeasurementFailed if it does not become idle, or has ended."""
         if self._child.exit_code is not None:
-            raise Unfit(f"The service has ended: {self._child.last_words()}")
+            raise MeasurementFailed(f"The service has ended: {self._child.last_line()}")
         settle(self.pid)
 
     def usage(self) -> Usage:
@@ -102,38 +102,40 @@ class Service:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Add to an Unfit raised in the block what the access log has against it."""
+        """Add the failures in the access log to a MeasurementFailed that is raised in the block."""
         try:
             yield
-        except Unfit as reason:
+        except MeasurementFailed as reason:
             with self._child.output.open(errors="replace") as file:
-                failed = Counter(told for line in file if (told := _failure(line)))
+                failed = Counter(failure for line in file if (failure := _failure(line)))
             if not failed:
                 raise
-            most = ", ".join(f"{count} x {told}" for told, count in failed.most_common(3))
-            raise Unfit(f"{reason} In the access log: {most}.") from None
+            most = ", ".join(f"{count} x {failure}" for failure, count in failed.most_common(3))
+            raise MeasurementFailed(f"{reason} In the access log: {most}.") from None
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "", key: str = "") -> Any:
-        """The decoded answer. Raises Unfit unless it is a success."""
+        """Send a request and return the decoded response. Raises: MeasurementFailed if it is not a success."""
         status, answer = _exchange(self.address, method, path, body, token, key)
         if status != 200:
-            raise Unfit(f"{method} {path} was answered with {status}: {answer.decode(errors='replace')[:200]}")
+            raise MeasurementFailed(f"{method} {path} returned {status}: {answer.decode(errors='replace')[:200]}")
         return json.loads(answer)
 
 
 def _failure(line: str) -> str:
-    """Route and status of an exchange that failed; else nothing."""
+    """Return the route and status of a failed request in the access log, or an empty string."""
     if '"logger":"access"' not in line:
         return ""
-    told = json.loads(line)
-    return f"{told['method']} {told['route']} {told['status']} {told.get('error_code', '')}".rstrip() if told["status"] >= 400 else ""
+    entry = json.loads(line)
+    if entry["status"] < 400:
+        return ""
+    return f"{entry['method']} {entry['route']} {entry['status']} {entry.get('error_code', '')}".rstrip()
 
 
 @contextmanager
 def started(directory: Path, *, workers: int, argon2_build: Path | None, **settings: str) -> Iterator[Service]:
-    """`gatehouse serve` on a fresh embedded database in `directory`, with these settings besides, until the block ends.
+    """Run `gatehouse serve` with these settings on a new embedded database in `directory` until the block ends.
 
-    Raises Unfit if it does not start.
+    Raises: MeasurementFailed if the service does not start.
     """
     environment = {
         **clean_environment(argon2_build),
@@ -143,28 +145,28 @@ def started(directory: Path, *, workers: int, argon2_build: Path | None, **setti
         "SSO_WORKERS": str(workers),
         **settings,
     }
-    command = [sys.executable, "-m", "entrypoints.cli", "serve", "--welcome"]  # only the welcome tells the port
+    command = [sys.executable, "-m", "entrypoints.cli", "serve", "--welcome"]  # only the welcome text contains the port
     with Child(command, environment, directory / "log") as child:
         address = _address_of(child)
         conninfo = embedded.attach(directory / "postgres")
         if conninfo is None:
-            raise Unfit("The service runs without an embedded database.")
+            raise MeasurementFailed("The service has no embedded database.")
         service = Service(child, address, conninfo, directory)
-        service.settle()  # every worker has started by then, for starting keeps a processor busy
+        service.settle()  # by then every worker has started, because starting keeps a processor busy
         _check_argon2(service, workers, argon2_build)
         yield service
 
 
 def _address_of(child: Child) -> str:
-    deadline = time.monotonic() + START_PATIENCE
+    deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
         if child.exit_code is not None:
-            raise Unfit(f"The service did not start: {child.last_words()}")
-        found = re.search(r"serves on\s+(http://\S+)", child.said())
+            raise MeasurementFailed(f"The service did not start: {child.last_line()}")
+        found = re.search(r"serves on\s+(http://\S+)", child.read_output())
         if found and _is_ready(found[1]):
             return found[1]
         time.sleep(0.05)
-    raise Unfit(f"The service was not ready within {START_PATIENCE:.0f} s: {child.last_words()}")
+    raise MeasurementFailed(f"The service was not ready within {START_TIMEOUT:.0f} s: {child.last_line()}")
 
 
 def _is_ready(address: str) -> bool:
@@ -178,9 +180,9 @@ def _check_argon2(service: Service, workers: int, build: Path | None) -> None:
     built = argon2_built_here()
     servers = [pid for pid in tree(service.pid) if name_of(pid) != "postgres"][1 if workers > 1 else 0 :]
     if len(servers) != workers:
-        raise Unfit(f"The service has {len(servers)} workers, not {workers}.")
+        raise MeasurementFailed(f"The service has {len(servers)} workers, not {workers}.")
     if built is not None and any(has_loaded(pid, built) != (build is not None) for pid in servers):
-        raise Unfit("The service runs with another build of Argon2 than it was given.")
+        raise MeasurementFailed("The service uses another build of Argon2 than the requested one.")
 
 
 def _exchange(
@@ -200,7 +202,7 @@ def _exchange(
         connection.close()
 
 
-# -- who is in the database --------------------------------------------------------------------------------------------
+# -- accounts and sessions --------------------------------------------------------------------------------------------
 
 
 def email_of(number: int) -> str:
@@ -212,7 +214,7 @@ def password_of(number: int) -> str:
 
 
 def add_accounts(service: Service, count: int) -> None:
-    """Verified accounts, numbered from 0, each with the hash of a password of its own."""
+    """Add verified accounts, numbered from 0, each with a different password."""
     hasher = argon2.PasswordHasher(time_cost=ARGON2_TIME_COST, memory_cost=ARGON2_MEMORY_KIB, parallelism=ARGON2_PARALLELISM)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         hashes = list(threads.map(lambda number: hasher.hash(password_of(number)), range(count)))
@@ -225,7 +227,7 @@ def add_accounts(service: Service, count: int) -> None:
 
 
 def add_sessions(service: Service, count: int) -> list[str]:
-    """Sessions of those accounts in turn; the refresh token of each, never used."""
+    """Add sessions of these accounts in turn, and return the unused refresh token of each."""
     now = datetime.now(UTC)
     ends = now + timedelta(days=30)
     tokens = [new_secret() for _ in range(count)]
@@ -247,7 +249,7 @@ def add_sessions(service: Service, count: int) -> list[str]:
 
 
 def access_tokens(service: Service, count: int) -> list[str]:
-    """Access tokens of the first so many accounts, who sign in for them."""
+    """Sign in with the first `count` accounts and return their access tokens."""
     return [
         str(service.ask("POST", "/api/auth/login", {"email": email_of(number), "password": password_of(number)})["access_token"])
         for number in range(count)
@@ -266,7 +268,7 @@ def _copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: S
 
 
 def tidy(service: Service) -> None:
-    """Statistics as they would be after a while; and no writing left over that would fall into what is measured."""
+    """Update the statistics, and finish pending writes, so that neither happens during a measurement."""
     with psycopg.connect(service.conninfo, autocommit=True) as connection:
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")

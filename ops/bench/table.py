@@ -1,4 +1,4 @@
-"""What was measured, judged against its bar and its aim, and told as a table."""
+"""The results of a benchmark: verdicts against bars and aims, and the table in Markdown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement; `also` is what else was seen meanwhile, under how it is told, such as "p99 {} ms"."""
+    """One measurement. `also` has further values of it, by a template for their text, such as "p99 {} ms"."""
 
     value: float
     also: Mapping[str, float] = field(default_factory=dict)
@@ -16,23 +16,26 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure must reach (the bar) and what it should reach (the aim). A bar alone is a limit, for which less is better."""
+    """The value that a figure must reach (the bar) and the value that it should reach (the aim).
+
+    A bar without an aim is an upper limit.
+    """
 
     bar: float
     aim: float | None = None
-    unit: str = ""  # of the figure; a ratio has none
+    unit: str = ""  # of the figure; empty for a ratio
 
     @property
     def at_least(self) -> bool:
-        """Whether more is better: then the aim lies above the bar."""
+        """Whether more is better. Then the aim is above the bar."""
         return self.aim is not None and self.aim > self.bar
 
-    def reached(self, figure: float, wanted: float) -> bool:
-        return figure >= wanted if self.at_least else figure <= wanted
+    def reached(self, figure: float, target: float) -> bool:
+        return figure >= target if self.at_least else figure <= target
 
 
 class Verdict(Enum):
-    """How a row came out."""
+    """The verdict on a row."""
 
     AIM = "✓✓ aim reached"
     BAR = "✓ bar passed"
@@ -43,33 +46,33 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row after its rounds. Where the goal has a unit, the figure is the measurement itself, and the raw cost is there to compare."""
+    """A row after its rounds. If the goal has a unit, the figure is the measurement itself, and the raw cost is only shown."""
 
     name: str
-    what: str
+    description: str
     unit: str
     goal: Goal
     raw: Sequence[Sample] = ()
     ours: Sequence[Sample] = ()
-    beside: Mapping[str, Sequence[Sample]] = field(default_factory=dict)  # measured for comparison, judged by nothing
+    beside: Mapping[str, Sequence[Sample]] = field(default_factory=dict)  # shown for comparison, without a verdict
     setting: str = ""
-    plans: Sequence[str] = ()  # of the statements behind it
-    problem: str = ""  # why there are no figures to judge
-    absent: bool = False  # ... and that this is no fault of the service
+    plans: Sequence[str] = ()  # of its statements
+    problem: str = ""  # the reason if the row has no figures
+    absent: bool = False  # whether the machine is the reason, and not the service
 
     @property
     def ratios(self) -> list[float]:
-        """Ours to raw, round by round: what disturbs one round mostly disturbs both its halves."""
+        """The ratio of ours to raw per round. A disturbance usually affects both halves of a round."""
         return [ours.value / raw.value for raw, ours in zip(self.raw, self.ours, strict=True)] if self.raw else []
 
     @property
     def figures(self) -> list[float]:
-        """What is judged, round by round: the ratios, or the measurements where these have a bar of their own."""
+        """The figures per round: the ratios, or the measurements if the goal has a unit."""
         return self.ratios if self.ratios and not self.goal.unit else values(self.ours)
 
     @property
     def figure(self) -> float:
-        """The median of them."""
+        """The median of the figures."""
         return median(self.figures)
 
     @property
@@ -86,7 +89,7 @@ def values(samples: Iterable[Sample]) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Three significant digits, and never an exponent."""
+    """Format a number with three significant digits and without an exponent."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -97,16 +100,16 @@ def with_unit(value: float, unit: str) -> str:
 
 
 def summary(samples: Sequence[Sample], unit: str) -> str:
-    """The median of the measurements, and of everything else that was seen with them."""
-    told = [with_unit(median(values(samples)), unit)]
-    told += [phrase.format(number(median([sample.also[phrase] for sample in samples]))) for phrase in samples[0].also]
-    return ", ".join(told)
+    """Return the median of the measurements, and the medians of their further values."""
+    texts = [with_unit(median(values(samples)), unit)]
+    texts += [phrase.format(number(median([sample.also[phrase] for sample in samples]))) for phrase in samples[0].also]
+    return ", ".join(texts)
 
 
 def table(results: Sequence[Result]) -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     lines = [
-        "| row | what | raw | ours | figure (least to most) | bar | aim | |",
+        "| row | description | raw | ours | figure (least to most) | bar | aim | |",
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [f"| {' | '.join(_cell(text) for text in _cells(result))} |" for result in results]
@@ -114,20 +117,20 @@ def table(results: Sequence[Result]) -> str:
 
 
 def details(results: Sequence[Result]) -> str:
-    """What else was seen, row by row, in Markdown."""
+    """Return the further values of each row in Markdown."""
     lines: list[str] = []
     setting = ""
     for result in results:
         if not result.problem:
-            lines += _detail(result, "as before" if setting and result.setting == setting else result.setting)
+            lines += _detail(result, "same as above" if setting and result.setting == setting else result.setting)
             setting = result.setting
     return "\n".join(lines)
 
 
 def plans(results: Sequence[Result]) -> str:
-    """The plans of the rows that have some, in Markdown."""
-    told = [[f"### {result.name}", *(f"```text\n{plan}\n```" for plan in result.plans)] for result in results if result.plans]
-    return "\n\n".join(part for parts in told for part in parts)
+    """Return the query plans of the rows in Markdown."""
+    sections = [[f"### {result.name}", *(f"```text\n{plan}\n```" for plan in result.plans)] for result in results if result.plans]
+    return "\n\n".join(part for parts in sections for part in parts)
 
 
 def _cell(text: str) -> str:
@@ -136,16 +139,16 @@ def _cell(text: str) -> str:
 
 def _cells(result: Result) -> list[str]:
     unit = result.goal.unit
-    goal = ["" if wanted is None else with_unit(wanted, unit) for wanted in (result.goal.bar, result.goal.aim)]
+    goal = ["" if target is None else with_unit(target, unit) for target in (result.goal.bar, result.goal.aim)]
     if result.problem:
-        return [result.name, result.what, "", "", "", *goal, f"{result.verdict.value}: {result.problem}"]
+        return [result.name, result.description, "", "", "", *goal, f"{result.verdict.value}: {result.problem}"]
     raw = with_unit(median(values(result.raw)), result.unit) if result.raw else ""
     ours = with_unit(median(values(result.ours)), result.unit)
     each = result.figures
     figure = with_unit(result.figure, unit)
     if len(each) > 1:
         figure += f" ({number(min(each))} to {number(max(each))})"
-    return [result.name, result.what, raw, ours, figure, *goal, result.verdict.value]
+    return [result.name, result.description, raw, ours, figure, *goal, result.verdict.value]
 
 
 def _detail(result: Result, setting: str) -> list[str]:

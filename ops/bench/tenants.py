@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 
 from core.kernel.event_catalog import EVENT_KINDS
-from ops.bench.filling import FREE_TIER, Say, copy, new_uuid, telling, without_indexes
+from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, telling, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 
 SMALL_MEMBERS: Final = 50
@@ -101,7 +101,7 @@ class Tenants:
     seconds: float
 
 
-def add_tenants(service: Service, scale: Scale, say: Say) -> Tenants:
+def add_tenants(service: Service, scale: Scale, say: Report) -> Tenants:
     """Organizations of which the first accounts own the large one and the small one, in this order."""
     started = time.monotonic()
     add_accounts(service, 2)
@@ -113,7 +113,7 @@ def add_tenants(service: Service, scale: Scale, say: Say) -> Tenants:
     return Tenants(scale, large, small, time.monotonic() - started)
 
 
-def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Say) -> tuple[Tenant, Tenant]:
+def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Report) -> tuple[Tenant, Tenant]:
     """Fill a migrated database without organizations; the large one and the small one get these accounts for owners.
 
     What grew side by side over the years lies side by side: rows come in the order of time, each of an organization drawn by lot, so

@@ -1,4 +1,4 @@
-"""Storage of the area authentication."""
+"""Storage of sessions, logins, pending sign-ins, signing keys, linked identities and OAuth credentials."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -25,312 +25,338 @@ from core.kernel.principals import BrowserSession, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, PageResult
 
-# sessions: What is asked of storage about sessions.
-
 
 class SessionsRead(Protocol):
-    async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
-        """Everything an authenticated request is judged by, or None unless session and account are live.
+    """Read access to sessions."""
 
-        A session of an impersonator lives only while that person is a platform owner whose own session, in which it was begun, lives,
-        and while the impersonated one is no platform owner (I-3).
+    async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+        """Return all facts that an authenticated request is judged by, or None unless the session and the account are live.
+
+        An impersonation lives only while three things hold: the impersonator is a platform owner, their own session, in which they started
+        it, is live, and the impersonated user is not a platform owner (security I-3).
         """
         ...
 
-    async def load_session_context_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
-        """The same, with the organization of that slug, and what the person is in it, as `acts_in`."""
+    async def load_session_context_in(
+        self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
+    ) -> SessionContext | None:
+        """Return the same facts, with the organization of `slug` and the user's membership of it in `acts_in`."""
         ...
 
-    async def load_application_session_context(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
-        """The same for a session of an application: its service, which has this client id and is there, and whether the person uses it."""
+    async def load_application_session_context(
+        self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime
+    ) -> SessionContext | None:
+        """Return the facts of a session of the application with this client id, and whether the user still uses its service."""
         ...
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
-        """The live session that a cookie with this hash stands for, and what `standing` would say of it without an organization."""
+        """Return the live session of the cookie with this hash, with its facts without an organization."""
         ...
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
-        """When this session of the person began, and on which device, if that is known."""
+        """Return when this session of the user started, and its device, if known."""
         ...
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
-        """The person's live sessions, with those of applications and of impersonators, the newest first."""
+        """Return the user's newest live sessions, those of applications and impersonators too, and the number of all of them."""
         ...
 
     async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
-        """What `Sessions.end_in` would end."""
+        """Count the sessions that `Sessions.end_in_organization` would end."""
         ...
 
 
 class Sessions(SessionsRead, Protocol):
-    """Sessions and their refresh tokens, which are kept as SHA-256."""
+    """Write access to sessions and their refresh tokens, which are stored as SHA-256."""
 
-    async def begin(self, session: Session, refresh_hash: bytes) -> None: ...
+    async def begin(self, session: Session, refresh_hash: bytes) -> None:
+        """Add a session with its first refresh token."""
+        ...
 
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
-        """A session without tokens, which the cookie with this hash stands for. Its context is no organization and no service."""
+        """Add a browser session: it has a cookie with this hash, but no tokens, no organization and no service."""
         ...
 
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
-        """When this session of the person ends in any case; None if it is not live."""
+        """Return the absolute end of this session of the user, or None if it is not live."""
         ...
 
-    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
-        """What is known of a refresh token that was not rotated."""
+    async def explain_refresh_token(
+        self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER
+    ) -> RefreshTokenState | None:
+        """Return the facts that explain why a refresh token was not rotated, or None if it is unknown."""
         ...
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool | None:
-        """End this session, or that of this refresh token, be it the current one or not, if it is the presenter's to use; whether it is,
-        None where there was none that had not ended."""
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
+        """End this session, or the session of this refresh token, current or not, if the presenter may use its tokens.
+
+        Return whether it may, or None if there is no such session or it has already ended.
+        """
         ...
 
     async def end(self, session_id: UUID, now: datetime) -> None:
-        """End the session; one that has ended stays as it is."""
+        """End this session. A session that has already ended keeps its end."""
         ...
 
     async def end_in_browser(self, browser_hash: bytes, now: datetime) -> None:
-        """End the session that the cookie with this hash stands for, if it lives."""
+        """End the browser session of the cookie with this hash, if it has not ended."""
         ...
 
-    async def end_all(self, user_id: UUID, now: datetime) -> None: ...
+    async def end_all(self, user_id: UUID, now: datetime) -> None:
+        """End all sessions of the user."""
+        ...
 
     async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
-        """End this live session of the person; whether there was one."""
+        """End this live session of the user. Return whether there was one."""
         ...
 
-    async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None: ...
+    async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
+        """End all sessions of the user except `kept`."""
+        ...
 
     async def require_mfa_again(self, user_id: UUID, but: UUID) -> None:
-        """The locked account's second factor was switched on in the session `but`: the person's own others miss it from now on."""
+        """Mark the user's own sessions except `but` as missing the second factor. The account is locked.
+
+        Called when the user enables the second factor in the session `but`.
+        """
         ...
 
     async def end_impersonations(self, user_id: UUID, now: datetime) -> None:
-        """End the sessions in which the person acts as somebody else, or somebody else as the person."""
+        """End the sessions in which the user impersonates others, and those in which others impersonate the user."""
         ...
 
     async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        """End the person's live sessions on this device."""
+        """End the user's live sessions on this device."""
         ...
 
     async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
-        """End the live sessions of these people in this organization, those of its services too; how many they were (security.md S-4).
+        """End the live sessions of these users in this organization and its services, and return their number (security S-4).
 
-        Codes that its applications have not exchanged yet, and devices that wait to be let in, get none any more; who has signed in for a
-        sign-on with SAML there, and has not gone on to it, does so again.
+        Authorization codes that were not exchanged, device approvals, and sign-ins of pending SAML sign-ons end too.
         """
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        """Remove the sessions of a locked account, or those of this service, with all that is known of their refresh tokens, and the codes
-        that could still be exchanged for one.
+        """Delete the sessions of a locked account, or those of one service, with their refresh tokens and unused codes.
 
-        A few statements, the first of them until there is nothing more for it to do.
+        This is a few statements. The first one repeats until it finds nothing more to delete.
         """
         ...
 
-    async def select_organization(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
-        """Give the live session this organization as its context and another refresh token, and rotate the current one out.
+    async def select_organization(
+        self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime
+    ) -> datetime | None:
+        """Make this organization the context of a live session, and replace its current refresh token.
 
-        It then lives until `expires_at`, but never past its absolute end, which is returned; None if it is not live any more, or if its
-        refresh token was rotated at this very moment.
+        The session then expires at `expires_at`, but not after its absolute end, which is returned. Return None if the session is not
+        live, or if a concurrent request rotated its refresh token.
         """
         ...
 
 
-class Rotation(Protocol):
+class RefreshTokenRotation(Protocol):
+    """The rotation of refresh tokens."""
+
     async def rotate(
-        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = UNNAMED_PRESENTER
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER
     ) -> RotatedSession | None:
-        """Replace a refresh token, if it is the current one of a live session whose person and organization are in good standing, and the
-        presenter's to use.
+        """Replace a current refresh token, or return None if it cannot be used now.
 
-        The session then lives until `expires_at`, but never past its absolute end. Exactly one caller wins.
+        It can be used if its session, user and organization are active, the user still belongs to the organization or may use the service,
+        and the presenter may use the token. The session then expires at `expires_at`, but not after its absolute end. Of several concurrent
+        calls, exactly one succeeds.
         """
         ...
-
-
-# logins: What is asked of storage about logins.
 
 
 class Logins(Protocol):
-    """The lasting record of logins (identity.md section 2.8)."""
+    """Login records."""
 
-    async def succeeded(self, session: Session, provider: str, device: Device | None = None) -> None:
-        """The login that began this session, how risky it was and where it came from, as the device says.
+    async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
+        """Record the login that started this session, with the risk and the location of the device.
 
-        One to a service also counts in the totals of its day.
+        A login to a service is also counted in the service's total of the day.
         """
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        """Remove the record of the person's logins, or of those to this service. Also counts them out."""
+        """Delete the user's login records, or those of one service, and subtract them from the totals."""
         ...
 
 
 class FailedLogins(Protocol):
-    async def failed(
+    """Records of failed logins."""
+
+    async def record_failure(
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
-        """Recorded without waiting for the disk: a known account must not answer later than an unknown one (security.md B-2)."""
+        """Record a failed login without a wait for the disk: a known account must not answer later than an unknown one (security B-2)."""
         ...
-
-
-# pre_auths: What is asked of storage about sign-ins that wait for a second factor.
 
 
 class PreAuths(Protocol):
-    """Sign-ins that wait for the second factor; what ends them well is `Mfa.accept_step` or `accept_code`. The account is locked before any
-    of these."""
+    """Pending sign-ins. Callers lock the account before any method. `Mfa.accept_step` and `Mfa.accept_code` use them up."""
 
     async def add(self, pending: PendingSignIn) -> None:
-        """The tokens of what is to be linked are sealed."""
+        """Add a pending sign-in. The tokens of its identity are encrypted."""
         ...
 
     async def remove_all(self, user_id: UUID) -> None:
-        """None of the person's can be continued any more."""
+        """Delete all pending sign-ins of the user."""
         ...
 
 
-class Tries(Protocol):
-    """Tries at the second factor of one sign-in (security.md J-8)."""
+class MfaAttempts(Protocol):
+    """The count of attempts at the second factor of a pending sign-in (security J-8)."""
 
     async def count_attempt(
         self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime
     ) -> MfaAttempt | None:
-        """Count one more try at a sign-in of this person that waits, and one more guess at their second factor, as `Guesses.charge` does at
-        `subject`; and find what the code is compared with. Atomic.
+        """Count one attempt at this pending sign-in and at the user's second factor, and return the data to check the code. Atomic.
 
-        None, and nothing counted, where there were so many tries, or the sign-in has ended; nor is a try that must wait. Raises SealBroken.
+        Return None, and count nothing, if the pending sign-in has ended or has had `tries` attempts. An attempt that `attempt_limit` blocks is
+        not counted either. `subject` is as in `AttemptLimits`.
+
+        Raises: SealBroken.
         """
         ...
 
 
-# signing_keys: What is asked of storage about signing keys.
-
-
 class SigningKeysRead(Protocol):
+    """Read access to signing keys."""
+
     async def live(self, now: datetime) -> list[SigningKey]:
-        """Keys that are believed now, newest first."""
+        """Return the keys that verify tokens now, newest first."""
         ...
 
 
 class SigningKeys(SigningKeysRead, Protocol):
+    """Write access to signing keys."""
+
     async def lock(self) -> None:
-        """Make others who would rotate wait."""
+        """Make concurrent rotations wait."""
         ...
 
-    async def has_active(self) -> bool: ...
+    async def has_active(self) -> bool:
+        """Return whether a key exists that is not retiring."""
+        ...
 
     async def add(self, key: SigningKey) -> None:
-        """Also tells all processes, when the transaction commits."""
+        """Add a key, and notify all processes after the commit."""
         ...
 
-    async def retire_all(self, retires_at: datetime) -> None: ...
-
-
-# identities: What is asked of storage about identities at providers.
+    async def retire_all(self, retires_at: datetime) -> None:
+        """Let all active keys retire at this time."""
+        ...
 
 
 class IdentitiesRead(Protocol):
-    """Accounts at external providers that people have linked, looked at: in the account itself, or in the service `service_id`."""
+    """Read access to linked identities. With `service_id` these are the identities of that service, or else of the account itself."""
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
-        """The longest linked first."""
+        """Return the user's identities in this context, oldest link first."""
         ...
 
     async def list_providers(self, user_id: UUID) -> list[Provider]:
-        """Those at which the person has linked an account anywhere, in the account itself or in whatever service."""
+        """Return the providers where the user has linked an account in any context."""
         ...
 
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
-        """What the provider gave, expired or not. Raises SealBroken."""
+        """Return the provider's access token, expired or not. Raises: SealBroken."""
         ...
 
 
 class Identities(IdentitiesRead, Protocol):
-    """The same, changed. The account is locked before any of these but those that say otherwise."""
+    """Write access to linked identities. Callers lock the account first, unless a method says otherwise."""
 
     async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
-        """Make others wait who come from the provider as the same person. It comes before every other lock."""
+        """Lock this user of a provider, so that concurrent sign-ins of the same user wait. Lock order: before every other lock."""
         ...
 
     async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
-        """Whom this is known as in this context, or else in any. `lock_subject` comes before; the account need not be locked."""
+        """Find the account of this user of a provider, by an identity of this context or else of any other.
+
+        Call `lock_subject` first. The account need not be locked.
+        """
         ...
 
     async def add(self, identity: Identity) -> bool:
-        """Its tokens are sealed. False, and nothing added, where there is one of this provider for the person in this context, or the
-        service is gone."""
+        """Link an identity, with its tokens encrypted.
+
+        Return False, and link nothing, if the user has one of this provider in the context, or if the service was deleted.
+        """
         ...
 
     async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
-        """Keep these tokens in the place of those that are there; an address or a refresh token that is not given stays."""
+        """Store new tokens. Without a new address or a new refresh token, the stored one stays."""
         ...
 
-    async def claim_renewal(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> TokenRenewal | None:
-        """Leave to renew what has expired, and has a refresh token; None where somebody else has that leave. The account need not be
-        locked, nor for the next two. Raises SealBroken."""
+    async def claim_renewal(
+        self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime
+    ) -> TokenRenewal | None:
+        """Take the lease to renew an expired token until `until`, or return None if another request holds it.
+
+        The account need not be locked, for the next two methods neither.
+
+        Raises: SealBroken.
+        """
         ...
 
-    async def complete_renewal(self, claim: TokenRenewal, tokens: ProviderTokens) -> bool:
-        """Keep these, unless others have come in their place meanwhile; whether they were kept."""
+    async def complete_renewal(self, renewal: TokenRenewal, tokens: ProviderTokens) -> bool:
+        """Store the renewed tokens, unless other tokens were stored since the lease was taken. Return whether they were stored."""
         ...
 
-    async def release_renewal(self, claim: TokenRenewal) -> None:
-        """Others may try."""
+    async def release_renewal(self, renewal: TokenRenewal) -> None:
+        """Give the lease back, so that other requests may try."""
         ...
 
     async def consume_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
-        """Use the ticket up. Exactly one caller wins. The account need not be locked."""
+        """Use up a ticket. Of several concurrent calls, exactly one gets it. The account need not be locked."""
         ...
 
     async def add_ticket(self, ticket: LinkTicket) -> bool:
-        """Whether its session is live; else nothing is added."""
+        """Add a ticket if its session is live. Return whether it is."""
         ...
 
     async def remove_all(self, user_id: UUID) -> None:
-        """Those of the account itself, and those of services."""
+        """Unlink all identities of the user, of the account and of services."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
-        """That of the service; whether there was one."""
+        """Unlink the identity of a service. Return whether there was one."""
         ...
 
     async def remove_everywhere(self, user_id: UUID, provider: Provider) -> list[UUID | None]:
-        """Those of all contexts; which these were, None for the account itself."""
+        """Unlink the identities of all contexts. Return the ids of their services, with None for the account itself."""
         ...
-
-
-# oauth_credentials: What is asked of storage about credentials at providers.
 
 
 class OAuthCredentialsRead(Protocol):
-    """What services are known by at identity providers, looked at. The secrets are sealed."""
+    """Read access to the credentials of services at identity providers. The secrets are encrypted."""
 
-    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None: ...
+    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
+        """Return the credentials of a service at this provider, without the secret."""
+        ...
 
     async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
-        """The same with the secret. Raises SealBroken."""
+        """Return the credentials with the secret. Raises: SealBroken."""
         ...
 
     async def list_providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
-        """At which this service has any."""
+        """Return the providers where this service has credentials."""
         ...
 
 
 class OAuthCredentials(OAuthCredentialsRead, Protocol):
-    """The same, changed. The organization is locked before any of these."""
+    """Write access to the credentials. Callers lock the organization before any method."""
 
     async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
-        """In the place of those that the service has at this provider. The service is the organization's."""
+        """Set the credentials at this provider of a service of the organization."""
         ...
 
     async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
-        """Whether there were any."""
+        """Delete the credentials at this provider. Return whether there were any."""
         ...
-
-
-# The repositories of this area, by the kind of access
 
 
 class AuthenticationReading(Protocol):
@@ -369,6 +395,6 @@ class AuthenticationAutocommit(Protocol):
     @property
     def logins(self) -> FailedLogins: ...
     @property
-    def pre_auths(self) -> Tries: ...
+    def pre_auths(self) -> MfaAttempts: ...
     @property
-    def sessions(self) -> Rotation: ...
+    def sessions(self) -> RefreshTokenRotation: ...

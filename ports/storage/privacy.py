@@ -1,4 +1,4 @@
-"""Storage of the area privacy."""
+"""Storage of privacy: the data of a user for an export, and their anonymization."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -8,131 +8,149 @@ from uuid import UUID
 from core.kernel.principals import Person
 from core.kernel.values import Email
 from core.maintenance.log_redaction_rules import PersonalLog
-from core.privacy_rules import MembershipControl, ExportedIdentity, ExportedLogin, ExportedMembership, ExportedMfaEvent, ExportedPasskey
+from core.privacy_rules import ExportedIdentity, ExportedLogin, ExportedMembership, ExportedMfaEvent, ExportedPasskey, MembershipControl
 from core.tenancy.invitations_rules import Invitation
-
-# privacy: What is asked of storage about all that is kept about a person.
 
 
 class PrivacyRead(Protocol):
-    """What is kept about a person, looked at (identity.md section 2.8). `within` are the organizations that it is limited to, None is no
-    limit; what is listed comes after the given item, or from the beginning."""
+    """Read access to the stored data of a user.
+
+    `within` limits a list to the data of these organizations; None is no limit. Lists are read in pages: `after` and `before` are the last
+    item of the previous page, or None for the first page.
+    """
 
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
-        """Every membership of the first person, and whether it is the second one who owns the organization; by the organizations' ids."""
+        """Return all memberships of the user, and whether `owner_id` owns their organizations, ordered by organization id."""
         ...
 
     async def memberships(
         self, user_id: UUID, within: Collection[UUID] | None, after: ExportedMembership | None, limit: int
     ) -> list[ExportedMembership]:
-        """The oldest first."""
+        """Return a page of the user's memberships, oldest first."""
         ...
 
-    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int: ...
+    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
+        """Return the number of login records. Within organizations, only logins to their services count."""
+        ...
 
     async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: ExportedLogin | None, limit: int) -> list[ExportedLogin]:
-        """The newest first, failed attempts too; within organizations, those to their services. Those of somebody who is unknown say no
-        address, agent and place, whether or not they are blanked yet."""
+        """Return a page of the logins and failed attempts, newest first. Within organizations, only logins to their services.
+
+        For an anonymized user, address, user agent and location are always redacted, even if the stored rows are not redacted yet.
+        """
         ...
 
     async def identities(
         self, user_id: UUID, within: Collection[UUID] | None, after: ExportedIdentity | None, limit: int
     ) -> list[ExportedIdentity]:
-        """The oldest first; within organizations, those of their services."""
+        """Return a page of the linked identities, oldest first. Within organizations, only those linked in their services."""
         ...
 
     async def mfa_events(self, user_id: UUID, before: ExportedMfaEvent | None, limit: int) -> list[ExportedMfaEvent]:
-        """The newest first."""
+        """Return a page of the second-factor log, newest first."""
         ...
 
     async def passkeys(self, user_id: UUID, after: ExportedPasskey | None, limit: int) -> list[ExportedPasskey]:
-        """The oldest first."""
+        """Return a page of the passkeys, oldest first."""
         ...
 
     async def next_user_to_redact(self) -> UUID | None:
-        """Somebody unknown of whose logs there is more to blank, by id the first."""
+        """Return the anonymized user with the lowest id that still has log entries to redact, if any."""
         ...
 
     async def next_log_to_redact(self, user_id: UUID) -> PersonalLog | None:
-        """Where more of this person is to be blanked."""
+        """Return a log with entries of this user to redact, if any."""
         ...
 
 
 class Privacy(PrivacyRead, Protocol):
-    """What is kept about a person, removed or made to say nothing (identity.md section 4.7). The account is locked before all but the first
-    three, and `replace_address` comes first of those: nobody writes of the account after it until the transaction ends.
+    """Write access for the anonymization of a user.
 
-    Addresses of the person are the one given, which was the account's, and all that it had before, unless another account has them now."""
+    Callers lock the account before all methods except the first three. Of the others, `replace_email` comes first: after it, no other
+    transaction writes data of the account until this one ends.
+
+    The user's email addresses are the given one, which the account had until now, and all earlier ones, except those that another account
+    has now.
+    """
 
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
-        """Which organizations to lock before: those that the person belongs to or is invited to by any of the addresses that are theirs, in
-        the order of their ids."""
+        """Return the organizations to lock first, ordered by id.
+
+        These are the organizations that the user belongs to, or is invited to by one of their email addresses.
+        """
         ...
 
     async def lock_organizations(self, org_ids: Collection[UUID]) -> None:
-        """As `Organizations.lock` does, in the order of their ids."""
+        """Lock these organizations in the order of their ids, as `Organizations.lock` locks one."""
         ...
 
-    async def lock_memberships(self, user_id: UUID) -> None: ...
+    async def lock_memberships(self, user_id: UUID) -> None:
+        """Lock the user's memberships in the order of their organizations."""
+        ...
 
     async def replace_email(self, user_id: UUID, placeholder: Email, now: datetime) -> None:
-        """The account is anonymized, and has neither password nor second factor. Raises EmailTaken."""
+        """Mark the account as anonymized, with this address and without a password or a second factor. Raises: EmailTaken."""
         ...
 
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
-        """Second factor, backup codes, identities, passkeys, devices, pre-auths, tickets and tokens, and the names by which services with
-        SAML know the person; sessions are `Sessions.remove`."""
+        """Delete everything that can sign in to the account or was issued for it, except the sessions (see `Sessions.remove`).
+
+        This covers the second factor, backup codes, identities, passkeys, devices, pending sign-ins, tickets and tokens. It also covers
+        the SAML name ids, by which services know the user.
+        """
         ...
 
     async def redact_newest(self, user_id: UUID, limit: int) -> None:
-        """`blank` for the first time, in every log: a statement each."""
+        """Start the redaction: redact the newest `limit` entries of every log. It is one statement per log."""
         ...
 
     async def redact(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
-        """Have the next entries of the log, the newest first, say core.privacy.NO_ADDRESS, NO_AGENT and no place; how many it were. If it
-        were as many as `limit`, there is something to go on with from then on, and else no more."""
+        """Redact the next newest entries of a log, and return their number. A result below `limit` means that the log is done.
+
+        Redacted entries have NO_ADDRESS, NO_AGENT and no location.
+        """
         ...
 
     async def redact_impersonations(self, user_id: UUID, now: datetime) -> None:
-        """The sessions in which they were somebody else end, and say neither where they were."""
+        """End the sessions in which the user impersonated others, and redact these sessions."""
         ...
 
     async def redact_joins(self, user_id: UUID, email: Email) -> None:
-        """The same for how they came to organizations that they belong to or were ever invited to by any address, if without signing in.
-        `end_invitations` comes after it."""
+        """Redact the audit entries of how the user joined organizations without being signed in.
+
+        It covers organizations that the user belongs to or was ever invited to by any address. Call it before `end_invitations`.
+        """
         ...
 
     async def end_invitations(
         self, user_id: UUID, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime
     ) -> list[Invitation]:
-        """Have invitations to addresses of the person, and what was recorded of them, say the new one, and where they were answered without
-        signing in, not from where; those pending in locked organizations end as cancelled or, past their time, as expired, and are
-        returned."""
+        """Replace the user's addresses in invitations and in their audit entries and events.
+
+        Entries of answers without a session are redacted. Pending invitations of the locked organizations are canceled, or expired if
+        they are past their time, and returned.
+        """
         ...
 
     async def remove_emails(self, user_id: UUID, email: Email) -> None:
-        """All to addresses of the person, queued or sent."""
+        """Delete all emails to the user's addresses, queued or sent."""
         ...
 
     async def redact_deliveries(self, user_id: UUID) -> None:
-        """Have what webhooks were told of the person's doing, or will be, not say the address. Those of invitations are for
-        `end_invitations`."""
+        """Remove the user's address from the webhook deliveries of their actions. `end_invitations` covers those of invitations."""
         ...
 
     async def remove_directory_data(self, user_id: UUID) -> None:
-        """What the directories of organizations have said of the person, and the addresses that they know them by."""
+        """Delete the names and addresses that the directories of organizations sent for the user."""
         ...
 
     async def remove_former_emails(self, user_id: UUID) -> None:
-        """What addresses the account had. Nothing finds them after that."""
+        """Delete the account's earlier addresses. Call it last: the other methods find data by these."""
         ...
 
     async def record_anonymization(self, user_id: UUID, caller: Person, now: datetime) -> None:
-        """Write in the log of privacy that the caller has anonymized this person."""
+        """Record in the privacy log that the caller anonymized this user."""
         ...
-
-
-# The repositories of this area, by the kind of access
 
 
 class PrivacyReading(Protocol):

@@ -1,4 +1,4 @@
-"""The storage port of tenancy: organizations, tiers, members, invitations, domains, home realm routes, branding, mail servers."""
+"""The storage port of tenancy: organizations, members, invitations and their settings."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -36,7 +36,10 @@ class OrganizationsRead(Protocol):
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
     ) -> PageResult[ListedOrganization]:
-        """Return organizations with this status and tier, newest first, with their owners. None means any."""
+        """Return organizations with this status and tier, newest first, with their owners.
+
+        None means any.
+        """
         ...
 
 
@@ -44,7 +47,10 @@ class Organizations(OrganizationsRead, Protocol):
     """Write access to organizations."""
 
     async def lock(self, org_id: UUID) -> Organization | None:
-        """Lock and return the organization. This is the first lock of every transaction that changes its data."""
+        """Lock and return the organization.
+
+        This is the first lock of every transaction that changes its data.
+        """
         ...
 
     def lock_deferred(self, org_id: UUID) -> Deferred[Organization]:
@@ -60,7 +66,10 @@ class Organizations(OrganizationsRead, Protocol):
         ...
 
     async def save(self, organization: Organization) -> None:
-        """Write all changeable fields of a locked organization. `member_count` is not one of them."""
+        """Write all changeable fields of a locked organization.
+
+        `member_count` is not one of them.
+        """
         ...
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
@@ -72,7 +81,10 @@ class Organizations(OrganizationsRead, Protocol):
         ...
 
     async def purge(self, org_id: UUID, limit: int) -> None:
-        """Remove at most `limit` records of a deleted organization: service users, audit entries, events, logins, totals."""
+        """Remove at most `limit` records of a deleted organization.
+
+        Records are service users, audit entries, events, logins and totals.
+        """
         ...
 
 
@@ -109,19 +121,22 @@ class MembersRead(Protocol):
         ...
 
     async def count(self, org_id: UUID, role: Role) -> int:
-        """Return the number of members with this role. For all members, read `Organization.member_count`."""
+        """Return the number of members with this role.
+
+        For all members, read `Organization.member_count`.
+        """
         ...
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether this user has a membership in the organization, active or suspended by its directory."""
+        """Return whether this user has an active or suspended membership in the organization."""
         ...
 
 
 class Members(MembersRead, Protocol):
     """Write access to memberships.
 
-    Lock order: the organization before any of these. Only `lock` may come without it, if the transaction then changes
-    nothing but sessions.
+    Lock order: the organization before any of these. Only `lock` may come without it, if the
+    transaction then changes nothing but sessions.
     """
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
@@ -138,7 +153,8 @@ class Members(MembersRead, Protocol):
     async def add(self, membership: Membership) -> None:
         """Add a membership and increment the member count.
 
-        The directory forgets a former member with the same email address, unless it deactivated them.
+        The directory forgets a former member with the same email address, unless it deactivated
+        them.
 
         Raises: AlreadyMember.
         """
@@ -151,8 +167,8 @@ class Members(MembersRead, Protocol):
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         """Remove the membership, active or suspended. If it was active, decrement the member count.
 
-        A suspended membership cannot be restored after this. The directory forgets the user, unless it deactivated
-        them: then it can only reactivate them.
+        A suspended membership cannot be restored after this. The directory forgets the user, unless
+        it deactivated them: then it can only reactivate them.
         """
         ...
 
@@ -161,7 +177,10 @@ class Confirmations(Protocol):
     """The confirmation of memberships."""
 
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Record that the member used the organization. Only the first time counts (docs/specification/security.md, Terms)."""
+        """Record that the member used the organization.
+
+        Only the first time counts (docs/specification/security.md, Terms).
+        """
         ...
 
 
@@ -171,12 +190,15 @@ class Confirmations(Protocol):
 class InvitationsRead(Protocol):
     """Read access to invitations.
 
-    `page`, `received_by` and `received_by_token` return a pending invitation that has passed its expiry as expired. The
-    other methods return the stored status.
+    `page`, `received_by` and `received_by_token` return a pending invitation that has passed its
+    expiry as expired. The other methods return the stored status.
     """
 
     async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> PageResult[ListedInvitation]:
-        """Return the organization's invitations with this status, newest first. None means any status."""
+        """Return the organization's invitations with this status, newest first.
+
+        None means any status.
+        """
         ...
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
@@ -194,7 +216,10 @@ class InvitationsRead(Protocol):
         ...
 
     async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
-        """Return the pending invitation for this address. There is at most one, and it may have passed its expiry."""
+        """Return the pending invitation for this address.
+
+        There is at most one, and it may have passed its expiry.
+        """
         ...
 
     async def next_expiry(self) -> datetime | None:
@@ -203,7 +228,10 @@ class InvitationsRead(Protocol):
 
 
 class Invitations(InvitationsRead, Protocol):
-    """Write access to invitations. Lock order: the organization before any of these except `expire`."""
+    """Write access to invitations.
+
+    Lock order: the organization before any of these except `expire`.
+    """
 
     async def add(self, invitation: Invitation) -> None:
         """Add an invitation. Raises: InvitationAlreadySent."""
@@ -217,7 +245,7 @@ class Invitations(InvitationsRead, Protocol):
         ...
 
     async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
-        """Cancel and return the pending invitations from this user to these roles (security R-4)."""
+        """Cancel and return pending invitations from this user to these roles (security R-4)."""
         ...
 
     async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
@@ -225,13 +253,13 @@ class Invitations(InvitationsRead, Protocol):
         ...
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
-        """Return when the n-th newest invitation was created, counted from 1, or None if there are fewer."""
+        """Return when the n-th newest invitation was created, or None. The newest is the first."""
         ...
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
-        """Mark at most `limit` pending invitations of all organizations that passed their expiry, and return them.
+        """Mark at most `limit` pending invitations that passed their expiry, and return them.
 
-        Rows that another transaction has locked are skipped.
+        They are of any organization. Rows that another transaction has locked are skipped.
         """
         ...
 
@@ -246,7 +274,10 @@ class DomainsRead(Protocol):
 
 
 class Domains(DomainsRead, Protocol):
-    """Write access to the domains of organizations. Lock order: the organization before any of these."""
+    """Write access to the domains of organizations.
+
+    Lock order: the organization before any of these.
+    """
 
     async def put(self, claim: DomainClaim) -> None:
         """Add the claim, or replace the organization's earlier one."""
@@ -266,14 +297,17 @@ class HomeRealmRead(Protocol):
     """Read access to home realm routes."""
 
     async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
-        """Return the organization's routes, ordered by domain. A route is verified if `match` would use it."""
+        """Return the organization's routes, ordered by domain.
+
+        A route is verified if `match` would use it.
+        """
         ...
 
     async def match(self, domain: Domain) -> HomeRealmMatch | None:
         """Return the route for this domain, or None.
 
-        It is the route of the active organization that has verified the domain, or else the closest parent domain that
-        any organization has verified.
+        It is the route of the active organization that has verified the domain, or else the closest
+        parent domain that any organization has verified.
         """
         ...
 
@@ -299,7 +333,10 @@ class BrandingRead(Protocol):
         ...
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
-        """Return the design of the organization for which this token was emailed. The token may be used or expired."""
+        """Return the design of the organization for which this token was emailed.
+
+        The token may be used or expired.
+        """
         ...
 
 
@@ -307,7 +344,10 @@ class Branding(BrandingRead, Protocol):
     """Write access to branding settings. Lock order: the organization before `put`."""
 
     async def active_org_id(self, slug: str) -> UUID | None:
-        """Return the active organization with this slug. Only such an organization's design may be used in an email."""
+        """Return the active organization with this slug.
+
+        Only such an organization's design may be used in an email.
+        """
         ...
 
     async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None: ...

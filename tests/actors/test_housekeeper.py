@@ -1,14 +1,13 @@
 """What is past its use goes, what is not stays, and one process at a time does it."""
 
 from datetime import timedelta
-from functools import partial
 
 import pytest
 import structlog
 import trio
 import trio.testing
 
-from actors.sweeper import sweeper
+from actors.housekeeper import housekeeper
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, email_queue_rules
 from core.accounts.email_queue_rules import EmailKind, EmailOutcome
@@ -122,7 +121,7 @@ async def test_the_actor_tells_what_it_removed(ports: Ports, pool: Pool, clock: 
     clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
     with structlog.testing.capture_logs() as log:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(sweeper, ports, housekeeping.sweep, new_id(), job="housekeeping", period=60.0))
+            nursery.start_soon(housekeeper, ports, new_id())
             await eventually(lambda: log)
             nursery.cancel_scope.cancel()
     assert (log[0]["event"], log[0]["job"]) == ("swept", "housekeeping")

@@ -1,6 +1,7 @@
 """Invitations expire by themselves, in bounded batches, each once, whatever number of processes looks after them (organizations.md section
 3; security.md N-9)."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 import structlog
 import trio
 
-from actors.sweeper import sweeper
+from actors.invitation_sweeper import JOB, invitation_sweeper
+from actors.mailbox import TimedMailbox
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
@@ -132,12 +134,15 @@ async def test_the_actors_of_several_processes_tell_what_they_did(ports: Ports, 
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             for _ in range(4):
-                nursery.start_soon(partial(sweeper, ports, invitations.sweep, new_id(), job="expiry", period=0.01))
+                nursery.start_soon(partial(invitation_sweeper, ports, TimedMailbox(), new_id(), replace(JOB, period=0.01)))
             await eventually(lambda: log)
             await invite(ports, org, 2, clock.now(), "later")
             await eventually(all_expired)
             await eventually(lambda: len(log) > 1)
             nursery.cancel_scope.cancel()
-    assert [(line["event"], line["job"], line["invitations"]) for line in log] == [("swept", "expiry", 3), ("swept", "expiry", 2)]
-    assert {job for job, _ in metrics.jobs} == {"expiry"}
+    assert [(line["event"], line["job"], line["invitations"]) for line in log] == [
+        ("swept", "invitation_expiry", 3),
+        ("swept", "invitation_expiry", 2),
+    ]
+    assert {job for job, _ in metrics.jobs} == {"invitation_expiry"}
     assert len(await recorded(pool)) == 5

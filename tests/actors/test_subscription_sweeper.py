@@ -1,6 +1,7 @@
 """Subscriptions expire by themselves, in bounded batches, each once, whatever number of processes looks after them (decisions, point 116;
 security.md N-9)."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 import structlog
 import trio
 
-from actors.sweeper import sweeper
+from actors.mailbox import TimedMailbox
+from actors.subscription_sweeper import JOB, subscription_sweeper
 from adapters.postgres.engine.pool import Pool
 from core.billing import subscriptions, subscriptions_rules
 from core.kernel.values import new_id
@@ -154,7 +156,7 @@ async def test_the_actor_tells_what_it_did(ports: Ports, pool: Pool, clock: Fake
     await subscribe(ports, pool, await add_plan_of_a_service(pool), 2, clock.now())
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(sweeper, ports, subscriptions.sweep, new_id(), job="subscription_expiry", period=0.01))
+            nursery.start_soon(partial(subscription_sweeper, ports, TimedMailbox(), new_id(), replace(JOB, period=0.01)))
             await eventually(lambda: log)
             nursery.cancel_scope.cancel()
     assert [(line["event"], line["job"], line["subscriptions"]) for line in log] == [("swept", "subscription_expiry", 2)]

@@ -1,4 +1,4 @@
-"""Restarts: when, how soon, how often, and when no more."""
+"""Restarts of failing actors: after which pause, and how often."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -8,10 +8,10 @@ import structlog
 import trio
 import trio.testing
 
-from actors.supervisor import ActorEnded, RestartPolicy, said, supervise
+from actors.supervisor import ActorEnded, RestartPolicy, describe_error, supervise
 from core.kernel.errors import PaymentsFailed, StorageDown
 
-PATIENCE = RestartPolicy(first_delay=1, longest_delay=8, longest_outage_delay=4, healthy_after=60, restarts=5)
+POLICY = RestartPolicy(first_delay=1, longest_delay=8, longest_outage_delay=4, healthy_after=60, restarts=5)
 
 
 class Broken(Exception):
@@ -19,7 +19,7 @@ class Broken(Exception):
 
 
 class Scripted:
-    """An actor that does one thing of a list in each run, and then works for ever; it remembers when it was started."""
+    """An actor that runs one function of a list per start, and then works forever. It records the times of its starts."""
 
     def __init__(self, *runs: Callable[[], Awaitable[object]]) -> None:
         self.runs = list(runs)
@@ -48,7 +48,7 @@ def fails(error: Exception, after: float = 0) -> Callable[[], Awaitable[object]]
 
 
 def fails_in_a_nursery(*errors: Exception) -> Callable[[], Awaitable[object]]:
-    async def fail_at_once(error: Exception) -> None:  # without a checkpoint, so that no failure cancels another
+    async def fail_at_once(error: Exception) -> None:  # without a checkpoint, so that no failure cancels the others
         raise error
 
     async def run() -> None:
@@ -59,17 +59,17 @@ def fails_in_a_nursery(*errors: Exception) -> Callable[[], Awaitable[object]]:
     return run
 
 
-async def until_it_works(actor: Scripted, patience: RestartPolicy = PATIENCE) -> list[Any]:
-    """Supervise until the actor works; the log."""
+async def until_it_works(actor: Scripted, policy: RestartPolicy = POLICY) -> list[Any]:
+    """Supervise until the actor works, and return the log."""
     with structlog.testing.capture_logs() as entries:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(supervise, "scripted", actor, patience)
+            nursery.start_soon(supervise, "scripted", actor, policy)
             await actor.works.wait()
             nursery.cancel_scope.cancel()
     return entries
 
 
-async def test_a_failed_actor_is_started_again_later_each_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_each_restart_waits_longer_than_the_last(autojump_clock: trio.testing.MockClock) -> None:
     actor = Scripted(*[fails(Broken("no")) for _ in range(5)])
     log = await until_it_works(actor)
     for delay, planned in zip(actor.delays, [1, 2, 4, 8, 8], strict=True):
@@ -78,25 +78,25 @@ async def test_a_failed_actor_is_started_again_later_each_time(autojump_clock: t
     assert all(entry["log_level"] == "error" and entry["exc_info"] for entry in log)
 
 
-async def test_too_many_failures_in_a_row_are_let_through(autojump_clock: trio.testing.MockClock) -> None:
+async def test_too_many_failures_in_a_row_are_raised(autojump_clock: trio.testing.MockClock) -> None:
     actor = Scripted(*[fails(Broken(str(number))) for number in range(6)])
     with structlog.testing.capture_logs() as log, pytest.raises(Broken, match="5"):
-        await supervise("scripted", actor, PATIENCE)
+        await supervise("scripted", actor, POLICY)
     assert len(actor.starts) == 6
     assert (log[-1]["event"], log[-1]["log_level"]) == ("actor_given_up", "critical")
 
 
-async def test_a_healthy_while_clears_the_record(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_healthy_run_resets_the_count(autojump_clock: trio.testing.MockClock) -> None:
     actor = Scripted(*[fails(Broken("now and then"), after=61) for _ in range(50)])
     await until_it_works(actor)
     assert len(actor.starts) == 51
     assert max(actor.delays) <= 61 + 1.3
 
 
-async def test_failing_slowly_is_still_failing(autojump_clock: trio.testing.MockClock) -> None:
+async def test_slow_failures_count_too(autojump_clock: trio.testing.MockClock) -> None:
     actor = Scripted(*[fails(Broken("soon"), after=59) for _ in range(50)])
     with structlog.testing.capture_logs(), pytest.raises(Broken):
-        await supervise("scripted", actor, PATIENCE)
+        await supervise("scripted", actor, POLICY)
     assert len(actor.starts) == 6
 
 
@@ -118,7 +118,7 @@ async def test_a_group_of_outages_alone_is_an_outage(autojump_clock: trio.testin
 async def test_a_group_with_another_failure_counts(autojump_clock: trio.testing.MockClock) -> None:
     actor = Scripted(*[fails_in_a_nursery(StorageDown("gone"), Broken("really")) for _ in range(20)])
     with structlog.testing.capture_logs(), pytest.raises(ExceptionGroup) as caught:
-        await supervise("scripted", actor, PATIENCE)
+        await supervise("scripted", actor, POLICY)
     assert caught.value.subgroup(Broken) is not None
     assert len(actor.starts) == 6
 
@@ -128,13 +128,13 @@ async def test_an_actor_that_returns_has_failed(autojump_clock: trio.testing.Moc
         await trio.lowlevel.checkpoint()
 
     with structlog.testing.capture_logs(), pytest.raises(ActorEnded, match="scripted"):
-        await supervise("scripted", Scripted(*[returns] * 10), PATIENCE)
+        await supervise("scripted", Scripted(*[returns] * 10), POLICY)
 
 
 async def test_cancellation_ends_the_actor_and_the_supervision(autojump_clock: trio.testing.MockClock) -> None:
     actor = Scripted()
     with trio.move_on_after(5) as scope, structlog.testing.capture_logs() as log:
-        await supervise("scripted", actor, PATIENCE)
+        await supervise("scripted", actor, POLICY)
     assert scope.cancelled_caught
     assert len(actor.starts) == 1
     assert log == []
@@ -142,12 +142,12 @@ async def test_cancellation_ends_the_actor_and_the_supervision(autojump_clock: t
 
 async def test_cancellation_ends_the_wait_for_a_restart(autojump_clock: trio.testing.MockClock) -> None:
     with trio.move_on_after(0.5) as scope, structlog.testing.capture_logs():
-        await supervise("scripted", Scripted(fails(Broken("no"))), PATIENCE)
+        await supervise("scripted", Scripted(fails(Broken("no"))), POLICY)
     assert scope.cancelled_caught
 
 
-async def test_a_failure_on_the_way_out_is_told_and_stops_nobody(autojump_clock: trio.testing.MockClock) -> None:
-    async def fails_when_cancelled() -> None:
+async def test_a_failure_during_a_cancellation_is_only_logged(autojump_clock: trio.testing.MockClock) -> None:
+    async def fails_when_canceled() -> None:
         try:
             await trio.sleep_forever()
         finally:
@@ -155,18 +155,18 @@ async def test_a_failure_on_the_way_out_is_told_and_stops_nobody(autojump_clock:
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(fails_when_cancelled)
+            nursery.start_soon(fails_when_canceled)
             nursery.start_soon(trio.sleep_forever)
 
     with structlog.testing.capture_logs() as log, trio.move_on_after(5) as scope:
-        await supervise("scripted", run, PATIENCE)
+        await supervise("scripted", run, POLICY)
     assert scope.cancelled_caught
     assert [(entry["event"], entry["log_level"]) for entry in log] == [("actor_failed_while_stopping", "error")]
     assert isinstance(log[0]["exc_info"], BaseExceptionGroup)
 
 
-def test_an_error_is_told_in_one_line_with_its_cause() -> None:
+def test_an_error_is_described_in_one_line_with_its_cause() -> None:
     error = StorageDown()
     error.__cause__ = OSError("connection\nrefused")
-    assert said(error) == "StorageDown (OSError: connection refused)"
-    assert said(ExceptionGroup("both", [error, error])) == said(error)
+    assert describe_error(error) == "StorageDown (OSError: connection refused)"
+    assert describe_error(ExceptionGroup("both", [error, error])) == describe_error(error)

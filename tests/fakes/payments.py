@@ -1,7 +1,7 @@
-"""A payment provider of Stripe's shape, over HTTP: customers, checkouts, subscriptions; with all that can go wrong.
+"""A payment provider like Stripe, over HTTP, with customers, checkouts and subscriptions, and with failures on demand.
 
-Its events are signed by Stripe's own library. It checks what the provider checks: the key, that a request with a key that came before is
-the same request, and that what is named exists.
+Stripe's own library signs the events. Like the provider, it checks the API key, that a repeated
+idempotency key comes with the same request, and that referenced objects exist.
 """
 
 import hmac
@@ -31,23 +31,23 @@ _numbers = itertools.count(1)
 
 
 def sign(body: bytes, secret: str = SECRET, at: float = 0) -> str:
-    """The header of an event, as the provider's own library makes it."""
+    """Return the signature header of an event, made by the provider's own library."""
     try:
         text = body.decode()
-    except UnicodeDecodeError:  # which the library signs nothing of
+    except UnicodeDecodeError:  # the library signs only valid UTF-8
         return f"t={int(at)},v1={hmac.digest(secret.encode(), b'%d.' % int(at) + body, 'sha256').hex()}"
     header: str = stripe.WebhookSignature.generate_signature_header(text, secret, timestamp=int(at))
     return header
 
 
-def event(type_: str, about: Mapping[str, Any], created: int, **changes: Any) -> Object:
-    """An event as it is sent."""
-    made = {"id": f"evt_{next(_numbers)}", "object": "event", "type": type_, "created": created, "livemode": False}
-    return {**made, "data": {"object": dict(about)}, **changes}
+def event(type_: str, subject: Mapping[str, Any], created: int, **changes: Any) -> Object:
+    """Return an event as the provider sends it."""
+    fields = {"id": f"evt_{next(_numbers)}", "object": "event", "type": type_, "created": created, "livemode": False}
+    return {**fields, "data": {"object": dict(subject)}, **changes}
 
 
 def subscription(id_: str, **changes: Any) -> Object:
-    """A subscription with what of it matters here."""
+    """Return a subscription with the fields that Gatehouse reads."""
     price, period_end = changes.pop("price", "price_gold"), changes.pop("current_period_end", None)
     item = {"id": "si_1", "object": "subscription_item", "price": {"id": price, "object": "price"}}
     made: Object = {"id": id_, "object": "subscription", "customer": "cus_1", "status": "active", "metadata": {}}
@@ -57,14 +57,14 @@ def subscription(id_: str, **changes: Any) -> Object:
 
 
 def invoice(subscription_id: str | None, until: int | None = None, **changes: Any) -> Object:
-    """An invoice for a period that ends then."""
+    """Return an invoice for a period that ends at `until`."""
     lines = [] if until is None else [{"id": "il_1", "object": "line_item", "period": {"start": 0, "end": until}}]
     made = {"id": f"in_{next(_numbers)}", "object": "invoice", "customer": "cus_1", "subscription": subscription_id}
     return {**made, "lines": {"object": "list", "data": lines}, **changes}
 
 
 class FakePayments(FakeServer):
-    """Where anybody pays who is told to. What makes something waits for the gate."""
+    """The payment provider. Requests that create objects wait for the gate."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         super().__init__(now=now)
@@ -74,21 +74,21 @@ class FakePayments(FakeServer):
         self.asked: list[tuple[str, str, dict[str, str]]] = []  # method, path, and query or form
         self.headers: list[dict[str, str]] = []
         self.counted: Counter[str] = Counter()
-        self.events: list[Object] = []  # what has happened, and nobody was told yet
-        self.answers: dict[str, Answer] = {}  # what goes wrong: an answer instead of the usual one, by path
-        self.lost: set[str] = set()  # paths whose answers are lost on the way, although it was done
-        self.page = 100  # subscriptions on a page at most
-        self._answered: dict[str, tuple[dict[str, str], Answer | None]] = {}  # by the key of the request
+        self.events: list[Object] = []  # not yet delivered
+        self.answers: dict[str, Answer] = {}  # responses that replace the usual ones, by path
+        self.lost: set[str] = set()  # paths of requests that are executed, but get a 502 response
+        self.page = 100  # maximum number of subscriptions on a page
+        self._answered: dict[str, tuple[dict[str, str], Answer | None]] = {}  # by idempotency key
 
     @property
     def settings(self) -> PaymentSettings:
-        """What an operator says of it."""
+        """Return the settings that an operator would use for it."""
         return PaymentSettings(self.address, API_KEY)
 
-    # What people do there
+    # Actions of customers and of the provider
 
     def complete(self, session_id: str, **changes: Any) -> Object:
-        """Somebody pays: the subscription that comes of it. Its events are to be sent."""
+        """Pay for a checkout, and return the new subscription. Its events wait for `deliver`."""
         session, now = self.sessions[session_id], int(self.now())
         made = subscription(
             f"sub_{next(_numbers)}",
@@ -109,7 +109,7 @@ class FakePayments(FakeServer):
         return made
 
     def change(self, id_: str, **changes: Any) -> Object:
-        """The provider, or the customer there, changes a subscription."""
+        """Change a subscription at the provider."""
         price = changes.pop("price", None)
         self.subscriptions[id_] |= changes
         if price is not None:
@@ -118,13 +118,13 @@ class FakePayments(FakeServer):
         self.happened("customer.subscription.deleted" if deleted else "customer.subscription.updated", self.subscriptions[id_])
         return self.subscriptions[id_]
 
-    def happened(self, type_: str, about: Mapping[str, Any]) -> None:
-        self.events.append(event(type_, json.loads(json.dumps(about)), int(self.now())))
+    def happened(self, type_: str, subject: Mapping[str, Any]) -> None:
+        self.events.append(event(type_, json.loads(json.dumps(subject)), int(self.now())))
 
     async def deliver(self, send: Callable[[Object], Awaitable[int]], seed: int = 0, copies: int = 1) -> Counter[int]:
-        """Send what has happened, in some order, so many times each, and what was not taken again. How often what was answered."""
+        """Send each waiting event `copies` times in random order, and repeat failed ones. Return the number of responses by status."""
         answers: Counter[int] = Counter()
-        waiting = [one for one in self.events for _ in range(copies)]
+        waiting = [event for event in self.events for _ in range(copies)]
         self.events.clear()
         chance = random.Random(seed)  # noqa: S311
         while waiting:
@@ -139,7 +139,7 @@ class FakePayments(FakeServer):
             waiting = refused
         return answers
 
-    # -- over HTTP
+    # HTTP
 
     def _reply(self, asked: Asked) -> Answer:
         path = asked.path.removeprefix("/v1/")
@@ -166,7 +166,7 @@ class FakePayments(FakeServer):
             if before is not None:
                 if before != {**sent, "_path": path}:
                     return error(400, type="idempotency_error")
-                return answer or error(409, code="idempotency_key_in_use")  # failures included
+                return answer or error(409, code="idempotency_key_in_use")  # repeated failures too
             self._answered[key] = ({**sent, "_path": path}, None)
         if self.gate is not None:
             self.gate.wait(10)
@@ -221,7 +221,7 @@ class FakePayments(FakeServer):
 
 
 class PaymentsAtHand:
-    """ports.outside.Payments, without a provider: everything that is asked for succeeds, and nobody ever pays."""
+    """An implementation of ports.outside.Payments without a provider: every request succeeds, and no checkout is ever paid."""
 
     is_on = True
 
@@ -242,12 +242,12 @@ class PaymentsAtHand:
 
 
 def error(status: int, **fields: str) -> Answer:
-    """What the provider refuses with. Nothing of it may come out of us."""
+    """Return an error of the provider. Its text must never appear in our responses or logs."""
     return in_json({"error": {"type": "invalid_request_error", "message": TRAP, **fields}}, status)
 
 
 def inner(form: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The fields of a form that are those of an object."""
+    """Return the fields of a form that belong to this object."""
     return {name.removeprefix(f"{prefix}[").rstrip("]"): value for name, value in form.items() if name.startswith(f"{prefix}[")}
 
 

@@ -21,8 +21,9 @@ from psycopg import sql
 from ops.bench import end_users
 from ops.bench.end_users import SMALL_USERS, Application
 from ops.bench.plans import executed
-from ops.bench.processes import NotHere, Unfit
-from ops.bench.rows import ROWS, Run
+from ops.bench.processes import RequirementMissing, MeasurementFailed
+from ops.bench.row import Run
+from ops.bench.rows import ROWS
 from ops.bench.table import Goal, Result, Sample, Verdict, details, number, plans, table
 from ops.bench.tenants import FULL, PER_TARGET, QUICK, SMALL_ENTRIES, SMALL_MEMBERS, Tenant, fill
 from ops.bench.wrk import Request, load_from
@@ -38,7 +39,7 @@ def samples(*values: float) -> list[Sample]:
 
 
 def make_result(raw: list[Sample], ours: list[Sample], goal: Goal = FASTER, **more: Any) -> Result:
-    return Result(name="read", what="reads / nothing", unit="/s", goal=goal, raw=raw, ours=ours, **more)
+    return Result(name="read", description="reads / nothing", unit="/s", goal=goal, raw=raw, ours=ours, **more)
 
 
 def test_the_figure_is_the_median_of_the_ratios_of_the_rounds() -> None:
@@ -141,7 +142,7 @@ def test_the_load_is_read_from_what_wrk_says() -> None:
     ],
 )
 def test_a_load_with_failures_counts_for_nothing(changes: dict[str, int], sentence: str) -> None:
-    with pytest.raises(Unfit, match=sentence):
+    with pytest.raises(MeasurementFailed, match=sentence):
         load_from(output(**changes))
 
 
@@ -348,9 +349,9 @@ def test_a_disk_without_room_is_no_fault_of_the_service(tmp_path: Path, monkeypa
     with ExitStack() as stack:
         run = Run(tmp_path, stack, lambda _: None, quick=False)
         for _ in range(2):  # each row that asks hears it
-            with pytest.raises(NotHere, match=r"The organizations need 16 GB .* which has 5 free"):
+            with pytest.raises(RequirementMissing, match=r"The organizations need 16 GB .* which has 5 free"):
                 run.tenants()
-        with pytest.raises(NotHere, match=r"The end users need 10 GB .* which has 5 free"):
+        with pytest.raises(RequirementMissing, match=r"The end users need 10 GB .* which has 5 free"):
             run.applications()
 
 

@@ -75,7 +75,7 @@ async def add_login(ports: Ports, pool: Pool, service: UUID, user: UUID, provide
     """The record that a login to the service leaves, now or then."""
     now, context = at or ports.clock.now(), await service_context(pool, service)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.logins.succeeded(Session(new_id(), user, now, now, now, "203.0.113.9", "tests", service=context), provider)
+        await tx.logins.record_success(Session(new_id(), user, now, now, now, "203.0.113.9", "tests", service=context), provider)
 
 
 async def service_context(pool: Pool, service: UUID) -> ServiceContext:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.providers import Provider
@@ -93,8 +94,7 @@ def _enroll(which: LiteralString, *, by_membership: LiteralString = "false") -> 
     return f"""
         with held as (
             select id, org_id from services
-            where {which} and not exists (
-                select 1 from scim_users d where d.org_id = services.org_id and d.user_id = %(user_id)s and d.deactivated_at is not null)
+            where {which} and not {is_blocked("services.org_id", "%(user_id)s")}
             for key share skip locked),
         used as (
             insert into service_users as u (service_id, user_id, org_id, email, deactivated, by_membership, created_at, first_login_at,

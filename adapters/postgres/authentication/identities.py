@@ -1,4 +1,4 @@
-"""Accounts at external identity providers that people have linked; what the providers gave is sealed."""
+"""Storage of linked identities. The tokens of the providers are encrypted."""
 
 from datetime import datetime
 from typing import Final
@@ -13,7 +13,7 @@ from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import Place, Vault
 
-# Whose, and in which context: %(service_id)s is null for the account itself.
+# The identities of a user in one context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
 
 
@@ -36,7 +36,7 @@ def sealed(vault: Vault, tokens: ProviderTokens, access: Place, refresh: Place) 
 
 
 class Identities(SealingRepository):
-    """ports.storage.Identities."""
+    """Implements `ports.storage.authentication.Identities`."""
 
     def _to_token(self, row: Row) -> ProviderToken:
         name, sealed, expires_at, scopes, can_be_renewed = row
@@ -70,7 +70,7 @@ class Identities(SealingRepository):
         )
 
     async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
-        # Two of one number only wait for each other.
+        # A collision of the lock numbers is harmless: the two sign-ins wait for each other.
         await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}")
 
     async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
@@ -87,7 +87,7 @@ class Identities(SealingRepository):
         )
 
     async def add(self, identity: Identity) -> bool:
-        # The service stays until the transaction ends, since the row refers to it.
+        # The foreign key holds the service until the transaction ends.
         return await self._exists(
             """
             insert into identities (id, user_id, service_id, provider, issuer, provider_user_id, email, linked_at, access_token,
@@ -134,23 +134,23 @@ class Identities(SealingRepository):
             until=until,
         )
 
-    async def complete_renewal(self, claim: TokenRenewal, tokens: ProviderTokens) -> bool:
+    async def complete_renewal(self, renewal: TokenRenewal, tokens: ProviderTokens) -> bool:
         return await self._exists(
             """
             update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
                                   token_expires_at = %(token_expires_at)s, renewing_until = null,
                                   scopes = case when cardinality(%(scopes)s::text[]) = 0 then scopes else %(scopes)s end
             where id = %(id)s and renewing_until = %(until)s returning 1""",
-            id=claim.identity_id,
-            until=claim.until,
-            **self._sealed(claim.identity_id, tokens),
+            id=renewal.identity_id,
+            until=renewal.until,
+            **self._sealed(renewal.identity_id, tokens),
         )
 
-    async def release_renewal(self, claim: TokenRenewal) -> None:
+    async def release_renewal(self, renewal: TokenRenewal) -> None:
         await self._run(
             "update identities set renewing_until = null where id = %(id)s and renewing_until = %(until)s",
-            id=claim.identity_id,
-            until=claim.until,
+            id=renewal.identity_id,
+            until=renewal.until,
         )
 
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
@@ -168,7 +168,7 @@ class Identities(SealingRepository):
         )
 
     async def add_ticket(self, ticket: LinkTicket) -> bool:
-        # The session stays until the transaction ends, since the ticket refers to it.
+        # The foreign key holds the session until the transaction ends.
         return await self._exists(
             """
             insert into link_tickets (token_hash, user_id, session_id, service_id, provider, created_at, expires_at)

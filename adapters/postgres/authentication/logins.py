@@ -1,4 +1,4 @@
-"""The lasting record of logins, and how many there were to each service on each day."""
+"""Storage of login records, and of the daily login totals of services."""
 
 from datetime import datetime
 from typing import Final
@@ -8,15 +8,15 @@ from adapters.postgres.engine.statements import Repository
 from core.accounts.devices_rules import Device, Location
 from core.authentication.sessions_rules import Session
 
-# Of what is counted together, so that logins to one service at one time seldom wait for each other's commit.
+# Each total is split over this many rows, so that concurrent logins to one service rarely wait for each other's commit.
 SHARDS: Final = 8
 
 
 class Logins(Repository):
-    """ports.storage.Logins and FailedLogins."""
+    """Implements `ports.storage.authentication.Logins` and `FailedLogins`."""
 
-    async def succeeded(self, session: Session, provider: str, device: Device | None = None) -> None:
-        # The total comes with the same statement; its day is that of the row, in UTC, whatever the connection's time zone is.
+    async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
+        # The same statement updates the total. Its day is in UTC, whatever the time zone of the connection is.
         await self._write(
             f"""
             with login as (
@@ -45,8 +45,8 @@ class Logins(Repository):
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        # From the first shard, in which there may come to be fewer than none: the sum over the shards is what counts. The order is that of
-        # the housekeeper, who puts the shards together. What is recorded of a service that is gone is the housekeeper's.
+        # Subtract from the first shard. It may become negative, because only the sum of the shards matters. Lock order: as in the
+        # housekeeper, which merges the shards. The housekeeper also deletes the totals of deleted services.
         of_service = "" if service_id is None else "and service_id = %(service_id)s"
         await self._run(
             f"""
@@ -62,7 +62,7 @@ class Logins(Repository):
             service_id=service_id,
         )
 
-    async def failed(
+    async def record_failure(
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
         await self._run(

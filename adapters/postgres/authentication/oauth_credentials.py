@@ -1,4 +1,4 @@
-"""What services are known by at identity providers."""
+"""Storage of the OAuth credentials of services at identity providers. The client secrets are encrypted."""
 
 from uuid import UUID
 
@@ -13,7 +13,7 @@ def place(row: str) -> Place:
 
 
 def name_of(service_id: UUID, provider: Provider) -> str:
-    """What the row is called where its secret is sealed."""
+    """Return the context that the encryption binds the secret of this row to."""
     return f"{service_id}/{provider.value}"
 
 
@@ -22,7 +22,7 @@ def to_credentials(row: Row) -> ServiceOAuthCredentials:
 
 
 class OAuthCredentials(SealingRepository):
-    """ports.storage.OAuthCredentials."""
+    """Implements `ports.storage.authentication.OAuthCredentials`."""
 
     async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
         return await self._one(

@@ -302,7 +302,7 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def presented(self, token_hash: bytes, now: datetime, by: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
+    async def explain_refresh_token(self, token_hash: bytes, now: datetime, by: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
         return await self._one(
             to_presented,
             f"""

@@ -1,4 +1,4 @@
-"""The keys that sign access tokens; their private halves are sealed."""
+"""Storage of the keys that sign access tokens. The private keys are encrypted."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ def place(kid: str) -> Place:
 
 
 class SigningKeys(SealingRepository):
-    """ports.storage.SigningKeys."""
+    """Implements `ports.storage.authentication.SigningKeys`."""
 
     def _to_key(self, row: Row) -> SigningKey:
         return SigningKey(kid=row[0], private_key=self._vault.open(row[1], place(row[0])), created_at=row[2], retires_at=row[3])

@@ -33,10 +33,10 @@ EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.can_rejoin"
 
 
 def _known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
-    """And of them, as EVERY_FIELD.
+    """Return a subquery of all known users. `rest` is appended to both of its parts.
 
-    What follows is said of both kinds apart, so that each goes by an index of its own; as one, they
-    would all be put together first.
+    `of_others` replaces it in the second part. The parts are joined by UNION ALL, so that each can use
+    its own index.
     """
     others = rest if of_others is None else of_others
     return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"
@@ -143,7 +143,7 @@ class ScimUsers(Repository):
 
     async def is_blocked(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
-            "select 1 from scim_users where org_id = %(org_id)s and user_id = %(user_id)s and deactivated_at is not null",
+            f"select 1 where {is_blocked('%(org_id)s', '%(user_id)s')}",
             org_id=org_id,
             user_id=user_id,
         )
@@ -279,8 +279,8 @@ class ScimUsers(Repository):
         )
 
     async def reactivate(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # The directory forgets a user outside the group whom it did not provision, or whose
-        # userName now belongs to a member who joined by an invitation.
+        # The directory forgets a user outside the group if it did not provision them, or if a member who
+        # joined by an invitation has the same userName now.
         await self._run(
             """
             with away as (

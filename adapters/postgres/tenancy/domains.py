@@ -13,7 +13,10 @@ COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"
 
 
 def verified_owner(host: LiteralString) -> LiteralString:
-    """Return SQL for the id of the organization that has verified this domain or its closest verified parent, or null."""
+    """Return SQL for the id of the organization that verified this domain, or null.
+
+    If none verified the domain itself, its closest verified parent counts.
+    """
     labels = f"string_to_array({host}, '.')"
     return f"""
         (select d.org_id from generate_series(1, cardinality({labels})) number

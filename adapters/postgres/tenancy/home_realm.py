@@ -27,7 +27,8 @@ class HomeRealm(Repository):
         )
 
     async def match(self, domain: Domain) -> HomeRealmMatch | None:
-        # The organization that verified the closest domain decides, even if it has no route or is not active.
+        # The organization that verified the closest domain decides, even if it has no route or is
+        # not active.
         return await self._one(
             lambda row: HomeRealmMatch(row[0], Provider(row[1])),
             f"""

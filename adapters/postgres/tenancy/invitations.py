@@ -13,7 +13,8 @@ from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, In
 
 # In the order that `to_invitation` expects.
 COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.expires_at, i.created_at"
-# COLUMNS, but a pending invitation that has passed its expiry reads as expired, even before the sweeper marks it.
+# COLUMNS, but a pending invitation that has passed its expiry reads as expired, even before the
+# sweeper marks it.
 COLUMNS_NOW: Final = COLUMNS.replace(
     "i.status", "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end as status"
 )
@@ -23,7 +24,8 @@ RECEIVED: Final = f"""
     select {COLUMNS_NOW}, o.slug, o.name, u.email
     from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
 NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
-# The stored rows that a status stands for. One condition for each part that an index returns in the order of the page.
+# The stored rows that a status stands for. One condition for each part that an index returns in the
+# order of the page.
 STORED: Final[Mapping[InvitationStatus | None, Sequence[LiteralString]]] = {
     None: ("true",),
     InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
@@ -169,7 +171,8 @@ class Invitations(Repository):
         )
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
-        # Keep the common table expression: with a plain subquery the planner may update more rows than the limit.
+        # Keep the common table expression: with a plain subquery the planner may update more rows
+        # than the limit.
         return await self._all(
             to_invitation,
             f"""
@@ -187,7 +190,9 @@ class Invitations(Repository):
 
 
 def _page(parts: Sequence[LiteralString]) -> LiteralString:
-    """Return SQL for one page of the invitations that match any of these conditions. Each row starts with their total number.
+    """Return SQL for one page of the invitations that match any of these conditions.
+
+    Each row starts with their total number.
 
     The outer join returns one row even if the page is empty.
     """

@@ -28,8 +28,9 @@ class Members(Repository):
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
     async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
-        # A single statement for both cases (role or any role) would get one plan, in which no index gives the order. The page
-        # comes before the join, so that only its members are joined, and not those of all earlier pages.
+        # A single statement for both cases (role or any role) would get one plan, in which no index
+        # gives the order. The page comes before the join, so that only its members are joined, and
+        # not those of all earlier pages.
         of_role = "and m.role = %(role)s" if role is not None else ""
         return await self._all(
             to_listed,
@@ -85,7 +86,8 @@ class Members(Repository):
         )
 
     async def add(self, membership: Membership) -> None:
-        # The directory forgets a former member with the same address, because the user names in a directory are unique.
+        # The directory forgets a former member with the same address, because the user names in a
+        # directory are unique.
         await self._run(
             """
             with added as (
@@ -122,8 +124,9 @@ class Members(Repository):
         )
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        # The directory forgets the user and cannot restore them. If it deactivated the user, the row stays, so that they remain
-        # blocked. A suspended member is not in member_count but is in the SCIM group, so members_changed_at changes for them, too.
+        # The directory forgets the user and cannot restore them. If it deactivated the user, the
+        # row stays, so that they remain blocked. A suspended member is not in member_count but is
+        # in the SCIM group, so members_changed_at changes for them, too.
         await self._run(
             """
             with removed as (

@@ -24,8 +24,8 @@ COLUMNS: Final = (
 WIDTH: Final = 20
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
 SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
-# Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only the locked row again. A plain
-# join would combine the new organization row with its old tier.
+# Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only
+# the locked row again. A plain join would combine the new organization row with its old tier.
 LOCKED: Final = """
     with o as materialized (
         select id, slug, name, status, tier_id, max_services, max_users, device_trust_days, member_count, created_at, updated_at,
@@ -34,8 +34,9 @@ LOCKED: Final = """
 LOCK: Final = f"""
         for no key update)
     select {COLUMNS} from o {OF_TIER}"""
-# Each row of the page starts with the total number of matches. The outer join returns one row even if the page is empty. Keep the
-# lateral join for the owners: with a plain join the planner reads all memberships to find the owners of one page.
+# Each row of the page starts with the total number of matches. The outer join returns one row even
+# if the page is empty. Keep the lateral join for the owners: with a plain join the planner reads
+# all memberships to find the owners of one page.
 PAGE_WITH_OWNERS: Final = f"""
     with matching as not materialized (
         select * from organizations
@@ -106,7 +107,8 @@ class Organizations(Repository):
         rows = await self._all(lambda row: row, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, limit=limit, offset=offset)
         return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
-    # "for no key update" makes other writers of the organization wait, but still allows inserts of rows that reference it.
+    # "for no key update" makes other writers of the organization wait, but still allows inserts of
+    # rows that reference it.
     async def lock(self, org_id: UUID) -> Organization | None:
         return await self._one(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
@@ -134,8 +136,8 @@ class Organizations(Repository):
         self._signals.figures_changed()
 
     async def save(self, organization: Organization) -> None:
-        # When an organization becomes active, its waiting deliveries may be due. The caller has locked the row, so `before` is its
-        # current state.
+        # When an organization becomes active, its waiting deliveries may be due. The caller has
+        # locked the row, so `before` is its current state.
         await self._run(
             """
             with saved as (

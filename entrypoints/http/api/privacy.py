@@ -1,15 +1,23 @@
-"""What is kept about a person, and making a person unknown (identity.md sections 2.8 and 4.7)."""
+"""Export a user's data, and anonymize a user."""
 
 import json
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import document_response, validate_response
 
 from core import privacy
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
-from core.privacy_rules import PersonalDataExport, ExportedIdentity, ExportedLogin, ExportedMembership, ExportedMfaEvent, ExportedPasskey
+from core.privacy_rules import (
+    ExportedIdentity,
+    ExportedLogin,
+    ExportedMembership,
+    ExportedMfaEvent,
+    ExportedPasskey,
+    PersonalDataExport,
+)
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
@@ -21,167 +29,172 @@ routes = Blueprint("privacy", __name__)
 
 
 class ExportedMembershipResponse(ResponseModel):
-    """An organization that the person belongs to."""
+    """A membership of an organization."""
 
-    organization_id: UUID
-    organization_slug: str
-    role: Role
-    joined_at: Timestamp
+    organization_id: UUID = Field(description="The id of the organization.")
+    organization_slug: str = Field(description="The slug of the organization.")
+    role: Role = Field(description="The user's role.")
+    joined_at: Timestamp = Field(description="When the user joined.")
 
 
 class ExportedLoginResponse(ResponseModel):
-    """A login, or an attempt that failed. `risk_score` goes from 0 to 100, and `risk_factors` is a JSON array in a string."""
+    """A successful or failed login."""
 
-    id: UUID
-    timestamp: Timestamp
-    ip_address: str | None
-    user_agent: str | None
-    provider: str
-    success: bool
-    risk_score: int
-    risk_factors: str
-    geo_country: str | None
-    geo_city: str | None
+    id: UUID = Field(description="The id of the login record.")
+    timestamp: Timestamp = Field(description="When the login happened.")
+    ip_address: str | None = Field(description="The IP address of the client.")
+    user_agent: str | None = Field(description="The User-Agent header of the client.")
+    provider: str = Field(description="How the user signed in.", examples=["password", "websuite"])
+    success: bool = Field(description="Whether the login succeeded.")
+    risk_score: int = Field(description="The risk of the login, from 0 to 100.")
+    risk_factors: str = Field(description="The reasons for the risk score, as a JSON array in a string.", examples=['["new_device"]'])
+    geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.")
+    geo_city: str | None = Field(description="The city of the IP address, if known.")
 
 
 class ExportedIdentityResponse(ResponseModel):
-    """An account at an external provider."""
+    """A linked account at an identity provider."""
 
-    provider: Provider
-    provider_user_id: str
-    linked_at: Timestamp
+    provider: Provider = Field(description="The identity provider.")
+    provider_user_id: str = Field(description="The id of the user at the provider.")
+    linked_at: Timestamp = Field(description="When the account was linked.")
 
 
 class ExportedMfaEventResponse(ResponseModel):
-    """What happened with the second factor."""
+    """An entry of the second-factor log."""
 
-    event_type: str
-    timestamp: Timestamp
-    success: bool
+    event_type: str = Field(description="The kind of the event.", examples=["mfa_enabled"])
+    timestamp: Timestamp = Field(description="When it happened.")
+    success: bool = Field(description="Whether the action succeeded.")
 
 
 class ExportedPasskeyResponse(ResponseModel):
-    """A passkey, without its key."""
+    """A passkey without its key."""
 
-    id: UUID
-    name: str
-    aaguid: UUID
-    backup_eligible: bool
-    created_at: Timestamp
-    last_used_at: Timestamp | None
-
-
-class ExportedPerson(ResponseModel):
-    """Whose data these are."""
-
-    user_id: UUID
-    email: str
-    created_at: Timestamp
+    id: UUID = Field(description="The id of the passkey.")
+    name: str = Field(description="The name that the user gave it.")
+    aaguid: UUID = Field(description="The model of the authenticator.")
+    backup_eligible: bool = Field(description="Whether the authenticator can sync the passkey to other devices.")
+    created_at: Timestamp = Field(description="When it was registered.")
+    last_used_at: Timestamp | None = Field(description="When it was last used, or null.")
 
 
-class ExportedCount(ResponseModel):
-    """How many logins are kept, of which the newest follow."""
+class ExportedUserResponse(ResponseModel):
+    """The account of an export."""
 
-    login_events_count: int
+    user_id: UUID = Field(description="The id of the account.")
+    email: str = Field(description="The email address of the account.")
+    created_at: Timestamp = Field(description="When the account was created.")
 
 
-class ExportPackage(ResponseModel):
-    """What is kept about a person; of the logins the newest. Secrets and hashes are not in it."""
+class LoginCountResponse(ResponseModel):
+    """The number of stored logins. The export contains the newest of them."""
 
-    user_id: UUID
-    email: str
-    created_at: Timestamp
-    memberships: list[ExportedMembershipResponse]
-    login_events_count: int
-    login_events: list[ExportedLoginResponse]
-    oauth_identities: list[ExportedIdentityResponse]
-    mfa_events: list[ExportedMfaEventResponse]
-    passkeys: list[ExportedPasskeyResponse]
+    login_events_count: int = Field(description="The number of all stored logins.")
+
+
+class PersonalDataExportResponse(ResponseModel):
+    """The stored data of a user. It contains no secrets and no hashes."""
+
+    user_id: UUID = Field(description="The id of the account.")
+    email: str = Field(description="The email address of the account.")
+    created_at: Timestamp = Field(description="When the account was created.")
+    memberships: list[ExportedMembershipResponse] = Field(description="The memberships, oldest first.")
+    login_events_count: int = Field(description="The number of all stored logins. `login_events` has the newest of them.")
+    login_events: list[ExportedLoginResponse] = Field(description="The newest logins, newest first.")
+    oauth_identities: list[ExportedIdentityResponse] = Field(description="The linked accounts at identity providers, oldest first.")
+    mfa_events: list[ExportedMfaEventResponse] = Field(description="The second-factor log, newest first.")
+    passkeys: list[ExportedPasskeyResponse] = Field(description="The passkeys, oldest first.")
 
 
 @routes.get("/api/privacy/export/<user_id>")
 @person_anywhere(impersonated=False, applications=True)
 @refuses(403, 404)
-@document_response(ExportPackage)
+@document_response(PersonalDataExportResponse)
 async def export(user_id: str) -> Response:
-    """PersonalDataExport what is kept about a person.
+    """Export a user's data.
 
-    For oneself and for platform owners that is everything. An organization's owner gets, of those who take part in it, memberships,
-    logins and identities there. An application gets, of the person who is signed in to it, what belongs to its organization.
+    You get all data of your own account; platform owners get that of every account. The owner of an organization gets the memberships,
+    logins and identities of a confirmed member that belong to the organization. An application gets those of its signed-in user.
     """
     return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
 
 
-async def export_package(found: PersonalDataExport) -> Response:
-    """The answer that hands an export out; it is read while it goes."""
+async def export_package(data: PersonalDataExport) -> Response:
+    """Return the response with an export. Its lists are read while it is sent."""
     return await streamed_object(
-        ExportedPerson(user_id=found.user_id, email=found.email, created_at=found.created_at),
-        Part("memberships", found.memberships, _membership),
-        ExportedCount(login_events_count=found.login_events_count),
-        Part("login_events", found.login_events, _login),
-        Part("oauth_identities", found.oauth_identities, _identity),
-        Part("mfa_events", found.mfa_events, _mfa_event),
-        Part("passkeys", found.passkeys, _passkey),
+        ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at),
+        Part("memberships", data.memberships, _to_membership_response),
+        LoginCountResponse(login_events_count=data.login_events_count),
+        Part("login_events", data.login_events, _to_login_response),
+        Part("oauth_identities", data.oauth_identities, _to_identity_response),
+        Part("mfa_events", data.mfa_events, _to_mfa_event_response),
+        Part("passkeys", data.passkeys, _to_passkey_response),
     )
 
 
-def _membership(kept: ExportedMembership) -> ExportedMembershipResponse:
-    return ExportedMembershipResponse(organization_id=kept.org_id, organization_slug=kept.org_slug, role=kept.role, joined_at=kept.joined_at)
+def _to_membership_response(membership: ExportedMembership) -> ExportedMembershipResponse:
+    return ExportedMembershipResponse(
+        organization_id=membership.org_id,
+        organization_slug=membership.org_slug,
+        role=membership.role,
+        joined_at=membership.joined_at,
+    )
 
 
-def _login(kept: ExportedLogin) -> ExportedLoginResponse:
+def _to_login_response(login: ExportedLogin) -> ExportedLoginResponse:
     return ExportedLoginResponse(
-        id=kept.id,
-        timestamp=kept.at,
-        ip_address=kept.address,
-        user_agent=kept.agent,
-        provider=kept.provider,
-        success=kept.success,
-        risk_score=kept.risk_score,
-        risk_factors=json.dumps(kept.risk_factors),
-        geo_country=kept.country,
-        geo_city=kept.city,
+        id=login.id,
+        timestamp=login.at,
+        ip_address=login.address,
+        user_agent=login.agent,
+        provider=login.provider,
+        success=login.success,
+        risk_score=login.risk_score,
+        risk_factors=json.dumps(login.risk_factors),
+        geo_country=login.country,
+        geo_city=login.city,
     )
 
 
-def _identity(kept: ExportedIdentity) -> ExportedIdentityResponse:
-    return ExportedIdentityResponse(provider=kept.provider, provider_user_id=kept.provider_user_id, linked_at=kept.linked_at)
+def _to_identity_response(identity: ExportedIdentity) -> ExportedIdentityResponse:
+    return ExportedIdentityResponse(provider=identity.provider, provider_user_id=identity.provider_user_id, linked_at=identity.linked_at)
 
 
-def _mfa_event(kept: ExportedMfaEvent) -> ExportedMfaEventResponse:
-    return ExportedMfaEventResponse(event_type=kept.event_type, timestamp=kept.at, success=kept.success)
+def _to_mfa_event_response(event: ExportedMfaEvent) -> ExportedMfaEventResponse:
+    return ExportedMfaEventResponse(event_type=event.event_type, timestamp=event.at, success=event.success)
 
 
-def _passkey(kept: ExportedPasskey) -> ExportedPasskeyResponse:
+def _to_passkey_response(passkey: ExportedPasskey) -> ExportedPasskeyResponse:
     return ExportedPasskeyResponse(
-        id=kept.id,
-        name=kept.name,
-        aaguid=kept.aaguid,
-        backup_eligible=kept.backup_eligible,
-        created_at=kept.created_at,
-        last_used_at=kept.last_used_at,
+        id=passkey.id,
+        name=passkey.name,
+        aaguid=passkey.aaguid,
+        backup_eligible=passkey.backup_eligible,
+        created_at=passkey.created_at,
+        last_used_at=passkey.last_used_at,
     )
 
 
-class Forgotten(ResponseModel):
-    """The person is unknown from now on; `user_id` stays."""
+class AnonymizationResponse(ResponseModel):
+    """The result of an anonymization."""
 
-    success: bool
-    message: str
-    user_id: UUID
+    success: bool = Field(description="Always true.")
+    message: str = Field(description="The result in one sentence.")
+    user_id: UUID = Field(description="The id of the account, which stays.")
 
 
 @routes.delete("/api/privacy/forget/<user_id>")
 @person_anywhere(impersonated=False)
 @refuses(403, 404)
-@validate_response(Forgotten)
-async def forget(user_id: str) -> Forgotten:
-    """Make a person unknown, for good.
+@validate_response(AnonymizationResponse)
+async def anonymize(user_id: str) -> AnonymizationResponse:
+    """Anonymize a user permanently.
 
-    For platform owners, and for who owns all organizations that the person belongs to, if the person takes part in them. The address, the
-    password, the second factor and whatever else lets the person in are gone; memberships, times and the entries of logs stay. Platform
-    owners must be demoted first.
+    Platform owners can do this, and callers who own every organization that the user is a confirmed member of. It deletes the email
+    address, the password, the second factor and every other way to sign in. The id, memberships, times and log entries stay. A platform
+    owner must lose that role first.
     """
     id_ = path_id(user_id)
     await privacy.anonymize(ports(), signed_in(), id_)
-    return Forgotten(success=True, message="The person is anonymized.", user_id=id_)
+    return AnonymizationResponse(success=True, message="The user is anonymized.", user_id=id_)

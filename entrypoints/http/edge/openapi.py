@@ -172,6 +172,9 @@ PATH_PARAMETERS = {
     "invitation_id": "The id of the invitation.",
     "webhook_id": "The id of the webhook.",
     "delivery_id": "The id of the delivery.",
+    "api_key_id": "The id of the API key.",
+    "resource_type": "The resource type: `User` or `Group`.",
+    "schema_id": "The URN of the schema.",
     "subscription_id": "The id of the subscription.",
     "name": "The name of the file.",
 }

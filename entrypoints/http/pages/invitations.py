@@ -31,14 +31,15 @@ class LinkIncomplete(Invalid):
 async def follow_link() -> Response:
     """Follow the link in an invitation email.
 
-    Redirects to the frontend's page if the operator has configured a frontend, otherwise to our own page.
+    Redirects to the frontend's page if the operator has configured a frontend, otherwise to our own
+    page.
     """
     token = request.args.get("token", "")
     if parse_id(token) is None:
         raise LinkIncomplete
     location = f"{app_context().acceptance_page}?{urlencode({'token': token})}"
-    # The middleware sets these headers, too. They are repeated here because without them browsers cache a 301, with the
-    # token, forever (security R-7).
+    # The middleware sets these headers, too. They are repeated here because without them browsers
+    # cache a 301, with the token, forever (security R-7).
     headers = {"Location": location, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     return Response(b"", 301, headers)
 
@@ -84,7 +85,8 @@ ANSWERED: Final = {
 async def accept_by_form() -> Response:
     """Accept an invitation with the form of its page.
 
-    Shows how to sign in. If there was no account with the invited address, it was created without a password.
+    Shows how to sign in. If there was no account with the invited address, it was created without a
+    password.
     """
     token = await _form_token()
     design = await invitations.get_design(ports(), token)
@@ -107,5 +109,8 @@ async def decline_by_form() -> Response:
 
 
 async def _form_token() -> str:
-    """Return the form's token. It also protects against CSRF, because other sites do not know it (security G-2)."""
+    """Return the form's token.
+
+    It also protects against CSRF, because other sites do not know it (security G-2).
+    """
     return (await read_form()).get("token", "")

@@ -47,7 +47,7 @@ class Visitor:
             await tx.accounts.lock(self.account.id)
             arrival = await devices.match_device(tx, self.account.id, look, org, now)
             token = await devices.remember_device(tx, arrival, now, second_factor=second_factor, trust=trust)
-            await tx.logins.succeeded(session(self.account.id, created_at=now, device_id=arrival.device.id), "password", arrival.device)
+            await tx.logins.record_success(session(self.account.id, created_at=now, device_id=arrival.device.id), "password", arrival.device)
         return arrival, token
 
     async def look(self, client: PresentedDevice = SILENT, org: UUID | None = None, **said: Any) -> DeviceMatch:
@@ -62,7 +62,7 @@ class Visitor:
         self.clock.advance(MICROSECOND)  # what counts is what came after the last success
         async with self.ports.storage.autocommit() as count:
             for _ in range(times):
-                await count.logins.failed(self.account.id, "password", self.clock.now(), None, None)
+                await count.logins.record_failure(self.account.id, "password", self.clock.now(), None, None)
 
     async def devices(self) -> list[Device]:
         async with self.ports.storage.reading() as read:

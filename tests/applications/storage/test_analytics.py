@@ -55,7 +55,7 @@ async def count(pool: Pool, service: ServiceContext, day: date = TODAY, provider
 
 async def login(storage: Postgres, user: UUID, service: ServiceContext | None, **changes: Any) -> None:
     begun = session(user, service=service, **{"created_at": NOW, **changes})
-    await within(storage, lambda tx: tx.logins.succeeded(begun, "password"))
+    await within(storage, lambda tx: tx.logins.record_success(begun, "password"))
 
 
 async def test_shards_services_and_providers_are_summed_by_day(
@@ -147,7 +147,7 @@ async def test_a_day_whose_logins_were_removed_is_left_out(storage: Postgres, sh
 
 async def test_the_latest_logins_have_all_their_fields(storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID) -> None:
     begun = session(ada, service=shop, created_at=NOW)
-    await within(storage, lambda tx: tx.logins.succeeded(begun, "websuite"))
+    await within(storage, lambda tx: tx.logins.record_success(begun, "websuite"))
     [(id_,)] = await run_sql(pool, "select id from login_events")
     async with storage.reading() as read:
         assert await read.analytics.recent(shop.org_id, None, 10) == [RecentLogin(id_, ada, shop.id, "websuite", NOW)]

@@ -22,7 +22,7 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
-from tests.tenancy.api.organizations import ACME, ROLES, claims, log, refresh, token_of, told
+from tests.tenancy.api.organizations import ACME, ROLES, claims, log, refresh, token_of, recorded_events
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -98,7 +98,7 @@ async def test_it_is_no_login(api: Api, ports: Ports, pool: Pool, metrics: FakeM
     _, token = await add_person(ports, pool, "ada", org)
     assert (await api.post(f"{ACME}/select", token=token)).status == 200
     assert await run_sql(pool, "select * from login_events") == []
-    assert await log(pool) == await told(pool) == []
+    assert await log(pool) == await recorded_events(pool) == []
     assert metrics.tokens_issued == 1
 
 

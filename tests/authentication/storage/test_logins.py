@@ -41,7 +41,7 @@ async def ada(storage: Postgres) -> UUID:
 
 async def login(storage: Postgres, user: UUID, service: ServiceContext | None, provider: str = "password", **changes: Any) -> Session:
     begun = session(user, service=service, **{"created_at": NOW, **changes})
-    await within(storage, lambda tx: tx.logins.succeeded(begun, provider))
+    await within(storage, lambda tx: tx.logins.record_success(begun, provider))
     return begun
 
 
@@ -66,7 +66,7 @@ async def test_a_login_to_a_service_is_stored_with_it_and_its_organization(
 async def test_a_login_to_no_service_and_one_that_failed_are_not_counted(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await login(storage, ada, None)
     async with storage.autocommit() as at_once:
-        await at_once.logins.failed(ada, "password", NOW, None, None)
+        await at_once.logins.record_failure(ada, "password", NOW, None, None)
     assert await run_sql(pool, "select count(*), count(org_id), count(service_id) from login_events") == [(2, 0, 0)]
     assert await totals(pool) == []
 
@@ -116,7 +116,7 @@ async def test_a_total_is_spread_over_shards_and_loses_nothing_at_once(
 
     async def sign_in(_: int) -> None:
         for _ in range(5):
-            await within(storage, lambda tx: tx.logins.succeeded(replace(begun), "password"))
+            await within(storage, lambda tx: tx.logins.record_success(replace(begun), "password"))
 
     await everyone(20, sign_in)
     assert await totals(pool) == [(shop.org_id, shop.id, TODAY, "password", 100)]

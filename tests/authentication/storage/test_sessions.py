@@ -87,7 +87,7 @@ async def test_a_session_that_is_over_stands_for_nobody(storage: Postgres, pool:
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.load_session_context(begun.id, ada.id, None, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
-        presented = await tx.sessions.presented(digest("token"), NOW)
+        presented = await tx.sessions.explain_refresh_token(digest("token"), NOW)
     assert presented is None or not presented.session_is_live
 
 
@@ -294,7 +294,7 @@ async def test_rotation_asks_for_an_active_organization_and_membership(
         rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         assert (rotated is not None) == passes
         if not passes:
-            assert await tx.sessions.presented(digest("first"), NOW) == RefreshTokenState(
+            assert await tx.sessions.explain_refresh_token(digest("first"), NOW) == RefreshTokenState(
                 session_id=begun.id,
                 rotated_at=None,
                 is_previous=False,
@@ -314,7 +314,7 @@ async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None
     async with storage.transaction(by=SYSTEM) as tx:
         for number in (1, 2):
             assert await tx.sessions.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
-        known = [await tx.sessions.presented(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
+        known = [await tx.sessions.explain_refresh_token(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
     plain = RefreshTokenState(
         session_id=begun.id,
         rotated_at=None,
@@ -636,7 +636,7 @@ async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_
         rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         assert (rotated is not None) == passes
         if not passes:
-            assert await tx.sessions.presented(digest("first"), NOW) == RefreshTokenState(
+            assert await tx.sessions.explain_refresh_token(digest("first"), NOW) == RefreshTokenState(
                 session_id=begun.id,
                 rotated_at=None,
                 is_previous=False,
@@ -797,9 +797,9 @@ async def test_of_twenty_selections_and_rotations_each_makes_one_successor_of_th
 async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "token")
-    await within(storage, lambda tx: tx.logins.succeeded(begun, "websuite"))
+    await within(storage, lambda tx: tx.logins.record_success(begun, "websuite"))
     async with storage.autocommit() as count:
-        await count.logins.failed(ada.id, "password", NOW + SECOND, "2001:db8::1", None)
+        await count.logins.record_failure(ada.id, "password", NOW + SECOND, "2001:db8::1", None)
     query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
     assert await run_sql(pool, query) == [
         (ada.id, begun.id, "websuite", True, begun.address, begun.agent, begun.created_at, None),
@@ -812,7 +812,7 @@ async def test_a_failed_login_leaves_the_connection_as_careful_as_it_was(storage
     async with pool.connection() as connection:
         before = await connection.row("show synchronous_commit")
     async with storage.autocommit() as count:
-        await count.logins.failed(ada.id, "password", NOW, None, None)
+        await count.logins.record_failure(ada.id, "password", NOW, None, None)
     async with pool.connection() as connection:
         assert await connection.row("show synchronous_commit") == before
 

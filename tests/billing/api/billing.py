@@ -1,4 +1,4 @@
-"""A service with plans that can be bought, and the payment provider's events about it."""
+"""Helpers: a service with plans for sale, and the payment provider's events about it."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ RECEIVER = "/webhooks/billing"
 
 @dataclass(slots=True)
 class Till:
-    """A service, its plans gold and silver, which have prices at the provider, and the receiver of events. Its member buys."""
+    """A service with the plans gold and silver, which a member can buy, and the receiver of the provider's events."""
 
     tenant: Tenant
     clock: FakeClock
@@ -29,7 +29,7 @@ class Till:
 
     @property
     def now(self) -> int:
-        """In whole seconds, as events count."""
+        """Return the time in whole seconds, as in events."""
         return int(self.clock.now().timestamp())
 
     @property
@@ -37,66 +37,66 @@ class Till:
         return self.now + MONTH
 
     def metadata(self, **changes: object) -> dict[str, str]:
-        whose: dict[str, object] = {
+        fields: dict[str, object] = {
             "user_id": self.tenant.id("member"),
             "service_id": self.service,
             "plan_id": self.gold,
             "org_id": self.tenant.org,
         }
-        return {name: str(value) for name, value in {**whose, **changes}.items() if value is not None}
+        return {name: str(value) for name, value in {**fields, **changes}.items() if value is not None}
 
     def subscription(self, id_: str = "sub_1", **changes: Any) -> Object:
-        """One of the provider's, which the member has bought for a month from now on."""
-        given = {"metadata": self.metadata(), "current_period_end": self.ends, **changes}
-        return subscription(id_, **given)
+        """Return a subscription of the provider that the member has bought, for a month from now."""
+        fields = {"metadata": self.metadata(), "current_period_end": self.ends, **changes}
+        return subscription(id_, **fields)
 
     async def post(self, body: bytes, header: str | None = None, **headers: str) -> Answer:
         signed = {"billing-signature": sign(body, SECRET, self.now) if header is None else header, **headers}
         return await self.tenant.api.call("POST", RECEIVER, raw=body, headers={name: value for name, value in signed.items() if value})
 
     async def send(self, one: Mapping[str, Any]) -> Answer:
-        self.clock.advance(timedelta(milliseconds=1))  # so that records have an order
+        self.clock.advance(timedelta(milliseconds=1))  # so that the order of audit entries is defined
         return await self.post(json.dumps(one).encode())
 
     async def sent(self, one: Mapping[str, Any]) -> int:
         return (await self.send(one)).status
 
     async def tell(self, type_: str, about: Mapping[str, Any], at: int | None = None, **changes: Any) -> None:
-        """An event that is taken."""
+        """Send an event, which must be accepted."""
         answer = await self.send(event(type_, about, self.now if at is None else at, **changes))
         assert (answer.status, answer.json) == (200, {"status": "success"}), answer.text
 
     async def rows(self) -> list[tuple[str, str, str]]:
-        """Status, plan and end of the period of all subscriptions, the oldest first."""
-        found = await run_sql(
+        """Return status, plan and end of the period of all subscriptions, oldest first."""
+        rows = await run_sql(
             self.tenant.pool,
             """
             select s.status, p.name, s.current_period_end from subscriptions s join plans p on p.id = s.plan_id
             order by s.created_at, s.id""",
         )
-        return [(status, plan, rfc3339(end)) for status, plan, end in found]
+        return [(status, plan, rfc3339(end)) for status, plan, end in rows]
 
     async def status(self) -> str | None:
-        """Of the one that there is."""
+        """Return the status of the only subscription, or None if there is none."""
         rows = await self.rows()
         assert len(rows) <= 1, rows
         return rows[0][0] if rows else None
 
     async def recorded(self) -> list[str]:
-        """The audit actions about subscriptions, the oldest first."""
-        found = await run_sql(
+        """Return the audit actions about subscriptions, oldest first."""
+        rows = await run_sql(
             self.tenant.pool, "select action from audit_log where target_type = 'subscription' order by created_at, action"
         )
-        return [action for (action,) in found]
+        return [action for (action,) in rows]
 
     async def by_key(self, method: str = "PATCH", **fields: Any) -> Answer:
-        """What an API key of the service does to the member's subscription."""
+        """Change the member's subscription with an API key of the service."""
         headers = {"X-Api-Key": await add_api_key(self.tenant.pool, self.service)}
         path = f"/api/service/subscriptions/{self.tenant.id('member')}"
         return await self.tenant.api.call(method, path, fields or None, headers=headers)
 
     async def begin(self, by: str = "member", **changes: Any) -> Answer:
-        """A checkout of the gold plan."""
+        """Start a checkout of the gold plan."""
         body = {
             "plan_id": str(self.gold),
             "success_url": "https://shop.example.com/thanks",

@@ -1,4 +1,4 @@
-"""The caller's own subscription over HTTP (identity.md sections 2.4 and 4.2; decisions, points 53, 76 and 113)."""
+"""GET /api/subscription (decisions 53, 76, 113)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,46 +21,46 @@ MONTH, SECOND = timedelta(days=30), timedelta(seconds=1)
 
 @pytest.fixture
 def cast() -> Mapping[str, Role]:
-    """Organizations need an owner only: it is users of a service who call here."""
+    """Organizations have only an owner, because the callers are users of a service."""
     return {"owner": Role.OWNER}
 
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A service with a plan, and somebody who is signed in to it."""
+    """A service with a plan, and a user who is signed in to it."""
 
     tenant: Tenant
     service: UUID
     gold: UUID
-    ada: Account
+    user: Account
     token: str
 
-    async def look(self) -> Answer:
+    async def get(self) -> Answer:
         return await self.tenant.api.get(PATH, token=self.token)
 
     async def subscribe(self, status: str = "active", **changes: object) -> UUID:
-        """Ada has been subscribed, by default for a month from now on; a later one is newer."""
-        team = self.tenant
-        ends = team.ports.clock.now() + MONTH
-        given = {"service": self.service, "user": self.ada.id, "plan": self.gold, "status": status, "ends": ends} | changes
-        return await add_subscription(team.ports, team.pool, **given)  # type: ignore[arg-type]
+        """Subscribe the user, by default for a month from now."""
+        tenant = self.tenant
+        ends = tenant.ports.clock.now() + MONTH
+        fields = {"service": self.service, "user": self.user.id, "plan": self.gold, "status": status, "ends": ends} | changes
+        return await add_subscription(tenant.ports, tenant.pool, **fields)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 async def shop(acme: Tenant) -> Shop:
-    service, ada = await add_service(acme.pool, acme.org), await add_account(acme.ports, password=None)
+    service, user = await add_service(acme.pool, acme.org), await add_account(acme.ports, password=None)
     gold = await add_plan(acme.pool, service, features=("exports", "support"))
-    return Shop(acme, service, gold, ada, (await sign_in_to(acme.ports, acme.pool, service, ada)).access_token)
+    return Shop(acme, service, gold, user, (await sign_in_to(acme.ports, acme.pool, service, user)).access_token)
 
 
-async def test_it_is_shown_with_every_field(shop: Shop) -> None:
+async def test_the_response_has_every_field(shop: Shop) -> None:
     subscription = await shop.subscribe("past_due")
-    answer = await shop.look()
+    answer = await shop.get()
     assert (answer.status, answer.json) == (
         200,
         {
             "id": str(subscription),
-            "user_id": str(shop.ada.id),
+            "user_id": str(shop.user.id),
             "plan_id": str(shop.gold),
             "plan_name": "Gold",
             "status": "past_due",
@@ -70,49 +70,49 @@ async def test_it_is_shown_with_every_field(shop: Shop) -> None:
     )
 
 
-async def test_the_live_one_counts_and_without_one_the_newest(shop: Shop, clock: FakeClock) -> None:
+async def test_it_returns_the_live_subscription_or_else_the_newest(shop: Shop, clock: FakeClock) -> None:
     live = await shop.subscribe("active")
     for status in ("cancelled", "expired"):
         clock.advance(SECOND)
         newest = await shop.subscribe(status)
-    assert ((await shop.look()).json["id"], (await shop.look()).json["status"]) == (str(live), "active")
+    assert ((await shop.get()).json["id"], (await shop.get()).json["status"]) == (str(live), "active")
     await run_sql(shop.tenant.pool, "update subscriptions set status = 'cancelled' where id = %s", live)
-    assert ((await shop.look()).json["id"], (await shop.look()).json["status"]) == (str(newest), "expired")
+    assert ((await shop.get()).json["id"], (await shop.get()).json["status"]) == (str(newest), "expired")
 
 
-async def test_one_whose_period_is_over_has_expired(shop: Shop, clock: FakeClock) -> None:
+async def test_a_subscription_expires_at_the_end_of_its_period(shop: Shop, clock: FakeClock) -> None:
     await shop.subscribe(ends=clock.now() + SECOND)
-    assert (await shop.look()).json["status"] == "active"
+    assert (await shop.get()).json["status"] == "active"
     clock.advance(SECOND)
-    assert (await shop.look()).json["status"] == "expired"
+    assert (await shop.get()).json["status"] == "expired"
 
 
-async def test_without_one_there_is_none_also_where_the_service_has_something_for_free(shop: Shop) -> None:
+async def test_without_a_subscription_it_returns_404_even_if_the_service_has_a_free_plan(shop: Shop) -> None:
     await add_plan(shop.tenant.pool, shop.service, "Free")
-    assert refused(await shop.look()) == MISSING
+    assert refused(await shop.get()) == MISSING
 
 
-async def test_nobody_sees_what_is_somebody_elses_or_another_services(shop: Shop, twin: Tenant) -> None:
-    team = shop.tenant
-    eve = await add_account(team.ports, "eve@example.com", None)
-    await shop.subscribe(user=eve.id)
-    for desk in (await add_service(team.pool, team.org, "desk"), await add_service(twin.pool, twin.org)):
-        await shop.subscribe(service=desk, plan=await add_plan(team.pool, desk))
-    assert refused(await shop.look()) == MISSING
+async def test_subscriptions_of_other_users_and_other_services_are_not_returned(shop: Shop, twin: Tenant) -> None:
+    tenant = shop.tenant
+    other_user = await add_account(tenant.ports, "other_user@example.com", None)
+    await shop.subscribe(user=other_user.id)
+    for desk in (await add_service(tenant.pool, tenant.org, "desk"), await add_service(twin.pool, twin.org)):
+        await shop.subscribe(service=desk, plan=await add_plan(tenant.pool, desk))
+    assert refused(await shop.get()) == MISSING
 
 
-async def test_it_takes_a_token_of_a_service(shop: Shop) -> None:
+async def test_tokens_without_a_service_are_refused(shop: Shop) -> None:
     await shop.subscribe()
-    team = shop.tenant
-    await team.join("ada", shop.ada)
-    own = (await sign_in(team.ports, shop.ada)).access_token
-    for token in (own, team.token("ada"), await impersonate(team.ports, await add_platform_owner(team.ports), shop.ada)):
-        answer = await team.api.get(PATH, token=token)
+    tenant = shop.tenant
+    await tenant.join("ada", shop.user)
+    own = (await sign_in(tenant.ports, shop.user)).access_token
+    for token in (own, tenant.token("ada"), await impersonate(tenant.ports, await add_platform_owner(tenant.ports), shop.user)):
+        answer = await tenant.api.get(PATH, token=token)
         assert refused(answer) == BAD
         assert "service" in answer.json["error"]
 
 
-async def test_who_does_not_use_the_service_any_more_is_not_told(shop: Shop) -> None:
+async def test_a_former_user_of_the_service_is_refused(shop: Shop) -> None:
     await shop.subscribe()
     await run_sql(shop.tenant.pool, "delete from service_users")
-    assert refused(await shop.look()) == FORBIDDEN
+    assert refused(await shop.get()) == FORBIDDEN

@@ -1,4 +1,4 @@
-"""What is read of what the payment provider says: where an invoice is shown, and until when it is for; and what is news of a status."""
+"""Reading invoices of the payment provider, and recognizing newer facts about the status of a subscription."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ PAGE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 @pytest.mark.parametrize(
     "url", [PAGE, "https://provider.example", "https://provider.example:8443/i/1", PAGE + "x" * (MAX_PAGE_URL_LENGTH - len(PAGE))]
 )
-def test_an_address_that_can_be_given_to_anybody_is_one(url: str) -> None:
+def test_a_safe_https_url_is_an_invoice_page(url: str) -> None:
     assert invoice_page_url({"hosted_invoice_url": url}) == url
 
 
@@ -42,7 +42,7 @@ def test_an_address_that_can_be_given_to_anybody_is_one(url: str) -> None:
         PAGE + "x" * MAX_PAGE_URL_LENGTH,
     ],
 )
-def test_anything_else_is_none(url: object) -> None:
+def test_any_other_value_is_no_invoice_page(url: object) -> None:
     assert invoice_page_url({"hosted_invoice_url": url}) is None
     assert invoice_page_url({}) is None
 
@@ -52,7 +52,7 @@ def line(end: int, **changes: Any) -> dict[str, Any]:
 
 
 def newer(type_: str, *, proration: bool = False) -> dict[str, Any]:
-    """What newer versions of the provider's interface say of what a line is for."""
+    """Return the purpose of an invoice line as newer versions of the provider's API describe it."""
     return {"parent": {"type": type_, type_: {"proration": proration}}}
 
 
@@ -75,44 +75,44 @@ def newer(type_: str, *, proration: bool = False) -> dict[str, Any]:
         ([None, 5, {"period": None}], 50),
     ],
 )
-def test_an_invoice_is_for_the_period_of_the_subscription_and_not_of_what_is_bought_once(lines: Any, end: int | None) -> None:
-    found = invoice_period_end({"lines": {"object": "list", "data": lines}, "period_end": 50})
-    assert found == (None if end is None else datetime.fromtimestamp(end, UTC))
+def test_the_period_of_an_invoice_is_that_of_its_subscription_lines(lines: Any, end: int | None) -> None:
+    period_end = invoice_period_end({"lines": {"object": "list", "data": lines}, "period_end": 50})
+    assert period_end == (None if end is None else datetime.fromtimestamp(end, UTC))
 
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-def found(status: str) -> ProviderSubscription:
+def in_status(status: str) -> ProviderSubscription:
     return ProviderSubscription(id="sub_1", customer_id=None, status=status, price_id=None, period_end=None, metadata=None)
 
 
 @pytest.mark.parametrize(
-    ("apply_provider_state", "says"),
+    ("add_fact", "is_newer"),
     [
         (lambda facts: facts.with_failure(NOW + SECOND), True),
         (lambda facts: facts.with_payment(NOW + SECOND, None), True),
-        (lambda facts: facts.with_subscription(found("unpaid"), NOW + SECOND), True),
-        (lambda facts: facts.with_subscription(found("past_due"), NOW + SECOND, deleted=True), True),
-        (lambda facts: facts.with_subscription(found("canceled"), NOW - SECOND), True),
-        (lambda facts: facts.with_subscription(found("past_due"), NOW + SECOND), False),
-        (lambda facts: facts.with_subscription(found("active"), NOW - SECOND), False),
+        (lambda facts: facts.with_subscription(in_status("unpaid"), NOW + SECOND), True),
+        (lambda facts: facts.with_subscription(in_status("past_due"), NOW + SECOND, deleted=True), True),
+        (lambda facts: facts.with_subscription(in_status("canceled"), NOW - SECOND), True),
+        (lambda facts: facts.with_subscription(in_status("past_due"), NOW + SECOND), False),
+        (lambda facts: facts.with_subscription(in_status("active"), NOW - SECOND), False),
         (lambda facts: facts.with_failure(NOW - SECOND), False),
         (lambda facts: facts.with_payment(NOW - SECOND, NOW), False),
         (lambda facts: facts.with_action(NOW + SECOND, None), False),
         (lambda facts: replace(facts, price_id="price_else"), False),
     ],
 )
-def test_what_is_newer_of_a_status_says_more_of_it_be_it_the_same(
-    apply_provider_state: Callable[[SubscriptionFacts], SubscriptionFacts], *, says: bool
+def test_newer_facts_about_the_status_are_recognized_even_if_it_is_the_same(
+    add_fact: Callable[[SubscriptionFacts], SubscriptionFacts], *, is_newer: bool
 ) -> None:
-    facts = SubscriptionFacts(id="sub_1").with_subscription(found("past_due"), NOW)
-    assert apply_provider_state(facts).has_newer_status_than(facts) == says
+    facts = SubscriptionFacts(id="sub_1").with_subscription(in_status("past_due"), NOW)
+    assert add_fact(facts).has_newer_status_than(facts) == is_newer
 
 
-def test_the_same_failure_or_payment_says_nothing_more() -> None:
-    facts = SubscriptionFacts(id="sub_1").with_subscription(found("active"), NOW)
+def test_a_repeated_failure_or_payment_is_no_newer_fact() -> None:
+    facts = SubscriptionFacts(id="sub_1").with_subscription(in_status("active"), NOW)
     for again in (SubscriptionFacts.with_failure, lambda facts, at: facts.with_payment(at, None)):
         once = again(facts, NOW + SECOND)
         assert once.has_newer_status_than(facts)

@@ -442,7 +442,7 @@ async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Po
     await within(storage, lambda tx: tx.sessions.end(begun.id, NOW))
     young = account("young@example.com", email_verified_at=None, created_at=NOW)
     await add(storage, young)
-    await within(storage, lambda tx: tx.logins.succeeded(replace(begun, created_at=NOW - 1000 * DAY), "password"))
+    await within(storage, lambda tx: tx.logins.record_success(replace(begun, created_at=NOW - 1000 * DAY), "password"))
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "set"))
     clock.advance(23 * HOUR)

@@ -173,7 +173,7 @@ async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
     now = clock.now()
 
     answer = await forget(api, ada.id, acme.token("owner"))
-    assert (answer.status, answer.json) == (200, {"success": True, "message": "The person is anonymized.", "user_id": str(ada.id)})
+    assert (answer.status, answer.json) == (200, {"success": True, "message": "The user is anonymized.", "user_id": str(ada.id)})
 
     after = await row(pool, ada.id)
     assert PLACEHOLDER.fullmatch(after["email"])
@@ -602,15 +602,15 @@ async def test_many_who_go_on_at_once_blank_each_entry_once(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch, cut_off: None
 ) -> None:
     rest, done = await shown(pool), 0
-    blank = Privacy.blank
+    redact = Privacy.redact
 
     async def counted(self: Privacy, user_id: UUID, log: log_redaction_rules.PersonalLog, limit: int) -> int:
         nonlocal done
-        found = await blank(self, user_id, log, limit)
+        found = await redact(self, user_id, log, limit)
         done += found
         return found
 
-    monkeypatch.setattr(Privacy, "blank", counted)
+    monkeypatch.setattr(Privacy, "redact", counted)
 
     async def act(number: int) -> object:
         return await housekeeping.sweep(ports, new_id()) if number % 4 == 0 else (await forget(api, ada.id, acme.token("owner"))).status

@@ -8,7 +8,7 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.privacy import BLANK_ARRIVALS, LOG_REDACTIONS, CONCERNED, END_INVITATIONS, INVITING, REMOVE_MAILS
+from adapters.postgres.privacy import REDACT_JOINS, LOG_REDACTIONS, INVOLVED_ORGANIZATIONS, END_INVITATIONS, INVITATION_EVENTS, REMOVE_EMAILS
 from core.accounts.accounts_rules import Account, EmailTaken
 from core.kernel.principals import Person, System
 from core.kernel.values import Email
@@ -201,11 +201,11 @@ async def test_of_large_logs_only_what_the_person_did_is_read(
     asked = {"user_id": ada.id, "email": ADA}
     nodes = [
         *[node for log in PersonalLog for node in await plan_nodes(pool, LOG_REDACTIONS[log], {**asked, "log": log, "limit": 1000}, mode)],
-        *await plan_nodes(pool, BLANK_ARRIVALS, asked, mode),
+        *await plan_nodes(pool, REDACT_JOINS, asked, mode),
     ]
     assert max(map(rows_of, nodes)) < MANY // 10
     assert await run_sql(pool, "select count(*) from audit_log where agent = 'anonymized'") == [(4,)]
-    assert max(map(rows_of, await plan_nodes(pool, CONCERNED, asked, mode))) < MANY // 10
-    ending = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITING, "now": NOW + SECOND, **asked}
+    assert max(map(rows_of, await plan_nodes(pool, INVOLVED_ORGANIZATIONS, asked, mode))) < MANY // 10
+    ending = {"placeholder": PLACEHOLDER, "locked": [acme], "names": INVITATION_EVENTS, "now": NOW + SECOND, **asked}
     assert max(map(rows_of, await plan_nodes(pool, END_INVITATIONS, ending, mode))) < MANY // 10
-    assert max(map(rows_of, await plan_nodes(pool, REMOVE_MAILS, asked, mode))) < MANY // 10
+    assert max(map(rows_of, await plan_nodes(pool, REMOVE_EMAILS, asked, mode))) < MANY // 10

@@ -465,7 +465,7 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
         for account in (known, former):
             name = f"{slug} {account.email.partition('@')[0]}"
             said = ScimProfile(f"{name} there", f"Dr. {name}", f"Given {name}", f"Family {name}", f"Shown {name}")
-            await tx.scim_users.describe(org, account.id, said, account.email, now)
+            await tx.scim_users.save_profile(org, account.id, said, account.email, now)
         await tx.scim_users.deactivate(org, former.id, now, whole_account=False)
     return {**texts, "token_id": str(ids["expired_scim_token"])}
 

@@ -1127,7 +1127,7 @@ async def test_the_door_is_shut_behind_whoever_has_come_through_it(
     with pytest.raises(refusal):
         await scim_users.delete(acme.ports, caller, acme.people["member"].id)
     with pytest.raises(refusal):
-        await scim_groups.change(acme.ports, caller, acme.org, MemberChanges(removed=frozenset({acme.people["member"].id})))
+        await scim_groups.change_members(acme.ports, caller, acme.org, MemberChanges(removed=frozenset({acme.people["member"].id})))
     assert await run_sql(acme.pool, "select 1 from users where email = %s", GRACE) == []
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.provisioning.filters import GROUP_FIELDS, USER_FIELDS, FieldComparison, ScimField, FieldType, FieldPresent, parse_group_filter, parse_user_filter, holds
+from core.provisioning.filters import GROUP_FIELDS, USER_FIELDS, FieldComparison, ScimField, FieldType, FieldPresent, parse_group_filter, parse_user_filter, matches
 from core.provisioning.grammar import (
-    DEEPEST,
+    MAX_DEPTH,
     And,
     ParsedComparison,
     FilterInvalid,
@@ -55,8 +55,8 @@ def test_values_have_the_case_that_the_schema_says(fields: Mapping[str, ScimFiel
         if attribute.sub_attributes:
             attribute = attribute.sub(second or "value")
         assert attribute is not None, name
-        if field.kind in (FieldType.EXACT, FieldType.TEXT, FieldType.ADDRESS):
-            assert attribute.case_exact is (field.kind is FieldType.EXACT), name
+        if field.type in (FieldType.EXACT, FieldType.TEXT, FieldType.ADDRESS):
+            assert attribute.case_exact is (field.type is FieldType.EXACT), name
 
 
 names = st.sampled_from(["username", "externalid", "name.givenname", "active", "emails.value"])
@@ -109,8 +109,8 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
 
 
 def test_depth_and_length_are_bounded() -> None:
-    parse("(" * DEEPEST + "a pr" + ")" * DEEPEST)
-    for text in ("(" * (DEEPEST + 1) + "a pr" + ")" * (DEEPEST + 1), "a pr" + " " * 9000, " and ".join(["a pr"] * 101)):
+    parse("(" * MAX_DEPTH + "a pr" + ")" * MAX_DEPTH)
+    for text in ("(" * (MAX_DEPTH + 1) + "a pr" + ")" * (MAX_DEPTH + 1), "a pr" + " " * 9000, " and ".join(["a pr"] * 101)):
         with pytest.raises(FilterInvalid):
             parse(text)
 
@@ -139,7 +139,7 @@ def test_a_value_that_there_is_not_is_not_equal_and_compares_with_nothing() -> N
         ('externalId gt ""', False),
         ('not (externalId co "")', True),
     ):
-        assert holds(parse_user_filter(text), nobody.__getitem__) is held
+        assert matches(parse_user_filter(text), nobody.__getitem__) is held
 
 
 def test_paths() -> None:

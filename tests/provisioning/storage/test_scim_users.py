@@ -14,7 +14,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import AccountOrigin
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
-from core.provisioning.filters import FieldComparison, ScimField, ScimFilter, FieldType, FieldPresent, Value, holds
+from core.provisioning.filters import FieldComparison, ScimField, ScimFilter, FieldType, FieldPresent, Value, matches
 from core.provisioning.grammar import And, Not, FilterOperator, Or
 from core.provisioning.groups_rules import GroupMember
 from core.provisioning.users_rules import ScimProfile, ScimUser
@@ -44,14 +44,14 @@ async def everybody(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> li
         if number < len(DESCRIPTIONS):
             await within(
                 storage,
-                lambda tx, user=user, number=number: tx.scim_users.describe(  # type: ignore[misc]
+                lambda tx, user=user, number=number: tx.scim_users.save_profile(  # type: ignore[misc]
                     acme, user.id, DESCRIPTIONS[number], user.email, NOW + timedelta(days=number)
                 ),
             )
     stranger = account(Email("ada@twin.example"), is_platform_owner=False)
     await add(storage, stranger)
     await add_member(pool, twin, stranger.id)
-    await within(storage, lambda tx: tx.scim_users.describe(twin, stranger.id, DESCRIPTIONS[1], stranger.email, NOW))
+    await within(storage, lambda tx: tx.scim_users.save_profile(twin, stranger.id, DESCRIPTIONS[1], stranger.email, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[1].id, NOW, whole_account=True))
     await within(storage, lambda tx: tx.accounts.deactivate(users[1].id, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[3].id, NOW, whole_account=False))
@@ -81,7 +81,7 @@ def value_of(user: ScimUser, field: ScimField) -> Value:
         ScimField.LAST_MODIFIED: user.updated_at,
     }
     value = found[field]
-    return value.lower() if field.kind is FieldType.TEXT and isinstance(value, str) else value
+    return value.lower() if field.type is FieldType.TEXT and isinstance(value, str) else value
 
 
 fields = st.sampled_from([field for field in ScimField if field is not ScimField.MEMBER])
@@ -91,7 +91,7 @@ fields = st.sampled_from([field for field in ScimField if field is not ScimField
 def comparisons(draw: st.DrawFn) -> ScimFilter:
     field = draw(fields)
     text = draw(st.sampled_from([*TEXTS, "ada@example.com", "@example", "work", "User", "00000000-0000-4000-8000-000000000001"]))
-    match field.kind:
+    match field.type:
         case FieldType.FLAG:
             return FieldComparison(field, draw(st.sampled_from([FilterOperator.EQ, FilterOperator.NE])), draw(st.booleans()))
         case FieldType.TIME:
@@ -129,7 +129,7 @@ def examples(count: int) -> list[ScimFilter]:
 async def test_a_filter_finds_those_of_whom_it_holds(storage: Postgres, acme: UUID, everybody: list[ScimUser]) -> None:
     async with storage.reading() as read:
         for each in [*examples(400), *(FieldComparison(ScimField.ID, FilterOperator.EQ, str(user.id)) for user in everybody)]:
-            expected = [user for user in everybody if holds(each, lambda field, user=user: value_of(user, field))]  # type: ignore[misc]
+            expected = [user for user in everybody if matches(each, lambda field, user=user: value_of(user, field))]  # type: ignore[misc]
             found = await read.scim_users.page(acme, each, 0, 100)
             assert (list(found.items), found.total) == (expected, len(expected)), each
             part = await read.scim_users.page(acme, each, 1, 2)
@@ -178,8 +178,8 @@ async def test_a_membership_that_was_put_away_comes_back_as_it_was(storage: Post
 async def test_the_group(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, everybody: list[ScimUser]) -> None:
     inside = sorted(user.id for user in everybody if user.role is not None)
     async with storage.reading() as read:
-        assert await read.scim_users.group(acme, None, 100) == inside
-        assert await read.scim_users.group(acme, inside[1], 2) == inside[2:4]
+        assert await read.scim_users.group_ids(acme, None, 100) == inside
+        assert await read.scim_users.group_ids(acme, inside[1], 2) == inside[2:4]
         every = sorted(everybody, key=lambda user: user.id)
         expected = [GroupMember(user.id, user.role, user.deactivated_here, is_platform_owner=False) for user in every]
         assert await read.scim_users.all_group_members(acme, None, 100) == expected
@@ -192,7 +192,7 @@ async def test_the_group(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, 
         await within(storage, lambda tx, user=user: tx.scim_users.remove_members(twin, [user.id], NOW))  # type: ignore[misc]
         await within(storage, lambda tx, user=user: tx.scim_users.forget(twin, user.id))  # type: ignore[misc]
         await within(storage, lambda tx, user=user: tx.scim_users.reactivate(twin, user.id, NOW))  # type: ignore[misc]
-        await within(storage, lambda tx, user=user: tx.scim_users.admit(twin, [user.id], NOW))  # type: ignore[misc]
+        await within(storage, lambda tx, user=user: tx.scim_users.restore_members(twin, [user.id], NOW))  # type: ignore[misc]
     async with storage.reading() as read:
         assert list((await read.scim_users.page(acme, None, 0, 100)).items) == everybody
 
@@ -203,7 +203,7 @@ async def test_an_account_that_was_born_here_takes_part_as_soon_as_it_is_admitte
     await add(storage, born, other)
     for user in (born, other):
         await add_provisioned(pool, acme, user.id)
-    await within(storage, lambda tx: tx.scim_users.admit(acme, [born.id, other.id], NOW))
+    await within(storage, lambda tx: tx.scim_users.restore_members(acme, [born.id, other.id], NOW))
     rows: list[Any] = await run_sql(pool, "select user_id, role, confirmed_at from memberships where org_id = %s", acme)
     assert {row[0]: row[1:] for row in rows} == {born.id: ("member", NOW), other.id: ("member", None)}
 
@@ -220,13 +220,13 @@ async def test_tokens_are_their_organizations(storage: Postgres, acme: UUID, twi
         assert await read.scim_tokens.of_org(twin) == []
         assert await read.scim_tokens.by_id(acme, token.id) == token
         assert await read.scim_tokens.by_id(twin, token.id) is None
-        found = await read.scim_tokens.standing(digest("x"), NOW)
+        found = await read.scim_tokens.by_hash(digest("x"), NOW)
         assert found is not None
         assert (found.token_id, found.token_hash, found.org_id, found.org_slug, found.status) == (
             token.id, digest("x"), acme, "acme", "active",
         )  # fmt: skip
-        assert await read.scim_tokens.standing(digest("x"), NOW + SECOND) is None
-        assert await read.scim_tokens.standing(digest("y"), NOW) is None
+        assert await read.scim_tokens.by_hash(digest("x"), NOW + SECOND) is None
+        assert await read.scim_tokens.by_hash(digest("y"), NOW) is None
     async with storage.transaction(by=SYSTEM) as tx:
         asked = [
             tx.scim_tokens.is_live_deferred(org_id, token_id, now)

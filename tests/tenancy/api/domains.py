@@ -1,4 +1,4 @@
-"""Every call about the domain of an organization, and what publishes what it asks for."""
+"""Every call about the domain of an organization, and helpers that publish its DNS record."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -35,7 +35,7 @@ async def remove(team: Tenant) -> Answer:
 
 
 def publish(dns: FakeTxtRecords, *claims: Answer) -> None:
-    """What these answers to a claim ask for."""
+    """Publish the records that these responses to a claim contain."""
     for answer in claims:
         record = answer.json["record"]
         dns.published.setdefault(record["name"], []).append(record["value"])

@@ -1,4 +1,4 @@
-"""What an organization has one of, to send to: a mail server, a SIEM. It is chosen, looked at, tried out and removed in the same way."""
+"""The mail server and the SIEM of an organization, which have the same routes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PASSWORD: Final = "s3cr3t-pa55word"
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """One of these: where it is below the organization, and all that can be said of it."""
+    """One integration: the last part of its path, and a full request body."""
 
     name: str
     full: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Answers to invitations, and the refusals that they meet."""
+"""Calls that answer invitations, and the errors they get."""
 
 import hashlib
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The people of the organizations that the tests of members are about, and every call about members."""
+"""The members of the organizations in the tests of members, and every call about members."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Short ways around one organization, and what it records."""
+"""Helpers for the tests of one organization, and of its audit log and events."""
 
 from typing import Any
 from uuid import UUID
@@ -25,14 +25,17 @@ async def set_status(pool: Pool, status: str) -> None:
 
 
 async def log(pool: Pool) -> list[tuple[Any, ...]]:
-    """Everything that was audited, in order; what has one time, in the order in which it was written, which is where it lies."""
+    """Return all audit entries in order.
+
+    Entries with the same time are in the order in which they were written.
+    """
     return await run_sql(
         pool,
         "select org_id, action, target_type, target_id, actor_id, details from audit_log order by created_at, xmin::text::bigint, ctid",
     )
 
 
-async def told(pool: Pool) -> list[tuple[Any, ...]]:
+async def recorded_events(pool: Pool) -> list[tuple[Any, ...]]:
     return await run_sql(pool, "select org_id, name, target_id, data from events order by created_at, xmin::text::bigint, ctid")
 
 

@@ -1,5 +1,4 @@
-"""Answers to invitations that meet: as many join as there are seats, and of many answers to one invitation one counts (security.md
-section 21)."""
+"""Concurrent answers to invitations: the member limit holds, and one of many answers wins."""
 
 from collections import Counter
 from typing import Any
@@ -73,12 +72,12 @@ async def test_one_of_many_concurrent_answers_wins(acme: Tenant, api: Api, ports
         assert {answer.status for answer in answers} <= {200, 400, 404}
         status = (await acme.statuses())[email]
         assert (email in await acme.members()) == (status == "accepted")
-        told = {
+        expected = {
             "accepted": ["invitation.accepted", "user.joined"],
             "rejected": ["invitation.declined"],
             "cancelled": ["invitation.revoked"],
         }
-        assert await acme.actions() - before == Counter(told[status])
+        assert await acme.actions() - before == Counter(expected[status])
 
 
 @pytest.mark.slow

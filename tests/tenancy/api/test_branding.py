@@ -1,4 +1,4 @@
-"""Name, logo and colour of an organization: who reads and changes them, and what they can be (decisions, point 209)."""
+"""An organization's branding: who reads and changes it, and the valid values (decision 209)."""
 
 from datetime import timedelta
 from typing import Any
@@ -77,7 +77,7 @@ async def test_an_unchanged_value_is_not_written_again(acme: Tenant, pool: Pool)
 async def test_an_empty_change_is_refused(acme: Tenant, body: dict[str, str]) -> None:
     answer = await change(acme, body)
     assert (answer.status, answer.code) == (400, "BAD_REQUEST")
-    assert "Say what to change" in answer.json["error"]
+    assert "changes nothing" in answer.json["error"]
 
 
 LOGOS = [
@@ -89,7 +89,7 @@ LOGOS = [
     "http://127.0.0.1:8080/logo.png",
     "https://a.example/" + "x" * (2048 - len("https://a.example/")),
 ]
-NO_LOGOS = [
+INVALID_LOGOS = [
     "",
     " ",
     "logo.png",
@@ -154,13 +154,13 @@ async def test_a_logo_is_an_absolute_https_url_or_on_localhost(acme: Tenant) -> 
 
 
 async def test_other_logo_urls_are_refused(acme: Tenant) -> None:
-    for refused in [*NO_LOGOS, 5, True, ["https://acme.example"], {}]:
-        answer = await change(acme, {"logo_url": refused})
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
+    for logo in [*INVALID_LOGOS, 5, True, ["https://acme.example"], {}]:
+        answer = await change(acme, {"logo_url": logo})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), logo
     assert await acme.log() == []
 
 
-NO_COLORS = [
+INVALID_COLORS = [
     "",
     "#",
     "0b5d66",
@@ -180,21 +180,21 @@ NO_COLORS = [
 async def test_a_color_has_six_hexadecimal_digits(acme: Tenant) -> None:
     for color in ("#000000", "#FfFfFf", "#a1B2c3"):
         assert (await change(acme, {"primary_color": color})).json["primary_color"] == color.lower()
-    for refused in [*NO_COLORS, 0, ["#000000"]]:
-        answer = await change(acme, {"primary_color": refused})
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
+    for color in [*INVALID_COLORS, 0, ["#000000"]]:
+        answer = await change(acme, {"primary_color": color})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), color
 
 
-NO_NAMES = ["", " ", "x" * 101, "a\nb", "a\r\nBcc: eve@example.com", "\u202egnp", "=?utf-8?q?=0d=0aBcc?=", "\u200b", "a\x00"]
+INVALID_NAMES = ["", " ", "x" * 101, "a\nb", "a\r\nBcc: eve@example.com", "\u202egnp", "=?utf-8?q?=0d=0aBcc?=", "\u200b", "a\x00"]
 NAMES = ["x", "x" * 100, "Zoë & <b>Söhne</b>", '"onload=', "שלום", "株式会社"]
 
 
 async def test_a_product_name_follows_the_rules_of_all_names(acme: Tenant) -> None:
     for name in NAMES:
         assert (await change(acme, {"product_name": name})).json["product_name"] == name
-    for refused in [*NO_NAMES, 5, ["x"]]:
-        answer = await change(acme, {"product_name": refused})
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), refused
+    for name in [*INVALID_NAMES, 5, ["x"]]:
+        answer = await change(acme, {"product_name": name})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), name
 
 
 async def test_one_invalid_field_prevents_the_whole_change(acme: Tenant) -> None:

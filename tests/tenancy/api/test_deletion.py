@@ -1,4 +1,4 @@
-"""Organizations that their owners delete, and what is left of them: nothing (decisions, points 206 and 240)."""
+"""The deletion of an organization by its owner (decisions 206, 240)."""
 
 from uuid import UUID
 
@@ -23,14 +23,14 @@ from tests.support.builders import (
     impersonate,
     run_sql,
 )
-from tests.tenancy.api.organizations import ACME, log, token_of, told
+from tests.tenancy.api.organizations import ACME, log, recorded_events, token_of
 
-# Every table that has rows of an organization, and how many are left of the deleted one and of its twin.
+# The tables that have rows of an organization.
 OWNED = ["organizations", "memberships", "invitations", "audit_log", "audit_totals", "events", "login_events"]
 
 
 async def add_tenant(api: Api, ports: Ports, pool: Pool, slug: str) -> tuple[UUID, str]:
-    """An organization with a row in every table, and its owner's token."""
+    """Add an organization with a row in every table, and return it with its owner's token."""
     org = await add_organization(pool, slug)
     owner, token = await add_person(ports, pool, f"owner-of-{slug}", org, "owner")
     await add_person(ports, pool, f"member-of-{slug}", org)
@@ -41,26 +41,26 @@ async def add_tenant(api: Api, ports: Ports, pool: Pool, slug: str) -> tuple[UUI
     return org, token
 
 
-async def left_of(pool: Pool, org: UUID) -> dict[str, int]:
-    counted = {}
+async def rows_of(pool: Pool, org: UUID) -> dict[str, int]:
+    counts = {}
     async with pool.connection() as connection:
         for table in OWNED:
             column = "id" if table == "organizations" else "org_id"
             query = sql.SQL("select count(*) from {} where {} = %s").format(sql.Identifier(table), sql.Identifier(column))
-            [(counted[table],)] = await (await connection.execute(query, (org,))).fetchall()
-    return counted
+            [(counts[table],)] = await (await connection.execute(query, (org,))).fetchall()
+    return counts
 
 
 async def test_a_deleted_organization_leaves_no_rows(api: Api, ports: Ports, pool: Pool) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
     twin, twins = await add_tenant(api, ports, pool, "twin")
-    before = await left_of(pool, twin)
+    before = await rows_of(pool, twin)
     assert set(before) == set(OWNED)
     assert all(before.values())
     answer = await api.delete(ACME, token=token)
     assert (answer.status, answer.text) == (204, "")
-    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
-    assert await left_of(pool, twin) == before
+    assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert await rows_of(pool, twin) == before
     assert (await api.get(ACME, token=token)).code == "NOT_FOUND"
     assert (await api.delete(ACME, token=token)).code == "NOT_FOUND"
     assert (await api.get("/api/organizations", token=token)).json == []
@@ -74,7 +74,7 @@ async def test_the_accounts_and_sessions_of_its_members_remain(api: Api, ports: 
     assert (await api.delete(ACME, token=token)).status == 204
     assert await run_sql(pool, "select id from users") == [(ada.id,)]
     assert (await api.get("/api/user", token=token)).status == 200
-    # A token of the organization is one of nothing (security.md J-6).
+    # A token of the organization no longer works (security J-6).
     refused = await api.get("/api/user", token=in_context)
     assert (refused.status, refused.code) == (403, "FORBIDDEN")
     assert (await api.post("/api/auth/logout", token=in_context)).status == 200
@@ -87,7 +87,7 @@ async def test_only_the_platform_log_records_a_deletion(api: Api, ports: Ports, 
     await api.delete(ACME, token=token, headers={"User-Agent": "tests"})
     details = {"slug": "acme", "name": "Acme Ltd."}
     assert await log(pool) == [(None, "organization.deleted", "organization", str(org), ada.id, details)]
-    assert await told(pool) == [(None, "organization.deleted", str(org), details)]
+    assert await recorded_events(pool) == [(None, "organization.deleted", str(org), details)]
     assert await run_sql(pool, "select agent from audit_log") == [("tests",)]
 
 
@@ -120,10 +120,10 @@ async def test_the_housekeeper_removes_the_rest_of_a_large_organization(
     org, token = await add_tenant(api, ports, pool, "acme")
     monkeypatch.setattr(organizations, "IMMEDIATE_PURGE_LIMIT", 2)
     assert (await api.delete(ACME, token=token)).status == 204
-    assert await left_of(pool, org) == {**dict.fromkeys(OWNED, 0), "login_events": 1, "audit_totals": 1}
+    assert await rows_of(pool, org) == {**dict.fromkeys(OWNED, 0), "login_events": 1, "audit_totals": 1}
     assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
     assert await housekeeping.sweep(ports, new_id()) == {"deleted_organizations": 2}
-    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)
 
 
 @pytest.mark.slow
@@ -131,13 +131,13 @@ async def test_one_of_twenty_concurrent_deletions_wins(api: Api, ports: Ports, p
     org, token = await add_tenant(api, ports, pool, "acme")
     answers = await everyone(20, lambda _: api.delete(ACME, token=token))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
-    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)
     assert [entry[1] for entry in await log(pool)] == ["organization.deleted"]
 
 
 @pytest.mark.slow
 async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, ports: Ports, pool: Pool) -> None:
-    """Changes, selections, changes of passwords (which are told to every organization of the person) and the deletion itself, at once."""
+    """Updates, selections, and password changes, which write an event for each organization."""
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org, "owner")
     others = [await add_account(ports, f"person-{number}@example.com") for number in range(6)]
@@ -160,6 +160,6 @@ async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, p
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     assert [answer.status for answer in answers].count(204) == 1
     assert {user for (user,) in await run_sql(pool, "select id from users")} == {ada.id, *(other.id for other in others)}
-    # Who was told of a change before the deletion may have written of it afterwards.
+    # A password change that read the memberships before the deletion may write its events after it.
     await housekeeping.sweep(ports, new_id())
-    assert await left_of(pool, org) == dict.fromkeys(OWNED, 0)
+    assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)

@@ -1,5 +1,4 @@
-"""Whose name, logo and colour a mail and the page behind its link have: those of the organization that was named, as long as it is active;
-and nothing else changes by naming one (decisions, point 66; security.md B-2, B-3, E-1, E-2 and T-6)."""
+"""The design of emails and of the pages behind their links: that of the named organization while it is active (decision 66; security B-2, B-3, E-1, E-2, T-6)."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -37,7 +36,7 @@ async def acme(tenants: Tenants) -> Tenant:
 
 @pytest.fixture(params=["register", "forgot-password"])
 def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: FakeMailTransport) -> Act:
-    """Gives the mail that registering, or asking for a new password, leads to; in the name of an organization, if one is named."""
+    """Return a function that requests an email for the organization with a slug, if any."""
 
     async def act(slug: Any = None) -> EmailMessage:
         if request.param == "forgot-password":
@@ -52,23 +51,26 @@ def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: F
 
 
 def comparable(letter: EmailMessage) -> EmailMessage:
-    """What of it does not depend on which mail it is."""
+    """Return the email without its id and token."""
     token = link(letter)
     return replace(letter, message_id="", text=letter.text.replace(token, ""), html=letter.html.replace(token, ""))
 
 
 def is_designed(page: Answer) -> bool:
-    """Whether the page has all of the organization's design, or else nothing of it."""
-    found = {
+    """Return whether the page has the organization's design.
+
+    Checks that it has all of the design or nothing of it.
+    """
+    parts = {
         "name": " · Acme Portal</title>" in page.text and "<bdi>Acme Portal</bdi></span></header>" in page.text,
         "logo": f'src="{LOGO}"' in page.text,
-        "colour": "--button: #7a1fa2;" in page.text,
+        "color": "--button: #7a1fa2;" in page.text,
         "policy": "img-src 'self' data: https://cdn.acme.example;" in page.headers["Content-Security-Policy"],
     }
-    assert len({*found.values()}) == 1, found
-    assert ("Acme Portal" in page.text) == found["name"]
-    assert found["name"] or " · Gatehouse</title>" in page.text
-    return found["name"]
+    assert len({*parts.values()}) == 1, parts
+    assert ("Acme Portal" in page.text) == parts["name"]
+    assert parts["name"] or " · Gatehouse</title>" in page.text
+    return parts["name"]
 
 
 async def submit(app: QuartTrio, path: str, **fields: str) -> Answer:
@@ -76,7 +78,7 @@ async def submit(app: QuartTrio, path: str, **fields: str) -> Answer:
     return await ask(app, "POST", path, headers=headers, body=urlencode(fields).encode())
 
 
-# The mail
+# Emails
 
 
 async def test_an_email_has_the_design_of_the_named_organization(acme: Tenant, request_mail: Act) -> None:
@@ -85,7 +87,7 @@ async def test_an_email_has_the_design_of_the_named_organization(acme: Tenant, r
     assert f'src="{LOGO}"' in letter.html
     assert 'class="button" style="background:#7a1fa2;' in letter.html
     assert "for Acme Portal." in letter.text
-    # The links are the platform's, whoever is named.
+    # The links always point to the platform.
     assert {*re.findall(r'href="([^"?]*)', letter.html)} == {*re.findall(r"https?://[^\s?]+", letter.text)}
     assert f"{BASE_URL}/auth/" in letter.text
 
@@ -161,21 +163,24 @@ async def test_naming_an_organization_neither_adds_a_member_nor_sets_the_origin(
     assert [entry["action"] for entry in await acme.log()] == ["branding.updated"]
 
 
-async def test_a_second_verification_email_has_the_design_of_the_platform(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
+async def test_a_second_verification_email_has_the_design_of_the_platform(
+    acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport
+) -> None:
     await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
     await api.post("/api/auth/resend-verification", {"email": EMAIL, "org_slug": "acme"})
     await deliver(ports)
     assert sorted(letter.subject.rpartition(" - ")[2] for letter in sent.letters) == ["Acme Portal", "Gatehouse"]
 
 
-@pytest.mark.parametrize("slug", [5, True, ["acme"], {}, "a\x00", "x" * 2049])
-async def test_a_slug_that_is_not_a_valid_text_is_refused(acme: Tenant, api: Api, slug: Any) -> None:
-    for path, body in BODIES.items():
-        answer = await api.post(f"/api/auth/{path}", {**body, "org_slug": slug})
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+async def test_a_slug_that_is_not_a_valid_text_is_refused(acme: Tenant, api: Api) -> None:
+    slugs: list[Any] = [5, True, ["acme"], {}, "a\x00", "x" * 2049]
+    for slug in slugs:
+        for path, body in BODIES.items():
+            answer = await api.post(f"/api/auth/{path}", {**body, "org_slug": slug})
+            assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (path, slug)
 
 
-# The page behind its link
+# Pages behind the links
 
 
 async def test_the_page_of_a_verification_link_has_the_design(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
@@ -198,7 +203,7 @@ async def test_the_page_has_the_design_even_if_the_database_fails_after_the_comm
 
 @pytest.fixture
 async def reset_token(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> str:
-    """Of a link that was asked for in the organization's name."""
+    """The token of a password reset that was requested for the organization."""
     await add_account(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL, "org_slug": "acme"})
     await deliver(ports)

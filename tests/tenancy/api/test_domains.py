@@ -1,4 +1,4 @@
-"""The domain of an organization: set, proved in the DNS, and given up; whose it is when several say so (decisions, point 210; T-6, B-5)."""
+"""The domain of an organization (decision 210; security B-5, T-6)."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ async def stored(pool: Pool) -> list[tuple[Any, ...]]:
     return await run_sql(pool, "select org_id, domain, challenge, verified_at, created_at from domains order by org_id")
 
 
-# Setting it
+# Setting
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
@@ -82,9 +82,9 @@ async def test_setting_the_same_domain_again_changes_nothing(acme: Tenant, dns: 
     first = await claim(acme)
     clock.advance(MINUTE)
     assert (await claim(acme, by="admin")).json == first.json
-    proved = await prove(acme, dns)
+    verified = await prove(acme, dns)
     clock.advance(MINUTE)
-    assert (await claim(acme, DOMAIN.upper())).json == proved.json
+    assert (await claim(acme, DOMAIN.upper())).json == verified.json
     assert await acme.actions() == {"domain.set": 1, "domain.verified": 1}
 
 
@@ -101,13 +101,13 @@ async def test_another_domain_replaces_it_unverified(acme: Tenant, dns: FakeTxtR
     assert (await look(acme)).json == second.json
     assert (await acme.log())[-1]["details"] == {"domain": "acme.test", "replaced": DOMAIN}
     clock.advance(MINUTE)
-    # An old proof is worth nothing: the challenge is another one each time.
+    # The old record does not verify the new claim: each claim has its own challenge.
     assert (await claim(acme)).json["record"]["value"] != first.json["record"]["value"]
     assert (await verify(acme)).status == 400
     assert (await look(acme)).json["verified"] is False
 
 
-# Proving it
+# Verifying
 
 
 async def test_a_domain_is_verified_by_its_record(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
@@ -137,16 +137,16 @@ async def test_only_the_exact_record_verifies_the_domain(acme: Tenant, twin: Ten
     value = (await claim(acme)).json["record"]["value"]
     challenge = value.removeprefix("gatehouse-verification=")
     theirs = (await claim(twin)).json["record"]["value"]
-    refused = []
+    answers = []
     for texts in ([], [theirs], [challenge], [value[:-1]], [f"{value}x"], [f" {value}"], [value.swapcase()], [f'"{value}"']):
         dns.published[RECORD] = texts
-        refused.append(await verify(acme))
+        answers.append(await verify(acme))
     dns.published = {
         name: [value] for name in (DOMAIN, f"www.{DOMAIN}", f"_gatehouse-challenge.www.{DOMAIN}", "_gatehouse-challenge.example")
     }
-    refused.append(await verify(acme))
-    assert {(answer.status, answer.code) for answer in refused} == {(400, "BAD_REQUEST")}
-    [sentence] = {answer.json["error"] for answer in refused}
+    answers.append(await verify(acme))
+    assert {(answer.status, answer.code) for answer in answers} == {(400, "BAD_REQUEST")}
+    [sentence] = {answer.json["error"] for answer in answers}
     assert RECORD in sentence
     assert set(dns.asked) == {RECORD}
     assert (await look(acme)).json["verified"] is False
@@ -172,7 +172,7 @@ async def test_without_a_domain_every_other_call_answers_404(acme: Tenant, twin:
     assert (await look(twin)).status == 200
 
 
-# Giving it up
+# Removing
 
 
 async def test_a_removed_domain_must_be_verified_again(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
@@ -192,12 +192,12 @@ async def test_only_managers_reach_the_domain(acme: Tenant, twin: Tenant, dns: F
     before = await stored(acme.pool)
     for call in CALLS.values():
         assert (await call(acme, "member")).status == 403
-        acme.sessions["stranger"] = twin.sessions["owner"]
-        assert (await call(acme, "stranger")).status == 403
+        acme.sessions["other tenant"] = twin.sessions["owner"]
+        assert (await call(acme, "other tenant")).status == 403
     assert (await stored(acme.pool), dns.asked) == (before, [])
 
 
-# Several who say that it is theirs
+# Claims of several organizations
 
 
 async def test_claims_of_others_are_not_revealed_before_the_proof(
@@ -205,12 +205,12 @@ async def test_claims_of_others_are_not_revealed_before_the_proof(
 ) -> None:
     await prove(acme, dns)
     theirs = await claim(twin)
-    # As if nobody else had it: without the record, the same words.
+    # Without the record, the answers are the same as for a domain that no organization has.
     free = await claim(acme, "free.example")
     assert theirs.json.keys() == free.json.keys()
-    unproved = await verify(twin)
-    assert unproved.json["error"].replace(DOMAIN, "free.example") == (await verify(acme)).json["error"]
-    assert (theirs.status, unproved.status) == (200, 400)
+    unverified = await verify(twin)
+    assert unverified.json["error"].replace(DOMAIN, "free.example") == (await verify(acme)).json["error"]
+    assert (theirs.status, unverified.status) == (200, 400)
 
 
 async def test_a_proof_of_a_domain_that_another_organization_verified_answers_409(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
@@ -221,7 +221,7 @@ async def test_a_proof_of_a_domain_that_another_organization_verified_answers_40
     assert "acme" not in answer.text.replace(DOMAIN, "")
     assert [(await look(team)).json["verified"] for team in (acme, twin)] == [True, False]
     assert await twin.actions() == {"domain.set": 1}
-    # It is free as soon as the other one has another domain, or none.
+    # The domain is free when the other organization has another domain, or none.
     await claim(acme, "acme.test")
     assert (await verify(twin)).json["verified"] is True
     assert (await remove(twin)).status == 204
@@ -241,13 +241,11 @@ async def test_the_domain_of_a_deleted_organization_is_free(acme: Tenant, twin: 
 
 
 @pytest.mark.slow
-async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(
-    acme: Tenant, twin: Tenant, dns: FakeTxtRecords
-) -> None:
+async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     teams = [acme, twin]
     for _ in range(3):
         publish(dns, await claim(acme), await claim(twin))
-        results = await everyone(20, lambda number: counted(teams[number % 2]))
+        results = await everyone(20, lambda number: verify_with_slug(teams[number % 2]))
         statuses = {team.slug: {answer.status for slug, answer in results if slug == team.slug} for team in teams}
         assert sorted(statuses.values(), key=sorted) == [{200}, {409}]
         [winner] = [team for team in teams if statuses[team.slug] == {200}]
@@ -260,11 +258,11 @@ async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(
         dns.published.clear()
 
 
-async def counted(team: Tenant) -> tuple[str, Answer]:
+async def verify_with_slug(team: Tenant) -> tuple[str, Answer]:
     return team.slug, await verify(team)
 
 
-# What happens while the DNS is being asked
+# Changes during the DNS query
 
 
 async def test_no_database_connection_is_held_during_the_dns_query(acme: Tenant, dns: FakeTxtRecords) -> None:
@@ -279,8 +277,8 @@ async def test_no_database_connection_is_held_during_the_dns_query(acme: Tenant,
     assert (await look(acme)).json["verified"] is True
 
 
-async def answered_late(team: Tenant, dns: FakeTxtRecords, change: Callable[[], Awaitable[object]]) -> Answer:
-    """What a verification ends with whose record is found just before this is changed, and told just after."""
+async def verify_during(team: Tenant, dns: FakeTxtRecords, change: Callable[[], Awaitable[object]]) -> Answer:
+    """Return the response to a verification. `change` runs while its DNS query is pending."""
     answers: list[Answer] = []
     dns.gate = trio.Event()
 
@@ -305,7 +303,7 @@ async def test_a_record_found_for_an_earlier_claim_does_not_verify_a_later_one(a
         if back:
             await claim(acme)
 
-    answer = await answered_late(acme, dns, change)
+    answer = await verify_during(acme, dns, change)
     assert (answer.status, answer.code) == (400, "BAD_REQUEST")
     assert (await look(acme)).json["verified"] is False
     assert "domain.verified" not in await acme.actions()
@@ -313,7 +311,7 @@ async def test_a_record_found_for_an_earlier_claim_does_not_verify_a_later_one(a
 
 async def test_a_domain_removed_during_the_dns_query_is_not_verified(acme: Tenant, dns: FakeTxtRecords) -> None:
     publish(dns, await claim(acme))
-    assert (await answered_late(acme, dns, lambda: remove(acme))).status == 404
+    assert (await verify_during(acme, dns, lambda: remove(acme))).status == 404
     assert (await look(acme)).status == 404
 
 
@@ -323,7 +321,7 @@ async def test_a_domain_removed_during_the_dns_query_is_not_verified(acme: Tenan
 )
 async def test_permission_is_checked_again_after_the_dns_query(acme: Tenant, dns: FakeTxtRecords, change: str) -> None:
     publish(dns, await claim(acme))
-    answer = await answered_late(acme, dns, lambda: run_sql(acme.pool, change))
+    answer = await verify_during(acme, dns, lambda: run_sql(acme.pool, change))
     assert answer.status == 403
     assert await run_sql(acme.pool, "select verified_at from domains") == [(None,)]
 

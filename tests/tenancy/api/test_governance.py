@@ -1,4 +1,4 @@
-"""The lifecycle of organizations (organizations.md sections 3 and 4.6; decisions, points 236 to 240)."""
+"""The lifecycle of organizations (decisions 207, 236, 237, 238, 239, 240)."""
 
 import itertools
 from typing import Any
@@ -84,22 +84,22 @@ async def test_activation_clears_the_reason_of_the_suspension(
     assert activated["approved_at"] == suspended["approved_at"] == approved["approved_at"]
 
 
-@pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("action", ["approve", "reject", "suspend", "activate", "tier"])
-async def test_each_action_needs_its_status_and_gives_the_next_one(platform: Platform, pool: Pool, action: str, status: str) -> None:
-    org, other = await add_organization(pool, "acme", status), await add_organization(pool, "other", status)
-    before = await run_sql(pool, "select * from organizations order by slug")
-    answer = await platform.do(action, org, BODIES.get(action))
-    if (action, status) in AFTERWARDS:
-        assert (answer.status, answer.json["organization"]["status"]) == (200, AFTERWARDS[action, status])
-        assert await status_of(pool, org) == AFTERWARDS[action, status]
-    else:
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
-        assert f"The organization is {status}." in answer.json["error"]
-        assert await run_sql(pool, "select * from organizations order by slug") == before
-        assert await log_of(pool, org) == []
-    assert await run_sql(pool, "select * from organizations where id = %s", other) == before[1:]
-    assert await log_of(pool, other) == []
+async def test_each_action_needs_its_status_and_gives_the_next_one(platform: Platform, pool: Pool) -> None:
+    async def row(org: UUID) -> list[tuple[Any, ...]]:
+        return await run_sql(pool, "select * from organizations where id = %s", org)
+
+    for action, status in itertools.product(("approve", "reject", "suspend", "activate", "tier"), STATUSES):
+        org, other = [await add_organization(pool, f"{slug}-{action}-{status}", status) for slug in ("acme", "other")]
+        before, other_before = await row(org), await row(other)
+        answer = await platform.do(action, org, BODIES.get(action))
+        if (action, status) in AFTERWARDS:
+            assert (answer.status, answer.json["organization"]["status"]) == (200, AFTERWARDS[action, status]), (action, status)
+            assert await status_of(pool, org) == AFTERWARDS[action, status]
+        else:
+            assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (action, status)
+            assert f"The organization is {status}." in answer.json["error"]
+            assert (await row(org), await log_of(pool, org)) == (before, [])
+        assert (await row(other), await log_of(pool, other)) == (other_before, [])
 
 
 async def test_an_action_cannot_be_repeated(platform: Platform, pool: Pool) -> None:
@@ -182,14 +182,14 @@ async def test_a_change_of_tier_needs_a_tier(platform: Platform, pool: Pool) -> 
         assert (await platform.do("tier", org, body)).code == "BAD_REQUEST", body
 
 
-@pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("action", ["approve", "tier"])
-async def test_an_unknown_tier_answers_404_in_every_status(platform: Platform, pool: Pool, action: str, status: str) -> None:
-    org = await add_organization(pool, "acme", status)
-    answer = await platform.do(action, org, {"tier_id": str(NOWHERE)})
-    assert (answer.status, answer.code) == (404, "NOT_FOUND")
-    assert "tier" in answer.json["error"]
-    assert (await status_of(pool, org), await log_of(pool, org)) == (status, [])
+async def test_an_unknown_tier_answers_404_in_every_status(platform: Platform, pool: Pool) -> None:
+    for status in STATUSES:
+        org = await add_organization(pool, f"acme-{status}", status)
+        for action in ("approve", "tier"):
+            answer = await platform.do(action, org, {"tier_id": str(NOWHERE)})
+            assert (answer.status, answer.code) == (404, "NOT_FOUND"), (action, status)
+            assert "tier" in answer.json["error"]
+        assert (await status_of(pool, org), await log_of(pool, org)) == (status, [])
 
 
 # Deletion
@@ -212,7 +212,7 @@ async def test_an_organization_of_any_status_can_be_deleted(platform: Platform, 
     ]
 
 
-# What is recorded
+# Audit log
 
 
 async def test_the_audit_log_of_the_organization_has_every_change(platform: Platform, app: QuartTrio, pool: Pool) -> None:
@@ -252,25 +252,25 @@ async def test_the_audit_log_of_the_organization_has_every_change(platform: Plat
 
 
 async def test_a_reason_is_only_in_the_platform_log_and_outlives_the_organization(platform: Platform, pool: Pool) -> None:
-    """decisions, point 207: reasons are for platform owners, so neither the log of the organization nor its webhooks have them."""
+    """Neither the organization's audit log nor its webhooks have reasons (decision 207)."""
     org, doomed = await add_organization(pool, "acme"), await add_organization(pool, "doomed", "pending")
     await platform.done("suspend", org, {"reason": "unpaid"})
     await platform.done("activate", org)
     await platform.done("suspend", org)
     await platform.done("reject", doomed, {"reason": "spam"})
-    told = [
+    expected = [
         ("organization.suspended", str(org), {"reason": "unpaid"}),
         ("organization.suspended", str(org), {"reason": None}),
         ("organization.rejected", str(doomed), {"reason": "spam"}),
     ]
     of_platform = "select name, target_id, data from events where org_id is null order by created_at"
-    assert await run_sql(pool, of_platform) == told
+    assert await run_sql(pool, of_platform) == expected
     for table in ("audit_log", "events", "audit_totals"):
         assert not await run_sql(pool, f"select 1 from {table} t where org_id is not null and t::text ~ 'unpaid|spam'")  # noqa: S608
     for one in (org, doomed):
         assert (await platform.do("delete", one)).status == 204
     kept = await run_sql(pool, "select action, target_id, details, actor_id from audit_log where org_id is null order by created_at")
-    assert [entry[:3] for entry in kept[:3]] == told
+    assert [entry[:3] for entry in kept[:3]] == expected
     assert [entry[0] for entry in kept[3:]] == ["organization.deleted"] * 2
     assert {entry[3] for entry in kept} == {platform.account.id}
 
@@ -282,7 +282,7 @@ async def test_an_audit_entry_has_the_address_and_the_user_agent(platform: Platf
     assert await run_sql(pool, "select distinct address, agent from audit_log") == [(PEER, "console/1.0")]
 
 
-# Who may, and which refusal comes first
+# Permissions, and the order of errors
 
 
 def calls(org: object) -> list[tuple[str, str]]:
@@ -301,9 +301,9 @@ async def test_only_platform_owners_can_call_these_routes(platform: Platform, po
         (await sign_in(ports, ada, org)).access_token,
         await impersonate(ports, platform.account, ada, org),
     ):
-        for wanted in (org, NOWHERE, "nothing"):
-            for method, path in calls(wanted):
-                # Nobody else learns which organizations there are, nor what a body should look like.
+        for org_id in (org, NOWHERE, "nothing"):
+            for method, path in calls(org_id):
+                # Other users learn neither which organizations exist nor the format of a body.
                 for raw in (None, b"{"):
                     answer = await platform.api.call(method, path, raw=raw, token=token)
                     assert (answer.status, answer.code) == (403, "FORBIDDEN"), (method, path)
@@ -318,9 +318,7 @@ async def test_the_error_names_impersonation_as_the_reason(platform: Platform, p
     assert "impersonating" in answer.json["error"]
 
 
-async def test_a_token_of_a_former_membership_still_works_for_a_platform_owner(
-    platform: Platform, ports: Ports, pool: Pool
-) -> None:
+async def test_a_token_of_a_former_membership_still_works_for_a_platform_owner(platform: Platform, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme", "suspended")
     await add_member(pool, org, platform.account.id, "owner")
     token = (await sign_in(ports, platform.account, org)).access_token
@@ -328,13 +326,12 @@ async def test_a_token_of_a_former_membership_still_works_for_a_platform_owner(
     assert (await platform.api.post(f"{LIST}/{org}/activate", token=token)).status == 200
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-async def test_an_unknown_organization_answers_404_for_any_body(platform: Platform, action: str) -> None:
-    method, path = ACTIONS[action]
+async def test_an_unknown_organization_answers_404_for_any_body(platform: Platform) -> None:
+    org_ids = (str(NOWHERE), "nothing", "x" * 300, "%00", NOWHERE.hex)
     bodies = (b"{}", b"{", b'{"tier_id": 5, "reason": ""}')
-    for wanted, raw in itertools.product((str(NOWHERE), "nothing", "x" * 300, "%00", NOWHERE.hex), bodies):
-        answer = await platform.api.call(method, path.format(wanted), raw=raw, token=platform.token)
-        assert (answer.status, answer.code) == (404, "NOT_FOUND"), (wanted, raw)
+    for (method, path), org_id, raw in itertools.product(ACTIONS.values(), org_ids, bodies):
+        answer = await platform.api.call(method, path.format(org_id), raw=raw, token=platform.token)
+        assert (answer.status, answer.code) == (404, "NOT_FOUND"), (method, path, org_id, raw)
 
 
 async def test_an_id_in_upper_case_answers_404(platform: Platform, pool: Pool) -> None:
@@ -344,7 +341,7 @@ async def test_an_id_in_upper_case_answers_404(platform: Platform, pool: Pool) -
     assert (await platform.do("suspend", org)).status == 200
 
 
-# What members notice
+# Effects on members
 
 
 async def test_suspension_and_activation_take_effect_with_the_next_request(platform: Platform, ports: Ports, pool: Pool) -> None:
@@ -379,7 +376,7 @@ async def test_members_see_the_effective_limit_and_its_source(platform: Platform
 
     async def limits() -> tuple[Any, ...]:
         answer = await platform.api.get("/api/organizations/acme/members", token=token)
-        assert answer.json["pagination"]["total"] == 2  # whatever the limit says of more
+        assert answer.json["pagination"]["total"] == 2  # does not depend on the limit
         return answer.json["limits"]["max_users"], answer.json["limits"]["source"]
 
     await platform.done("approve", org)

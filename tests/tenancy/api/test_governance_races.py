@@ -1,5 +1,4 @@
-"""Decisions about one organization that meet: many at the same moment, and one that waits for another (security.md section 21, Z-5
-and Z-6)."""
+"""Concurrent decisions about one organization (security Z-5, Z-6)."""
 
 from collections.abc import Sequence
 
@@ -43,11 +42,14 @@ async def test_one_of_twenty_concurrent_deletions_wins(platform: Platform, pool:
     assert await run_sql(pool, "select count(*) from audit_log where action = 'organization.deleted'") == [(1,)]
 
 
-Change = tuple[str, str, str]  # an action, and the status and the tier that it said it led to
+Change = tuple[str, str, str]  # an action, and the status and the tier in its response
 
 
-def ends(done: Sequence[Change]) -> set[tuple[str, str]]:
-    """Where a pending organization without tier may have come to by all of these changes, in whatever order each of them was allowed."""
+def possible_ends(done: Sequence[Change]) -> set[tuple[str, str]]:
+    """Return the final statuses and tiers of all allowed orders of these changes.
+
+    The organization is pending and has no tier at first.
+    """
     reached = {("pending", "", tuple(sorted(done)))}
     for _ in done:
         reached = {
@@ -76,8 +78,8 @@ async def test_concurrent_actions_are_serializable(platform: Platform, pool: Poo
 
     actions = [action for action in ACTIONS if action != "delete"]
     assert set(await everyone(4 * len(actions), act)) <= {200, 400}
-    [found] = await run_sql(pool, "select status, coalesce(tier_id::text, '') from organizations")
-    assert found in ends(done)
+    [end] = await run_sql(pool, "select status, coalesce(tier_id::text, '') from organizations")
+    assert end in possible_ends(done)
     recorded = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "activate": "activated", "tier": "tier.updated"}
     assert sorted(action for action, _ in await log_of(pool, org)) == sorted(f"organization.{recorded[action]}" for action, *_ in done)
 
@@ -96,7 +98,9 @@ DEMOTION = "update users set is_platform_owner = false where id = %s"
         ("delete", "active"),
     ],
 )
-async def test_an_action_that_waited_for_the_demotion_of_its_caller_is_refused(platform: Platform, pool: Pool, action: str, status: str) -> None:
+async def test_an_action_that_waited_for_the_demotion_of_its_caller_is_refused(
+    platform: Platform, pool: Pool, action: str, status: str
+) -> None:
     org = await add_organization(pool, "acme", status)
     before = await run_sql(pool, "select * from organizations")
     answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], lambda: platform.do(action, org, BODIES.get(action)))

@@ -1,4 +1,4 @@
-"""Where the people of a domain sign in: the routes of an organization, and the lookup by address (decisions, points 103, 212; B-4, T-6)."""
+"""Home realm routes, and the lookup by email address (decisions 103, 212; security B-4, T-6)."""
 
 from typing import Any
 
@@ -22,22 +22,22 @@ async def replace(team: Tenant, routes: Any, by: str = "owner") -> Answer:
 
 
 def routes(**providers: str) -> list[dict[str, str]]:
-    """One route for each; a domain is written with `_` for the dot."""
+    """Return routes. The names are domains, with `_` instead of the dot."""
     return [{"domain": domain.replace("_", "."), "provider": provider} for domain, provider in providers.items()]
 
 
-async def realm(api: Api, email: str) -> dict[str, Any]:
+async def look_up(api: Api, email: str) -> dict[str, Any]:
     answer = await api.post("/api/auth/lookup-email", {"email": email})
     assert answer.status == 200, answer.text
-    found: dict[str, Any] = answer.json
-    return found
+    match: dict[str, Any] = answer.json
+    return match
 
 
 def at(slug: str, provider: str) -> dict[str, Any]:
     return {"provider": provider, "org_slug": slug, "authorization_url": f"{BASE_URL}/auth/{provider}"}
 
 
-# The routes
+# Routes
 
 
 async def test_an_organization_has_no_routes_at_first(acme: Tenant) -> None:
@@ -48,8 +48,8 @@ async def test_an_organization_has_no_routes_at_first(acme: Tenant) -> None:
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_managers_set_home_realm_routes(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, by: str) -> None:
     await prove(acme, dns, "acme.example")
-    wanted = routes(other_example="codehost", acme_example="websuite", eu_acme_example="officesuite", notacme_example="codehost")
-    answer = await replace(acme, wanted, by)
+    new_routes = routes(other_example="codehost", acme_example="websuite", eu_acme_example="officesuite", notacme_example="codehost")
+    answer = await replace(acme, new_routes, by)
     assert answer.status == 200
     assert answer.json == {
         "domains": [
@@ -63,11 +63,11 @@ async def test_managers_set_home_realm_routes(acme: Tenant, twin: Tenant, dns: F
     assert (await look(twin)).json == {"domains": []}
     entry = await acme.entry("hrd.updated")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
-    assert entry["details"] == {"domains": {route["domain"]: {"old": None, "new": route["provider"]} for route in wanted}}
+    assert entry["details"] == {"domains": {route["domain"]: {"old": None, "new": route["provider"]} for route in new_routes}}
 
 
 async def test_new_routes_replace_all_old_ones(acme: Tenant, twin: Tenant) -> None:
-    await replace(twin, theirs := routes(kept_example="websuite"))
+    await replace(twin, other_routes := routes(kept_example="websuite"))
     await replace(acme, routes(kept_example="codehost", gone_example="codehost", moved_example="codehost"))
     await run_sql(acme.pool, "delete from audit_log")
     answer = await replace(acme, routes(moved_example="websuite", new_example="officesuite", kept_example="codehost"))
@@ -83,20 +83,20 @@ async def test_new_routes_replace_all_old_ones(acme: Tenant, twin: Tenant) -> No
     }
     assert (await replace(acme, [])).json == {"domains": []} == (await look(acme)).json
     assert [(route["domain"], route["provider"]) for route in (await look(twin)).json["domains"]] == [("kept.example", "websuite")]
-    assert len(theirs) == 1
+    assert len(other_routes) == 1
 
 
 async def test_setting_the_same_routes_again_changes_nothing(acme: Tenant) -> None:
-    wanted = routes(a_example="codehost", b_example="websuite")
-    first = await replace(acme, wanted)
-    assert (await replace(acme, [{**route, "domain": route["domain"].upper()} for route in reversed(wanted)])).json == first.json
+    new_routes = routes(a_example="codehost", b_example="websuite")
+    first = await replace(acme, new_routes)
+    assert (await replace(acme, [{**route, "domain": route["domain"].upper()} for route in reversed(new_routes)])).json == first.json
     assert await acme.actions() == {"hrd.updated": 1}
 
 
 async def test_an_organization_can_have_a_hundred_routes(acme: Tenant) -> None:
-    wanted = [{"domain": f"d{number}.example", "provider": "codehost"} for number in range(101)]
-    assert len((await replace(acme, wanted[:100])).json["domains"]) == 100
-    assert (await replace(acme, wanted)).status == 400
+    new_routes = [{"domain": f"d{number}.example", "provider": "codehost"} for number in range(101)]
+    assert len((await replace(acme, new_routes[:100])).json["domains"]) == 100
+    assert (await replace(acme, new_routes)).status == 400
     assert len((await look(acme)).json["domains"]) == 100
 
 
@@ -146,7 +146,7 @@ async def test_twenty_concurrent_changes_leave_the_routes_of_one_of_them(acme: T
     assert await acme.actions() == {"hrd.updated": 20}
 
 
-# The lookup
+# Lookup
 
 
 async def test_users_of_a_verified_domain_get_the_route_of_its_organization(
@@ -160,37 +160,39 @@ async def test_users_of_a_verified_domain_get_the_route_of_its_organization(
         "ada@acme.example": at("acme", "websuite"),
         " ADA@ACME.example ": at("acme", "websuite"),
         "ada@eu.acme.example": at("acme", "officesuite"),
-        "ada@us.acme.example": NOWHERE,  # which has no route of its own
+        "ada@us.acme.example": NOWHERE,  # has no route
         "ada@a.eu.acme.example": NOWHERE,
         "ada@notacme.example": NOWHERE,
         "ada@twin.example": at("twin", "codehost"),
         "ada@example.com": NOWHERE,
     }
-    assert {email: await realm(api, email) for email in expected} == expected
+    assert {email: await look_up(api, email) for email in expected} == expected
 
 
 async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await replace(acme, routes(acme_example="websuite"))
-    assert await realm(api, "ada@acme.example") == NOWHERE
+    assert await look_up(api, "ada@acme.example") == NOWHERE
     await acme.api.post(f"{acme.path}/domain", {"domain": "acme.example"}, token=acme.token("owner"))
     await prove(twin, dns, "twin.example")
-    assert await realm(api, "ada@acme.example") == NOWHERE
+    assert await look_up(api, "ada@acme.example") == NOWHERE
     await prove(acme, dns, "acme.example")
-    assert await realm(api, "ada@acme.example") == at("acme", "websuite")
+    assert await look_up(api, "ada@acme.example") == at("acme", "websuite")
     await acme.api.delete(f"{acme.path}/domain", token=acme.token("owner"))
-    assert await realm(api, "ada@acme.example") == NOWHERE
+    assert await look_up(api, "ada@acme.example") == NOWHERE
     assert (await look(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
 
 
 async def test_the_organization_that_verified_the_closest_domain_decides(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite", eu_acme_example="websuite", de_eu_acme_example="websuite"))
-    assert await realm(api, "ada@de.eu.acme.example") == at("acme", "websuite")
+    assert await look_up(api, "ada@de.eu.acme.example") == at("acme", "websuite")
     await prove(twin, dns, "eu.acme.example")
     await replace(twin, routes(eu_acme_example="codehost", acme_example="codehost"))
-    assert await realm(api, "ada@eu.acme.example") == at("twin", "codehost")
-    assert await realm(api, "ada@de.eu.acme.example") == NOWHERE, "who has proved eu.acme.example has no route for it"
-    assert await realm(api, "ada@acme.example") == at("acme", "websuite")
+    assert await look_up(api, "ada@eu.acme.example") == at("twin", "codehost")
+    assert await look_up(api, "ada@de.eu.acme.example") == NOWHERE, (
+        "the organization that verified eu.acme.example has no route for this domain"
+    )
+    assert await look_up(api, "ada@acme.example") == at("acme", "websuite")
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
@@ -198,17 +200,17 @@ async def test_the_routes_of_an_inactive_organization_have_no_effect(api: Api, a
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite"))
     await acme.become(status)
-    assert await realm(api, "ada@acme.example") == NOWHERE
+    assert await look_up(api, "ada@acme.example") == NOWHERE
 
 
 async def test_the_lookup_depends_on_the_domain_only(api: Api, tenants: Tenants, acme: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite"))
     await add_account(tenants.ports, "known@other.example")
-    for known, unknown in (("owner@acme.example", "nobody@acme.example"), ("known@other.example", "nobody@other.example")):
+    for known, unknown in (("owner@acme.example", "unknown@acme.example"), ("known@other.example", "unknown@other.example")):
         first, second = [await api.post("/api/auth/lookup-email", {"email": email}) for email in (known, unknown)]
         assert (first.status, first.text) == (second.status, second.text)
-    # Nor on who asks.
+    # The caller makes no difference.
     answer = await api.post("/api/auth/lookup-email", {"email": "a@acme.example"}, token="not.a.token")
     assert answer.json == at("acme", "websuite")
 

@@ -1,4 +1,4 @@
-"""Who has a say about what an organization has sent to: its mail server, and its SIEM (security.md Z-5)."""
+"""Permissions for the mail server and the SIEM of an organization (security Z-5)."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""Invitations over HTTP, for those who invite: making, listing and cancelling them (organizations.md sections 2.5, 3, 4.7 and 6; decisions,
-points 8, 9, 12, 13, 16, 49 and 188 to 198; security.md E-5, L-3, R-1, R-3, T-1, Z-1, Z-2 and Z-5)."""
+"""Sending, listing and canceling invitations (decisions 190, 198; security E-5, L-3, R-3, Z-5)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -63,42 +62,45 @@ async def test_the_audit_log_and_webhooks_have_the_invitation_without_its_token(
     }
     assert entry["address"] is not None
     assert await acme.told() == [("user.invited", made["invitation"]["id"], details)]
-    [(kept,)] = await run_sql(
+    [(stored,)] = await run_sql(
         pool,
         "select string_agg(row::text, ' ') from (select i::text from invitations i union all select m::text from mails m"
         " union all select a::text from audit_log a union all select e::text from events e) as row",
     )
-    assert made["token"] not in kept
+    assert made["token"] not in stored
 
 
 async def test_inviting_does_not_reveal_whether_an_address_has_an_account(acme: Tenant, ports: Ports) -> None:
     known = await add_account(ports, "known@example.com", None)
-    answers = [await acme.invite(email) for email in ("known@example.com", "nobody@example.com")]
+    answers = [await acme.invite(email) for email in ("known@example.com", "unknown@example.com")]
     assert answers[0].keys() == answers[1].keys()
     assert str(known.id) not in str(answers) + str(await acme.log()) + str(await acme.told())
 
 
-@pytest.mark.parametrize(
-    ("by", "role", "expected"),
-    [
-        ("owner", "member", (200, None)),
-        ("owner", "admin", (200, None)),
-        ("owner", "owner", BAD),
-        ("owner", "billing-manager", BAD),
-        ("owner", "Member", BAD),
-        ("owner", "", BAD),
-        ("admin", "member", (200, None)),
-        ("admin", "admin", FORBIDDEN),
-        ("admin", "owner", BAD),
-        ("admin", "billing-manager", BAD),
-        ("member", "member", FORBIDDEN),
-        ("member", "owner", FORBIDDEN),
-    ],
-)
-async def test_each_role_may_invite_to_certain_roles(acme: Tenant, by: str, role: str, expected: tuple[int, str | None]) -> None:
-    answer = await acme.try_invite(role=role, by=by)
-    assert (answer.status, answer.json.get("error_code")) == expected
-    assert await acme.statuses() == ({EMAIL: "pending"} if answer.status == 200 else {})
+async def test_each_role_may_invite_to_certain_roles(acme: Tenant) -> None:
+    invited = {}
+    for number, (by, role, expected) in enumerate(
+        [
+            ("owner", "member", (200, None)),
+            ("owner", "admin", (200, None)),
+            ("owner", "owner", BAD),
+            ("owner", "billing-manager", BAD),
+            ("owner", "Member", BAD),
+            ("owner", "", BAD),
+            ("admin", "member", (200, None)),
+            ("admin", "admin", FORBIDDEN),
+            ("admin", "owner", BAD),
+            ("admin", "billing-manager", BAD),
+            ("member", "member", FORBIDDEN),
+            ("member", "owner", FORBIDDEN),
+        ]
+    ):
+        email = f"{number}@example.com"
+        answer = await acme.try_invite(email, role, by)
+        assert (answer.status, answer.json.get("error_code")) == expected, (by, role)
+        if answer.status == 200:
+            invited[email] = "pending"
+    assert await acme.statuses() == invited
 
 
 async def test_an_admin_demoted_during_the_request_cannot_invite(acme: Tenant, ports: Ports) -> None:
@@ -128,11 +130,9 @@ async def test_an_inactive_organization_cannot_invite(tenants: Tenants, status: 
         assert refused(await tenant.api.post(path, token=tenant.token("owner"))) == NOT_ACTIVE
 
 
-@pytest.mark.parametrize(
-    "email", ["", "ada", "ada@localhost", "a b@example.com", "ada@example.com\r\nBcc: x@example.com", "ada@[127.0.0.1]"]
-)
-async def test_an_invalid_address_cannot_be_invited(acme: Tenant, email: str) -> None:
-    assert refused(await acme.try_invite(email)) == BAD
+async def test_an_invalid_address_cannot_be_invited(acme: Tenant) -> None:
+    for email in ("", "ada", "ada@localhost", "a b@example.com", "ada@example.com\r\nBcc: x@example.com", "ada@[127.0.0.1]"):
+        assert refused(await acme.try_invite(email)) == BAD, email
     assert await acme.statuses() == {}
 
 
@@ -201,7 +201,7 @@ async def test_the_daily_limit_counts_all_invitations_of_an_organization(
     answer = await acme.try_invite("4@example.com", by="admin")
     assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == str(24 * 3600 - 300)
-    # What is wrong with it besides does not matter, and other organizations have days of their own.
+    # The limit comes before other errors, and each organization has its own limit.
     assert (await acme.try_invite("3@example.com")).status == 429
     assert (await (await tenants.add("acme-two")).try_invite("4@example.com")).status == 200
     clock.advance(timedelta(seconds=24 * 3600 - 301))
@@ -229,7 +229,7 @@ async def test_one_of_many_concurrent_invitations_to_an_address_wins(acme: Tenan
     ]
 
 
-# The organization's list
+# Listing
 
 
 async def test_the_list_has_pages_with_the_newest_first_inviters_and_hashed_tokens(acme: Tenant, clock: FakeClock) -> None:
@@ -255,7 +255,7 @@ async def test_the_list_can_be_filtered_by_status(acme: Tenant, api: Api, clock:
     clock.advance(WEEK)
     await acme.sign_in("owner")
     made = {status: await acme.invite(f"{status}@example.com") for status in ("pending", "accepted", "rejected", "cancelled")}
-    made["expired"] = late  # nobody has marked it
+    made["expired"] = late  # not marked as expired
     await accept(api, made["accepted"]["token"])
     await decline(api, made["rejected"]["token"])
     await api.post(f"{acme.invitations}/{made['cancelled']['invitation']['id']}", token=acme.token("owner"))
@@ -266,12 +266,12 @@ async def test_the_list_can_be_filtered_by_status(acme: Tenant, api: Api, clock:
     assert (await acme.listed()).headers["X-Total-Count"] == "5"
 
 
-@pytest.mark.parametrize("query", ["?status=open", "?status=", "?status=PENDING", "?page=x", "?limit=1.5"])
-async def test_an_invalid_query_is_refused(acme: Tenant, query: str) -> None:
-    answer = await acme.listed(query)
-    assert refused(answer) == BAD
-    if "status" in query:
-        assert all(status in answer.json["error"] for status in ("pending", "accepted", "rejected", "cancelled", "expired"))
+async def test_an_invalid_query_is_refused(acme: Tenant) -> None:
+    for query in ("?status=open", "?status=", "?status=PENDING", "?page=x", "?limit=1.5"):
+        answer = await acme.listed(query)
+        assert refused(answer) == BAD, query
+        if "status" in query:
+            assert all(status in answer.json["error"] for status in ("pending", "accepted", "rejected", "cancelled", "expired"))
 
 
 async def test_a_deleted_inviter_is_listed_with_a_placeholder(acme: Tenant, pool: Pool) -> None:
@@ -302,7 +302,7 @@ async def test_another_organization_cannot_reach_an_invitation(acme: Tenant, ten
     assert await other.actions() == Counter()
 
 
-# Cancelling
+# Canceling
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
@@ -327,10 +327,10 @@ async def test_a_member_cannot_cancel(acme: Tenant, api: Api) -> None:
     assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}", token=acme.token("member"))) == FORBIDDEN
 
 
-@pytest.mark.parametrize("id_", ["x", "1", "{}", "%00", "5E0C3A0C-7C1B-4B7E-9D53-2F5E8B0C7A11"])
-@pytest.mark.parametrize("suffix", ["", "/accept"])
-async def test_a_malformed_id_answers_404(acme: Tenant, api: Api, id_: str, suffix: str) -> None:
-    assert refused(await api.post(f"{acme.invitations}/{id_}{suffix}", token=acme.token("owner"))) == MISSING
+async def test_a_malformed_id_answers_404(acme: Tenant, api: Api) -> None:
+    for invitation_id in ("x", "1", "{}", "%00", "5E0C3A0C-7C1B-4B7E-9D53-2F5E8B0C7A11"):
+        for suffix in ("", "/accept"):
+            assert refused(await api.post(f"{acme.invitations}/{invitation_id}{suffix}", token=acme.token("owner"))) == MISSING
 
 
 @pytest.mark.parametrize("suffix", ["", "/accept"])

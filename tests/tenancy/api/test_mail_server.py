@@ -1,5 +1,4 @@
-"""The mail server of an organization over HTTP, and its mails through a real one (decisions, points 30, 208 and 222; security.md E-1, E-4,
-L-1, L-3, W-1, W-7 and Z-5)."""
+"""The mail server of an organization, and its emails through a real server (decisions 30, 208, 222; security E-1, E-4, L-1, L-3, W-1, W-7, Z-5)."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ SHOWN = {name: value for name, value in FULL.items() if name != "password"} | {"
 LEAST_SHOWN = {**LEAST, "port": 587, "username": None, "has_password": False, "from_name": None, "tls": True}
 
 
-# The settings
+# Settings
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
@@ -65,7 +64,7 @@ async def test_a_new_host_never_gets_the_old_password(acme: Tenant) -> None:
     assert [entry["action"] for entry in await acme.log()] == ["organization.smtp.configured"] * 2
 
 
-NOT_USABLE: list[dict[str, Any]] = [
+INVALID: list[dict[str, Any]] = [
     *({"host": host} for host in ("", "mail:25", "ma il", "[::1]", "fe80::1%eth0", "smtp://mail", "mail\r\nx", None, 5)),
     *({"port": port} for port in (0, 22, 80, 443, 1023, 65536, 2**31, -25, True, "587", 25.0, None)),
     {"username": "robot"},
@@ -83,7 +82,7 @@ NOT_USABLE: list[dict[str, Any]] = [
 
 async def test_invalid_settings_are_refused_and_change_nothing(acme: Tenant) -> None:
     await put(acme, LEAST)
-    for changes in NOT_USABLE:
+    for changes in INVALID:
         answer = await put(acme, {**LEAST, **changes})
         assert refused(answer) == BAD, changes
         assert PASSWORD not in answer.text
@@ -92,10 +91,10 @@ async def test_invalid_settings_are_refused_and_change_nothing(acme: Tenant) -> 
 
 
 async def test_host_and_sender_are_required(acme: Tenant) -> None:
-    for left_out in LEAST:
-        answer = await put(acme, {name: value for name, value in LEAST.items() if name != left_out})
+    for missing in LEAST:
+        answer = await put(acme, {name: value for name, value in LEAST.items() if name != missing})
         assert refused(answer) == BAD
-        assert left_out in answer.json["error"]
+        assert missing in answer.json["error"]
 
 
 async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, twin: Tenant) -> None:
@@ -113,7 +112,7 @@ async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, 
     assert (await look(twin)).json == SHOWN
 
 
-# Trying it out
+# Testing
 
 
 async def test_a_test_reports_one_of_the_fixed_messages(acme: Tenant, sent: FakeMailTransport) -> None:
@@ -134,18 +133,18 @@ async def test_a_password_that_cannot_be_decrypted_gives_a_generic_error(acme: T
     answer = await try_out(acme)
     assert answer.status == 500
     assert "seal" not in answer.text.lower()
-    # It can be seen, and chosen anew.
+    # The settings can still be read and replaced.
     assert (await look(acme)).json == SHOWN
     assert (await put(acme, FULL)).status == 200
     assert (await try_out(acme)).json["success"]
 
 
-# Through a real server
+# With a real server
 
 
 @dataclass(slots=True)
-class House:
-    """A service that really sends: its own mails into a folder, those of acme to a server that wants a user name and a password."""
+class RealServers:
+    """Real email transports: a folder for the platform, a server with a password for acme."""
 
     ports: Ports
     server: SmtpSink
@@ -159,7 +158,7 @@ class House:
 
     @property
     def filed(self) -> str:
-        """What is in the folder."""
+        """The content of all files in the folder."""
         return "".join(path.read_text("utf-8") for path in sorted(self.folder.iterdir()))
 
     @property
@@ -168,47 +167,48 @@ class House:
 
 
 @pytest.fixture
-def house(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[House]:
+def real_servers(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[RealServers]:
     with SmtpSink(login=(str(FULL["username"]), PASSWORD)) as sink:
         own_servers = OwnServers(Guard(parse_openings(f"127.0.0.1:{sink.port}")))
-        mail = Dispatch(FolderTransport(tmp_path / "mail", "Gatehouse <gatehouse@example.com>"), own_servers)
+        mail = Dispatch(FolderTransport(tmp_path / "mail", "Gatereal_servers <gatereal_servers@example.com>"), own_servers)
         change_ports(app, mail=mail)
-        yield House(replace(ports, mail=mail), sink, tmp_path / "mail")
+        yield RealServers(replace(ports, mail=mail), sink, tmp_path / "mail")
 
 
-async def test_only_invitations_use_the_mail_server_of_the_organization(acme: Tenant, twin: Tenant, house: House) -> None:
-    await put(acme, house.settings())
+async def test_only_invitations_use_the_mail_server_of_the_organization(acme: Tenant, twin: Tenant, real_servers: RealServers) -> None:
+    await put(acme, real_servers.settings())
     assert (await try_out(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
-    assert house.served == []
+    assert real_servers.served == []
     made = await acme.invite("grace@example.com")
     await twin.invite("grace@example.com")
     await add_account(acme.ports, "grace@example.com")
     await acme.api.post("/api/auth/forgot-password", {"email": "grace@example.com", "org_slug": acme.slug})
-    await house.deliver()
-    [message] = house.served
+    await real_servers.deliver()
+    [message] = real_servers.served
     assert (str(message["From"]), message["To"]) == ("Acme Post <post@acme.example>", "grace@example.com")
     assert made["token"] in message.get_body(("plain",)).get_content()  # type: ignore[union-attr]
     assert "reset-password" not in str(message)
-    assert house.server.envelopes[0].mail_from == "post@acme.example"
-    # The other two are the platform's: the invitation of another organization, and what opens an account.
-    assert len(list(house.folder.iterdir())) == 2
-    assert made["token"] not in house.filed
-    assert "You are invited to Twin" in house.filed
-    assert "reset-password?token=" in house.filed
-    assert "acme.example" not in house.filed.lower()
+    assert real_servers.server.envelopes[0].mail_from == "post@acme.example"
+    # The other two use the platform's server: the invitation of another organization, and the
+    # password reset.
+    assert len(list(real_servers.folder.iterdir())) == 2
+    assert made["token"] not in real_servers.filed
+    assert "You are invited to Twin" in real_servers.filed
+    assert "reset-password?token=" in real_servers.filed
+    assert "acme.example" not in real_servers.filed.lower()
 
 
-async def test_queued_emails_use_the_server_of_the_platform_after_a_removal(acme: Tenant, house: House) -> None:
-    await put(acme, house.settings())
+async def test_queued_emails_use_the_server_of_the_platform_after_a_removal(acme: Tenant, real_servers: RealServers) -> None:
+    await put(acme, real_servers.settings())
     await acme.invite("grace@example.com")
     await remove(acme)
-    await house.deliver()
-    assert house.served == []
-    assert "You are invited to Acme" in house.filed
-    assert "From: Gatehouse <gatehouse@example.com>" in house.filed
+    await real_servers.deliver()
+    assert real_servers.served == []
+    assert "You are invited to Acme" in real_servers.filed
+    assert "From: Gatereal_servers <gatereal_servers@example.com>" in real_servers.filed
 
 
-async def test_a_test_of_an_unusable_server_says_why(acme: Tenant, house: House) -> None:
+async def test_a_test_of_an_unusable_server_says_why(acme: Tenant, real_servers: RealServers) -> None:
     trials: list[tuple[dict[str, object], MailServerCheck]] = [
         ({"password": "wrong"}, MailServerCheck.NOT_SIGNED_IN),
         ({"tls": True}, MailServerCheck.NOT_ENCRYPTED),
@@ -218,18 +218,20 @@ async def test_a_test_of_an_unusable_server_says_why(acme: Tenant, house: House)
         ({"port": 25}, MailServerCheck.NO_ADDRESS),
     ]
     for changes, trial in trials:
-        await put(acme, house.settings(**changes))
+        await put(acme, real_servers.settings(**changes))
         answer = await try_out(acme)
         assert (answer.status, answer.json) == (200, {"success": False, "message": trial.value}), changes
-        for told in ("127.0.0.1", str(house.server.port), PASSWORD, "535", "aiosmtpd"):
-            assert told not in answer.text
-    assert house.served == []
+        for secret in ("127.0.0.1", str(real_servers.server.port), PASSWORD, "535", "aiosmtpd"):
+            assert secret not in answer.text
+    assert real_servers.served == []
 
 
-async def test_the_mail_server_of_another_organization_is_never_used(acme: Tenant, twin: Tenant, house: House, pool: Pool) -> None:
-    """Not even where its sealed password is put into another organization's row."""
-    await put(acme, house.settings())
-    await put(twin, house.settings(password="another"))
+async def test_the_mail_server_of_another_organization_is_never_used(
+    acme: Tenant, twin: Tenant, real_servers: RealServers, pool: Pool
+) -> None:
+    """Not even if its encrypted password is copied into another organization's row."""
+    await put(acme, real_servers.settings())
+    await put(twin, real_servers.settings(password="another"))
     await run_sql(
         pool,
         "update smtp_settings set password = (select password from smtp_settings where org_id = %s) where org_id = %s",
@@ -237,13 +239,13 @@ async def test_the_mail_server_of_another_organization_is_never_used(acme: Tenan
         twin.org,
     )
     assert (await try_out(twin)).status == 500
-    assert house.server.logins == 0
+    assert real_servers.server.logins == 0
 
 
-async def test_the_mail_server_is_deleted_with_the_organization(acme: Tenant, house: House, pool: Pool) -> None:
-    await put(acme, house.settings())
+async def test_the_mail_server_is_deleted_with_the_organization(acme: Tenant, real_servers: RealServers, pool: Pool) -> None:
+    await put(acme, real_servers.settings())
     await acme.invite("grace@example.com")
     await acme.api.delete(acme.path, token=acme.token("owner"))
     assert await run_sql(pool, "select count(*) from smtp_settings") == [(0,)]
-    await house.deliver()
-    assert (house.served, house.filed) == ([], "")
+    await real_servers.deliver()
+    assert (real_servers.served, real_servers.filed) == ([], "")

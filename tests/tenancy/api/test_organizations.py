@@ -1,4 +1,4 @@
-"""Organizations for their members: creating, listing, reading and changing them (decisions, points 48 to 54 and 204 to 207)."""
+"""Organizations for their members: creating, listing, reading and changing them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,7 +25,7 @@ from tests.support.builders import (
     run_sql,
 )
 from tests.support.direct import change_ports
-from tests.tenancy.api.organizations import ACME, NOT_ACTIVE, NOW, ROLES, log, refresh, set_status, token_of, told
+from tests.tenancy.api.organizations import ACME, NOT_ACTIVE, NOW, ROLES, log, recorded_events, refresh, set_status, token_of
 
 # Creating
 
@@ -59,7 +59,7 @@ async def test_a_new_organization_is_pending_on_the_free_tier_and_owned_by_its_c
     }
     details = {"slug": "acme", "name": "Acme Ltd.", "status": "pending"}
     assert await log(pool) == [(UUID(org), "organization.created", "organization", org, ada.id, details)]
-    assert await told(pool) == [(UUID(org), "organization.created", org, details)]
+    assert await recorded_events(pool) == [(UUID(org), "organization.created", org, details)]
     assert await run_sql(pool, "select member_count from organizations") == [(1,)]
 
 
@@ -254,7 +254,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 async def test_non_members_cannot_reach_the_organization(api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any) -> None:
-    """Neither strangers, nor owners of other organizations, nor platform owners (decisions, points 17 and 19)."""
+    """Platform owners and owners of other organizations are not members either (decision 19)."""
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await add_person(ports, pool, "ada", org, "owner")
     twins_owner, _ = await add_person(ports, pool, "eve", twin, "owner")
@@ -276,7 +276,7 @@ async def test_non_members_cannot_reach_the_organization(api: Api, ports: Ports,
 async def test_a_token_of_a_deleted_organization_does_not_work_in_its_successor(
     api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
 ) -> None:
-    """The name is the same and so is the owner, but the id in the token is not (security.md J-6)."""
+    """Slug and owner are the same, but the id in the token is not (security J-6)."""
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org, "owner")
     of_old = await token_of(ports, ada, org)
@@ -301,10 +301,11 @@ async def test_a_token_of_another_organization_works_because_its_organization_is
 
 
 @pytest.mark.parametrize("end", ["delete from organizations where id = %s", "delete from memberships where org_id = %s"])
-async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(
-    api: Api, ports: Ports, pool: Pool, end: str
-) -> None:
-    """The organization of the token is only context (decisions, point 54); the profile, which shows it, is refused all the same."""
+async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(api: Api, ports: Ports, pool: Pool, end: str) -> None:
+    """The organization of the token is only context (decision 54).
+
+    The profile shows it, and is refused.
+    """
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     ada, _ = await add_person(ports, pool, "ada", org, "owner")
     await add_member(pool, twin, ada.id)
@@ -318,7 +319,7 @@ async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
 
 
-# An organization that is not active
+# Inactive organizations
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -330,7 +331,7 @@ async def test_an_inactive_organization_can_only_be_read(api: Api, ports: Ports,
         for method, path, body in REQUESTS[1:]:
             answer = await api.call(method, path, body, token=token)
             lacks = {"PATCH": ("member",), "DELETE": ("admin", "member"), "POST": ()}[method]
-            # The role is judged before the status (decisions, point 16).
+            # The role is checked before the status (decision 16).
             assert (answer.status, answer.code) == (403, "FORBIDDEN" if role in lacks else "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select name from organizations") == [("Acme",)]
 
@@ -349,7 +350,7 @@ async def test_suspension_takes_effect_with_the_next_request_and_activation_rest
         await refresh(api, selected["refresh_token"]),
     ):
         assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
-    # What is not the organization's goes on (decisions, point 48).
+    # Routes outside of the organization still work (decision 48).
     assert (await api.get("/api/user", token=token)).json["org"] == "acme"
     assert (await api.get("/api/organizations", token=token)).status == 200
     assert (await api.get(ACME, token=token)).json["status"] == "suspended"
@@ -379,7 +380,7 @@ async def test_owner_and_admins_change_the_name_and_the_device_trust_period(api:
     details = {"name": {"old": "Acme", "new": "Acme Ltd."}, "device_trust_days": {"old": 30, "new": 90}}
     assert first == (org, "organization.updated", "organization", str(org), admin.id, details)
     assert second[-1] == {"device_trust_days": {"old": 90, "new": 1}}
-    assert [row[3] for row in await told(pool)] == [first[-1], second[-1]]
+    assert [row[3] for row in await recorded_events(pool)] == [first[-1], second[-1]]
 
 
 async def test_an_update_without_a_change_writes_nothing(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
@@ -421,7 +422,7 @@ async def test_an_invalid_change_is_refused(api: Api, ports: Ports, pool: Pool) 
 
 
 async def test_other_fields_cannot_be_changed(api: Api, ports: Ports, pool: Pool) -> None:
-    """Nothing is assigned because it is named (security.md N-5)."""
+    """Unknown fields are ignored (security N-5)."""
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org, "owner")
     body = {"name": "New", "slug": "other", "status": "pending", "tier_id": None, "max_users": 10**6, "max_services": 10**6, "id": "x"}

@@ -1,5 +1,4 @@
-"""Ownership over HTTP: its transfer, and what becomes of invitations with the right to make them (organizations.md sections 3 and 4.4;
-decisions, points 16 and 200; security.md R-4)."""
+"""The transfer of ownership, and invitations that a change of role revokes (security R-2, R-4)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,8 +43,8 @@ async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(tenants: Te
             {"old_owner_id": acme.id("owner"), "new_owner_id": acme.id(name)},
         ),
     ]
-    told = await run_sql(tenants.pool, "select name from events where org_id = %s order by created_at", acme.org)
-    assert told == [("user.role_updated",), ("user.role_updated",), ("organization.owner.changed",)]
+    event_names = await run_sql(tenants.pool, "select name from events where org_id = %s order by created_at", acme.org)
+    assert event_names == [("user.role_updated",), ("user.role_updated",), ("organization.owner.changed",)]
 
 
 async def test_after_a_transfer_the_new_owner_has_the_permissions_of_the_owner(tenants: Tenants, acme: Tenant) -> None:
@@ -106,11 +105,11 @@ async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme:
     assert await tenants.everything() == before
 
 
-# Invitations of somebody who may not make them any more (security.md R-4)
+# Invitations after a change of role (security R-4)
 
 
 async def _invitations(tenants: Tenants, acme: Tenant, twin: Tenant, inviter: str) -> dict[str, str]:
-    """Some of everything; by the person's name and what it is about, with its id."""
+    """Add one invitation of each kind, and return their ids."""
     await twin.join("same", acme.people[inviter], Role.ADMIN)
     made = {
         "admin": await acme.has_invited(inviter, "new-admin@example.com", Role.ADMIN),
@@ -125,7 +124,7 @@ async def _invitations(tenants: Tenants, acme: Tenant, twin: Tenant, inviter: st
     return made
 
 
-async def _voided(tenants: Tenants, made: Mapping[str, str]) -> set[str]:
+async def _canceled(tenants: Tenants, made: Mapping[str, str]) -> set[str]:
     rows = await run_sql(tenants.pool, "select id, status, ended_at is not null from invitations")
     status = {str(row[0]): row[1] for row in rows}
     assert status[made["accepted"]] == "accepted"
@@ -138,16 +137,16 @@ async def _revocations(tenants: Tenants) -> dict[str, tuple[Any, ...]]:
         tenants.pool,
         "select target_id, org_id, target_type, actor_id, details from audit_log where action = 'invitation.revoked'",
     )
-    told = await run_sql(tenants.pool, "select target_id from events where name = 'invitation.revoked'")
-    assert {row[0] for row in told} == {row[0] for row in rows}
-    assert len(told) == len(rows)
+    event_targets = await run_sql(tenants.pool, "select target_id from events where name = 'invitation.revoked'")
+    assert {row[0] for row in event_targets} == {row[0] for row in rows}
+    assert len(event_targets) == len(rows)
     return {row[0]: row[1:] for row in rows}
 
 
 async def test_a_demotion_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     made = await _invitations(tenants, acme, twin, "admin")
     assert (await acme.set_role("owner", "admin", "member")).status == 200
-    assert await _voided(tenants, made) == {"admin", "member"}
+    assert await _canceled(tenants, made) == {"admin", "member"}
     owner = acme.people["owner"].id
     assert await _revocations(tenants) == {
         made[role]: (acme.org, "invitation", owner, {"invited_email": f"new-{role}@example.com", "role": role})
@@ -158,7 +157,7 @@ async def test_a_demotion_revokes_invitations_that_the_member_sent(tenants: Tena
 async def test_a_removal_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     made = await _invitations(tenants, acme, twin, "admin")
     assert (await acme.remove("deputy", "admin")).status == 200
-    assert await _voided(tenants, made) == {"admin", "member"}
+    assert await _canceled(tenants, made) == {"admin", "member"}
     assert {id_: entry[2] for id_, entry in (await _revocations(tenants)).items()} == {
         made[role]: acme.people["deputy"].id for role in ("admin", "member")
     }
@@ -167,7 +166,7 @@ async def test_a_removal_revokes_invitations_that_the_member_sent(tenants: Tenan
 async def test_a_transfer_revokes_invitations_that_only_an_owner_may_send(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
     made = await _invitations(tenants, acme, twin, "owner")
     assert (await acme.transfer("owner", "admin")).status == 200
-    assert await _voided(tenants, made) == {"admin"}
+    assert await _canceled(tenants, made) == {"admin"}
     assert (await _revocations(tenants)).keys() == {made["admin"]}
 
 

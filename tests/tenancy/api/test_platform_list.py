@@ -1,5 +1,4 @@
-"""What platform owners choose from: tiers, and the list of organizations (organizations.md sections 2.3 and 4.6; decisions, points 236
-to 240)."""
+"""Tiers and the list of all organizations, for platform owners (decisions 236, 237, 238)."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -10,8 +9,8 @@ from tests.support.builders import FREE_ID, PROFESSIONAL_ID, add_account, add_me
 from tests.support.platform import LIST, NOWHERE, STATUSES, Platform
 
 
-async def of_age(pool: Pool, *slugs: str) -> list[UUID]:
-    """Active organizations, each made an hour after the one before."""
+async def add_hourly(pool: Pool, *slugs: str) -> list[UUID]:
+    """Add active organizations, each created an hour after the one before."""
     made = [await add_organization(pool, slug) for slug in slugs]
     for hours, org in enumerate(made):
         await run_sql(
@@ -108,7 +107,7 @@ async def test_an_organization_without_a_tier_is_listed_without_one(platform: Pl
 
 
 async def test_the_newest_come_first(platform: Platform, pool: Pool) -> None:
-    await of_age(pool, "oldest", "older", "newest")
+    await add_hourly(pool, "oldest", "older", "newest")
     assert await platform.slugs() == ["newest", "older", "oldest"]
 
 
@@ -139,7 +138,7 @@ async def test_an_unknown_status_is_refused_and_the_error_names_the_valid_ones(p
 
 
 async def test_limit_and_offset_select_a_part_of_the_list(platform: Platform, pool: Pool) -> None:
-    await of_age(pool, "a", "b", "c", "d", "e")
+    await add_hourly(pool, "a", "b", "c", "d", "e")
     for query, slugs in {
         "?limit=2": ["e", "d"],
         "?limit=2&offset=2": ["c", "b"],

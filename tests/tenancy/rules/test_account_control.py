@@ -1,4 +1,4 @@
-"""The control of an organization over accounts that it created (docs/specification/security.md, Terms; security K-4)."""
+"""The control of an organization over accounts that it created (security K-4)."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,4 +1,4 @@
-"""The rules of organizations, and that what was decided at the edge is decided again while the rows are locked (security.md Z-5, Z-6)."""
+"""The rules of organizations, and the checks that use cases repeat under lock (security Z-5)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ from core.kernel.principals import (
 )
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations, organizations_rules
-from core.tenancy.organizations_rules import Limit, LimitSource, Membership, EmptyOrganizationUpdate, Organization, Tier
+from core.tenancy.organizations_rules import EmptyOrganizationUpdate, Limit, LimitSource, Membership, Organization, Tier
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, meanwhile, run_sql, sign_in
@@ -69,7 +69,7 @@ ACME = Organization(
     ],
 )
 def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: dict[str, Any], users: Limit, services: Limit) -> None:
-    """decisions, points 154 and 155."""
+    """See decisions 154 and 155."""
     organization = replace(ACME, **changes)
     assert (organization.user_limit, organization.service_limit) == (users, services)
 
@@ -90,18 +90,18 @@ def test_an_error_message_says_what_to_do() -> None:
         assert len((refusal.__doc__ or "").split()) > 6
 
 
-# What changed between the edge and the transaction
+# Changes between the checks of the HTTP edge and the transaction
 
 
 async def person_of(ports: Ports, account: Account, **changes: Any) -> Person:
-    """Somebody as the edge has seen them."""
+    """Return the caller as the HTTP edge loaded them."""
     signed_in = await sign_in(ports, account)
     seen = Person(user_id=account.id, email=account.email, email_verified=True, session_id=signed_in.session_id)
     return replace(seen, **changes)
 
 
 async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
-    """The owner of an organization, as the edge has let them in."""
+    """Add an owner to the organization, and return the caller as the HTTP edge accepted them."""
     account = await add_account(ports, "owner@example.com", None)
     await add_member(pool, org, account.id, "owner")
     return principals.member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
@@ -129,7 +129,7 @@ async def test_permission_is_checked_again_in_the_transaction(ports: Ports, pool
     await run_sql(pool, statement)
     before = await run_sql(pool, "select name, status from organizations")
     if act == "select" and change == "demoted":
-        membership, _ = await sessions.select_organization(ports, caller)  # every role may
+        membership, _ = await sessions.select_organization(ports, caller)  # allowed for every role
         assert membership.role is Role.MEMBER
         return
     with pytest.raises(refusal):
@@ -144,8 +144,13 @@ REMOVAL = ("delete from memberships", NotOfThisOrganization)
 
 
 @pytest.mark.parametrize(("act", "change"), [("update", SUSPENSION), ("delete", SUSPENSION), *((act, REMOVAL) for act in ACTS)])
-async def test_a_use_case_waits_for_a_concurrent_change_and_sees_it(ports: Ports, pool: Pool, act: str, change: tuple[str, type[Refusal]]) -> None:
-    """It commits first; whoever came later finds what it left, though the edge had let them in."""
+async def test_a_use_case_waits_for_a_concurrent_change_and_sees_it(
+    ports: Ports, pool: Pool, act: str, change: tuple[str, type[Refusal]]
+) -> None:
+    """The change commits first.
+
+    The use case sees it, although the HTTP edge accepted the caller before.
+    """
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     statement, refusal = change
     with pytest.raises(refusal):
@@ -169,7 +174,9 @@ async def test_an_address_unverified_during_the_request_cannot_create(ports: Por
         ("delete from users", AccountGone),
     ],
 )
-async def test_an_account_that_ended_during_the_request_cannot_create(ports: Ports, pool: Pool, change: LiteralString, refusal: type[Refusal]) -> None:
+async def test_an_account_that_ended_during_the_request_cannot_create(
+    ports: Ports, pool: Pool, change: LiteralString, refusal: type[Refusal]
+) -> None:
     caller = await person_of(ports, await add_account(ports))
     await run_sql(pool, change)
     with pytest.raises(refusal):
@@ -225,7 +232,7 @@ async def test_an_organization_under_deletion_cannot_be_selected(ports: Ports, p
 
 
 async def test_selecting_does_not_wait_for_changes_of_the_organization(ports: Ports, pool: Pool) -> None:
-    """However many members it has, all may come at the same time."""
+    """All members of a large organization may select it at the same time."""
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     async with pool.connection() as connection, connection.transaction():
@@ -238,7 +245,7 @@ async def test_selecting_does_not_wait_for_changes_of_the_organization(ports: Po
 async def test_selecting_waits_for_a_concurrent_refresh_and_rotates_its_token(ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
-    # What a refresh does, stopped before its end.
+    # The statements of a refresh, without its commit.
     rotated = "update refresh_tokens set rotated_at = now()"
     added = "insert into refresh_tokens (token_hash, session_id, generation, created_at) select 'next', id, 2, now() from sessions"
     membership, _ = await meanwhile(pool, [(rotated, ()), (added, ())], lambda: sessions.select_organization(ports, caller))
@@ -248,7 +255,7 @@ async def test_selecting_waits_for_a_concurrent_refresh_and_rotates_its_token(po
 
 
 async def test_selecting_gives_up_after_too_many_lost_races(ports: Ports, pool: Pool) -> None:
-    """It cannot happen to a session that has a refresh token, so this one has lost its own."""
+    """A session with a refresh token wins at some point, so the test removes the token."""
     caller = await owner_of(ports, pool, await add_organization(pool, "acme"))
     await run_sql(pool, "delete from refresh_tokens")
     with pytest.raises(Limited):

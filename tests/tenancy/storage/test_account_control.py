@@ -1,4 +1,4 @@
-"""What the rules about origins are told of an account: each tie, and whose it is; and the account's end."""
+"""Storage of the facts that decide about account control, and the removal of accounts."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -21,7 +21,7 @@ async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
             assert await tx.end_users.enroll(service, user, NOW + number * SECOND, signed_in=False)
 
 
-async def ties(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
+async def control(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
     return await within(storage, lambda tx: tx.accounts.account_control(user, org))
 
 
@@ -40,33 +40,31 @@ async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postg
         member_elsewhere=False,
         end_user_elsewhere=False,
     )
-    assert await ties(storage, ada.id, acme) == plain
-    assert await ties(storage, ada.id, twin) == replace(plain, org_id=twin)
-    born = replace(plain, origin=AccountOrigin.SCIM, origin_org_id=acme, has_password=False)
-    assert await ties(storage, eve.id, acme) == born
-    assert await ties(storage, eve.id, twin) == replace(born, org_id=twin)
+    assert await control(storage, ada.id, acme) == plain
+    assert await control(storage, ada.id, twin) == replace(plain, org_id=twin)
+    provisioned = replace(plain, origin=AccountOrigin.SCIM, origin_org_id=acme, has_password=False)
+    assert await control(storage, eve.id, acme) == provisioned
+    assert await control(storage, eve.id, twin) == replace(provisioned, org_id=twin)
 
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_a_membership_counts_here_and_elsewhere(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, role: Role) -> None:
     ada = await add(storage, account(is_platform_owner=True))
     await add_member(pool, acme, ada.id, role)
-    here, there = await ties(storage, ada.id, acme), await ties(storage, ada.id, twin)
+    here, there = await control(storage, ada.id, acme), await control(storage, ada.id, twin)
     assert (here.role, here.member_elsewhere, here.is_platform_owner) == (role, False, True)
     assert (there.role, there.member_elsewhere) == (None, True)
     await add_member(pool, twin, ada.id)
-    assert (await ties(storage, ada.id, acme)).member_elsewhere
+    assert (await control(storage, ada.id, acme)).member_elsewhere
 
 
-async def test_using_a_service_counts_while_its_organization_exists(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID
-) -> None:
+async def test_using_a_service_counts_while_its_organization_exists(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
     ada = await add(storage, account())
     await use(storage, await add_service(pool, acme), ada.id)
-    assert not (await ties(storage, ada.id, acme)).end_user_elsewhere
-    assert (await ties(storage, ada.id, twin)).end_user_elsewhere
+    assert not (await control(storage, ada.id, acme)).end_user_elsewhere
+    assert (await control(storage, ada.id, twin)).end_user_elsewhere
     await run_sql(pool, "delete from organizations where id = %s", acme)
-    assert not (await ties(storage, ada.id, twin)).end_user_elsewhere
+    assert not (await control(storage, ada.id, twin)).end_user_elsewhere
 
 
 async def test_an_identity_counts_for_the_account_and_for_a_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
@@ -76,9 +74,9 @@ async def test_an_identity_counts_for_the_account_and_for_a_service(storage: Pos
         values (gen_random_uuid(), %s, %s, 'codehost', gen_random_uuid(), now())"""
     for service in (None, await add_service(pool, acme)):
         await run_sql(pool, insert, ada.id, service)
-        assert (await ties(storage, ada.id, acme)).has_identity
+        assert (await control(storage, ada.id, acme)).has_identity
         await run_sql(pool, "delete from identities")
-    assert not (await ties(storage, eve.id, acme)).has_identity
+    assert not (await control(storage, eve.id, acme)).has_identity
 
 
 @pytest.mark.parametrize(("verified", "address", "at"), [
@@ -97,8 +95,8 @@ async def test_an_address_counts_only_at_a_verified_domain_of_the_organization(
         insert into domains (org_id, domain, challenge, verified_at, created_at)
         values (%s, 'acme.example', 'x', case when %s then now() end, now())"""
     await run_sql(pool, insert, acme, verified)
-    assert (await ties(storage, ada.id, acme)).at_verified_domain == at
-    assert not (await ties(storage, ada.id, twin)).at_verified_domain
+    assert (await control(storage, ada.id, acme)).at_verified_domain == at
+    assert not (await control(storage, ada.id, twin)).at_verified_domain
 
 
 async def test_removing_an_account_removes_only_its_own_sessions(storage: Postgres, pool: Pool) -> None:

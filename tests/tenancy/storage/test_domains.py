@@ -1,4 +1,4 @@
-"""Every statement about domains: each field, whose they are, and that one organization at a time has proved a domain."""
+"""Storage of domains. One organization at a time has verified a domain."""
 
 from dataclasses import replace
 from typing import Any
@@ -93,7 +93,9 @@ async def test_a_domain_is_deleted_with_its_organization(storage: Postgres, pool
         *(("ada@notacme.example", False), ("ada@example.com", False), ("acme.example@other.test", False), ("ada@acme.example.test", False)),
     ],
 )
-async def test_the_organization_with_the_closest_verified_domain_owns_an_address(storage: Postgres, pool: Pool, address: str, at_it: bool) -> None:
+async def test_the_organization_with_the_closest_verified_domain_owns_an_address(
+    storage: Postgres, pool: Pool, address: str, at_it: bool
+) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     ada = await add(storage, account(address))
 
@@ -105,7 +107,7 @@ async def test_the_organization_with_the_closest_verified_domain_owns_an_address
     assert await at_verified_domain() == [False, False]
     await put(storage, claim(acme, verified_at=NOW))
     assert await at_verified_domain() == [at_it, False]
-    # Whoever has proved a nearer one has the addresses there, and only once it is proved.
+    # A closer domain counts once it is verified.
     await put(storage, claim(twin, "eu.acme.example"))
     assert await at_verified_domain() == [at_it, False]
     await put(storage, claim(twin, "eu.acme.example", verified_at=NOW))

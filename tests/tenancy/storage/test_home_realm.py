@@ -1,4 +1,4 @@
-"""Every statement about home realm routes: whose they are, and which one somebody is sent by."""
+"""Storage of home realm routes, and the route that applies to a domain."""
 
 from uuid import UUID, uuid4
 
@@ -16,7 +16,7 @@ A, B, C = Provider
 
 
 async def replace(storage: Postgres, org: UUID, **routes: Provider) -> None:
-    """A domain is written with `_` for the dot."""
+    """Replace the routes. The names are domains, with `_` instead of the dot."""
     named = {Domain(name.replace("_", ".")): provider for name, provider in routes.items()}
     await within(storage, lambda tx: tx.home_realm.replace(org, named))
 
@@ -36,7 +36,7 @@ async def prove(pool: Pool, org: UUID, domain: str, verified_at: str | None = "n
     await run_sql(pool, insert, org, domain, verified_at)
 
 
-async def realm(storage: Postgres, domain: str) -> HomeRealmMatch | None:
+async def match(storage: Postgres, domain: str) -> HomeRealmMatch | None:
     async with storage.reading() as read:
         return await read.home_realm.match(Domain(domain))
 
@@ -59,11 +59,11 @@ async def test_a_route_applies_if_its_domain_or_a_parent_is_verified(storage: Po
     await prove(pool, twin, "twin.example", None)
     for org in (acme, twin):
         await replace(storage, org, acme_example=A, eu_acme_example=B, twin_example=C, eacme_example=C)
-    assert await realm(storage, "acme.example") == HomeRealmMatch("acme", A)
-    assert await realm(storage, "eu.acme.example") == HomeRealmMatch("acme", B)
+    assert await match(storage, "acme.example") == HomeRealmMatch("acme", A)
+    assert await match(storage, "eu.acme.example") == HomeRealmMatch("acme", B)
     assert [await verified(storage, org) for org in (acme, twin)] == [["acme.example", "eu.acme.example"], []]
     for domain in ("us.acme.example", "x.eu.acme.example", "twin.example", "eacme.example", "other.example"):
-        assert await realm(storage, domain) is None, domain
+        assert await match(storage, domain) is None, domain
 
 
 async def test_the_closest_verified_domain_decides_even_without_a_route(storage: Postgres, pool: Pool) -> None:
@@ -73,15 +73,15 @@ async def test_the_closest_verified_domain_decides_even_without_a_route(storage:
     await replace(storage, third, acme_example=C, eu_acme_example=C, de_eu_acme_example=C)
     domains = ("acme.example", "eu.acme.example", "de.eu.acme.example")
     await prove(pool, acme, "acme.example")
-    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A)] * 3
+    assert [await match(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A)] * 3
     await prove(pool, twin, "eu.acme.example")
-    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A), HomeRealmMatch("twin", B), None]
+    assert [await match(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A), HomeRealmMatch("twin", B), None]
     assert [await verified(storage, org) for org in (acme, twin, third)] == [["acme.example"], ["eu.acme.example"], []]
     await run_sql(pool, "update organizations set status = 'suspended' where id = %s", twin)
-    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A), None, None]
-    # A claim that is not proved takes nothing away.
+    assert [await match(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A), None, None]
+    # An unverified claim has no effect.
     await run_sql(pool, "update domains set verified_at = null where org_id = %s", twin)
-    assert [await realm(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A)] * 3
+    assert [await match(storage, domain) for domain in domains] == [HomeRealmMatch("acme", A)] * 3
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
@@ -89,7 +89,7 @@ async def test_routes_of_inactive_organizations_do_not_apply(storage: Postgres, 
     acme = await add_organization(pool, "acme", status)
     await prove(pool, acme, "acme.example")
     await replace(storage, acme, acme_example=A)
-    assert await realm(storage, "acme.example") is None
+    assert await match(storage, "acme.example") is None
 
 
 async def test_routes_are_deleted_with_their_organization(storage: Postgres, pool: Pool) -> None:

@@ -1,4 +1,4 @@
-"""Every statement about memberships: each field, each order, each lock, the count, and that it touches no other organization."""
+"""Storage of memberships: every field, order, lock and the count, in one organization only."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,11 +32,11 @@ async def join(storage: Postgres, *joined: Membership) -> None:
 
 
 async def count_of(pool: Pool, org: UUID) -> tuple[int, int]:
-    """How many members the organization says it has, and how many it has."""
-    [(said, there)] = await run_sql(
+    """Return the stored member count and the actual number of memberships."""
+    [(stored, actual)] = await run_sql(
         pool, "select member_count, (select count(*) from memberships m where m.org_id = o.id) from organizations o where o.id = %s", org
     )
-    return said, there
+    return stored, actual
 
 
 async def everything(pool: Pool) -> set[tuple[Any, ...]]:
@@ -74,7 +74,7 @@ async def test_a_page_has_the_members_of_one_organization_oldest_first(storage: 
     await add(storage, *people)
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     roles = [Role.MEMBER, Role.ADMIN, Role.OWNER, Role.MEMBER, Role.ADMIN, Role.MEMBER]
-    # The sixth is the oldest; two are of one moment, and their ids decide.
+    # The sixth is the oldest. Two have the same time, so their ids decide.
     ages = [NOW - 5 * SECOND, NOW - 4 * SECOND, NOW - 3 * SECOND, NOW - 2 * SECOND, NOW - 2 * SECOND, NOW - 6 * SECOND]
     mine = [membership(acme, people[n].id, roles[n], created_at=ages[n]) for n in range(6)]
     await join(storage, *mine, *(membership(twin, person.id, Role.ADMIN) for person in people))
@@ -150,7 +150,7 @@ async def test_a_removal_affects_one_membership_and_the_count(storage: Postgres,
     await within(storage, lambda tx: tx.members.remove(acme, ada.id, NOW))
     assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (twin, ada.id)}
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
-    # Who is no member any more, or was a member of another only, is not counted out.
+    # Removing a non-member, or a member of another organization, does not change the count.
     async with storage.transaction(by=SYSTEM) as tx:
         for org, user in ((acme, ada.id), (twin, eve.id), (acme, uuid4())):
             await tx.members.remove(org, user, NOW)

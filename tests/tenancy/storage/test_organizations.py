@@ -1,4 +1,4 @@
-"""Every statement about organizations but the platform's list: each field, each lock, and that no other organization is touched."""
+"""Storage of organizations, except the list for platform owners."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -51,14 +51,14 @@ BARE: dict[str, Any] = {
 }
 
 
-async def found(storage: Postgres, *added: Organization) -> Organization:
+async def add_organizations(storage: Postgres, *added: Organization) -> Organization:
     async with storage.transaction(by=SYSTEM) as tx:
         for one in added:
             await tx.organizations.add(one)
     return added[0]
 
 
-# Of an organization, with a token.
+# An invitation of an organization, with the hash of its token.
 INVITED: LiteralString = """
     (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at)
     values (gen_random_uuid(), %s, 'x@example.com', 'member', gen_random_uuid(), 'pending', %s, now(), now())"""
@@ -75,7 +75,7 @@ async def test_every_field_of_an_organization_is_stored_and_read_back(
     storage: Postgres, status: OrganizationStatus, changes: dict[str, Any]
 ) -> None:
     one = organization(status=status, **changes)
-    await found(storage, one, organization("twin"))
+    await add_organizations(storage, one, organization("twin"))
     assert await by_id(storage, one.id) == one
     assert await within(storage, lambda tx: tx.organizations.lock(one.id)) == one
     assert await by_id(storage, uuid4()) is None
@@ -83,15 +83,15 @@ async def test_every_field_of_an_organization_is_stored_and_read_back(
 
 
 async def test_a_slug_is_unique(storage: Postgres, pool: Pool) -> None:
-    await found(storage, organization())
+    await add_organizations(storage, organization())
     with pytest.raises(SlugTaken):
-        await found(storage, organization(status=OrganizationStatus.REJECTED))
+        await add_organizations(storage, organization(status=OrganizationStatus.REJECTED))
     assert await run_sql(pool, "select count(*) from organizations") == [(1,)]
 
 
 async def test_save_writes_every_field_except_slug_creation_time_and_member_count(storage: Postgres) -> None:
     one, twin = organization(), organization("twin")
-    await found(storage, one, twin)
+    await add_organizations(storage, one, twin)
     changed = organization(
         id=one.id,
         name="Other",
@@ -116,12 +116,12 @@ async def test_save_writes_every_field_except_slug_creation_time_and_member_coun
 async def test_activation_notifies_the_senders_of_waiting_deliveries(storage: Postgres, pool: Pool, conninfo: str) -> None:
     one = organization()
     suspended = replace(one, status=OrganizationStatus.SUSPENDED)
-    await found(storage, one, organization("twin", status=OrganizationStatus.SUSPENDED))
+    await add_organizations(storage, one, organization("twin", status=OrganizationStatus.SUSPENDED))
     async with listen(conninfo, ["webhooks", "siem", "over"]) as notified:
         for changed in (replace(one, name="Other"), suspended, replace(suspended, name="Third")):
             await within(storage, lambda tx, saved=changed: tx.organizations.save(saved))  # type: ignore[misc]
         await run_sql(pool, "notify over")
-        assert await anext(notified) == "over", "nothing of this lets anything go on"
+        assert await anext(notified) == "over", "none of these changes activates the organization"
         await within(storage, lambda tx: tx.organizations.save(one))
         assert {await anext(notified), await anext(notified)} == {"webhooks", "siem"}
 
@@ -129,7 +129,7 @@ async def test_activation_notifies_the_senders_of_waiting_deliveries(storage: Po
 @pytest.mark.parametrize("days", [0, 91])
 async def test_the_database_checks_the_device_trust_period(storage: Postgres, days: int) -> None:
     with pytest.raises(Exception, match="device_trust_days"):
-        await found(storage, organization(device_trust_days=days))
+        await add_organizations(storage, organization(device_trust_days=days))
 
 
 @pytest.mark.parametrize("status", ["pending", "active", "suspended", "rejected"])
@@ -144,7 +144,7 @@ async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug
     await add(storage, ada := account(), eve := account(EVE))
     c, a, b, foreign = [organization(slug) for slug in ("c", "a", "b", "foreign")]
     b = replace(b, status=OrganizationStatus.REJECTED, **BARE)
-    await found(storage, c, a, b, foreign)
+    await add_organizations(storage, c, a, b, foreign)
     memberships = {
         one.id: Membership(id=uuid4(), org_id=one.id, user_id=ada.id, role=role, created_at=NOW - DAY, confirmed_at=confirmed)
         for one, role, confirmed in ((c, Role.OWNER, NOW), (a, Role.ADMIN, None), (b, Role.MEMBER, NOW - HOUR))
@@ -163,7 +163,7 @@ async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug
 
 async def test_a_lock_affects_one_organization_and_allows_referencing_rows(storage: Postgres, pool: Pool) -> None:
     one, twin = organization(), organization("twin")
-    await found(storage, one, twin)
+    await add_organizations(storage, one, twin)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.organizations.lock(one.id)
         assert await is_locked(pool, "organizations", "id = %s", one.id)
@@ -183,7 +183,7 @@ LOCKS: dict[str, Callable[[Transaction, UUID], Awaitable[Organization | None]]] 
 async def test_a_lock_that_waited_returns_the_new_tier(
     storage: Postgres, pool: Pool, lock: str, before: Tier | None, after: Tier | None
 ) -> None:
-    one = await found(storage, organization(tier=before))
+    one = await add_organizations(storage, organization(tier=before))
     await run_sql(pool, "insert into invitations " + INVITED, one.id, b"token")
     change = ("update organizations set tier_id = %s, name = 'Other'", (after.id if after else None,))
     locked = await meanwhile(pool, [change], lambda: within(storage, lambda tx: LOCKS[lock](tx, one.id)))
@@ -191,7 +191,7 @@ async def test_a_lock_that_waited_returns_the_new_tier(
 
 
 async def test_a_lock_that_waited_returns_the_committed_row(storage: Postgres) -> None:
-    one = await found(storage, organization())
+    one = await add_organizations(storage, organization())
 
     async def count_up(_: int) -> None:
         async with storage.transaction(by=SYSTEM) as tx:
@@ -233,7 +233,7 @@ async def test_a_deletion_removes_referencing_rows_and_keeps_accounts_and_record
 
 
 async def test_a_deletion_does_not_wait_for_changes_of_accounts_or_sign_ins(storage: Postgres, pool: Pool) -> None:
-    """They hold the account, which comes after the organization in the order of locks (security.md Z-6)."""
+    """They lock the account. In the lock order it comes after the organization (security Z-6)."""
     org = await add_organization(pool, "acme")
     born_there = await add(storage, account(origin_org_id=org))
     login = """
@@ -255,18 +255,18 @@ async def test_deleting_an_unknown_organization_writes_nothing(storage: Postgres
 
 
 async def leave_records(storage: Postgres, org: UUID, count: int) -> None:
-    """As many audit entries and events, in one total."""
+    """Write this number of audit entries and events."""
     async with storage.transaction(by=SYSTEM) as tx:
         for number in range(count):
             tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["service.created"], str(number), org_id=org))
 
 
 async def records_of(pool: Pool, org: UUID) -> list[int]:
-    """How many audit entries, events and totals."""
-    counted = """
+    """Return the number of audit entries, events and totals."""
+    query = """
         select (select count(*) from audit_log where org_id = o), (select count(*) from events where org_id = o),
                (select count(*) from audit_totals where org_id = o) from (select %s::uuid as o) x"""
-    return list((await run_sql(pool, counted, org))[0])
+    return list((await run_sql(pool, query, org))[0])
 
 
 async def test_records_of_one_organization_are_purged_in_bounded_batches(storage: Postgres, pool: Pool) -> None:
@@ -282,7 +282,7 @@ async def test_records_of_one_organization_are_purged_in_bounded_batches(storage
 
 
 async def test_a_batch_starts_with_the_newest_records(storage: Postgres, pool: Pool) -> None:
-    """Nobody reads a log that is going; but the order is that of its index, so the planner uses that."""
+    """The order is that of the index, so that the planner uses it."""
     org = await add_organization(pool, "acme")
     await leave_records(storage, org, 3)
     await within(storage, lambda tx: tx.organizations.purge(org, 1))
@@ -290,7 +290,10 @@ async def test_a_batch_starts_with_the_newest_records(storage: Postgres, pool: P
 
 
 async def test_a_purge_skips_locked_rows(storage: Postgres, pool: Pool) -> None:
-    """Whoever deletes an organization holds its row and its members'; what others hold is left to the housekeeper."""
+    """The deletion already locks the organization and its members.
+
+    Rows locked by others are left to the housekeeper.
+    """
     org = await add_organization(pool, "acme")
     await leave_records(storage, org, 1)
     async with pool.connection() as connection, connection.transaction():
@@ -301,7 +304,7 @@ async def test_a_purge_skips_locked_rows(storage: Postgres, pool: Pool) -> None:
 
 
 async def rows_read(pool: Pool, mode: str, limit: int) -> float:
-    """How many audit entries and events the database looks at for a sweep, which it then does."""
+    """Run a sweep, and return the number of audit entries and events that it read."""
     nodes = await plan_nodes(pool, SWEEPS[Sweep.DELETED_ORGANIZATIONS], {"limit": limit, "before": NOW}, mode)
     read: float = sum(
         (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
@@ -315,7 +318,7 @@ async def rows_read(pool: Pool, mode: str, limit: int) -> float:
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("others", [1, 30])
 async def test_a_sweep_finds_few_records_without_reading_the_whole_log(pool: Pool, others: int, mode: str) -> None:
-    """A planner that expects a good part of the log to be this organization's would read all of it in vain, every few minutes."""
+    """A planner that expects many records of an organization reads the whole log each time."""
     fill = """
         with numbers as (
             select case when n <= 100 then %(gone)s::uuid

@@ -1,4 +1,4 @@
-"""The platform's list of organizations: what each row shows, and how little of a large table a page reads."""
+"""Storage of the list of all organizations, and the rows that a page of a large table reads."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.tenancy.organizations import GOVERNED
+from adapters.postgres.tenancy.organizations import PAGE_WITH_OWNERS
 from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import OrganizationStatus
 from tests.support.builders import add_member, add_organization, run_sql
@@ -24,8 +24,8 @@ async def test_an_organization_is_listed_with_its_owner(storage: Postgres, pool:
     async with storage.reading() as read:
         listed = await read.organizations.page_with_owners(None, None, 50, 0)
         organizations = [await read.organizations.by_id(one) for one in (lost, org)]
-    assert [governed.organization for governed in listed.items] == organizations
-    assert [governed.owner for governed in listed.items] == [DELETED_ACCOUNT, AccountSummary(str(ada.id), ADA, True, ada.created_at)]
+    assert [item.organization for item in listed.items] == organizations
+    assert [item.owner for item in listed.items] == [DELETED_ACCOUNT, AccountSummary(str(ada.id), ADA, True, ada.created_at)]
     assert listed.total == 2
 
 
@@ -61,7 +61,7 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_owners(st
         from made join users u on u.email = substr(made.slug, 2) || '@example.com'""",
         NOW,
     )
-    # One of them is large.
+    # One organization is large.
     await run_sql(
         pool,
         """
@@ -72,7 +72,7 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_owners(st
     await run_sql(pool, "analyze users, organizations, memberships, tiers")
     for mode in ("force_generic_plan", "force_custom_plan"):
         for status, tier in ((None, None), ("pending", None)):
-            nodes = await plan_nodes(pool, GOVERNED, {"status": status, "tier_id": tier, "limit": 50, "offset": 0}, mode)
+            nodes = await plan_nodes(pool, PAGE_WITH_OWNERS, {"status": status, "tier_id": tier, "limit": 50, "offset": 0}, mode)
             read = [node["Actual Rows"] * node["Actual Loops"] for node in nodes if node.get("Relation Name") in ("memberships", "users")]
             assert sum(read) <= 200, (mode, status)
             if status is None:

@@ -1,4 +1,4 @@
-"""Every statement about tiers, and putting those there that the settings want (decisions, point 239)."""
+"""Storage of tiers, and the tiers that the settings define (decision 239)."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4
@@ -71,11 +71,11 @@ async def test_save_tiers_adds_and_updates_tiers_and_leaves_others(ports: Ports,
 
 
 async def test_twenty_processes_save_tiers_concurrently(ports: Ports, storage: Postgres) -> None:
-    wanted = [replace(GOLD, name=f"tier-{number}", price_cents=number) for number in range(1, 6)]
+    tiers = [replace(GOLD, name=f"tier-{number}", price_cents=number) for number in range(1, 6)]
 
     async def put(number: int) -> None:
-        ours = [replace(tier, id=uuid4()) for tier in wanted]
+        ours = [replace(tier, id=uuid4()) for tier in tiers]
         await governance.save_tiers(ports, ours if number % 2 else ours[::-1])
 
     await everyone(20, put)
-    assert [tier.name for tier in await everything(storage)] == ["free", "professional", *(tier.name for tier in wanted)]
+    assert [tier.name for tier in await everything(storage)] == ["free", "professional", *(tier.name for tier in tiers)]

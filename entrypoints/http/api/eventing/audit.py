@@ -1,6 +1,6 @@
 """The audit log of an organization (decisions 13, 227, 230, 231)."""
 
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 from pydantic import Field
@@ -59,10 +59,10 @@ class AuditEntryListResponse(ResponseModel):
 class AuditQuery(PageQuery):
     """The filters of the audit log. An entry must match all of them."""
 
-    action: Annotated[Text, Field(description="Only entries with this action.", examples=["user.invited"])] | None = None
-    target_type: Annotated[Target, Field(description="Only entries about this type of object. Required with `target_id`.")] | None = None
-    target_id: Annotated[Text, Field(description="Only entries about the object with this id.")] | None = None
-    actor_id: Annotated[Text, Field(description="Only entries with this actor: an id, `system` or `anonymous`.")] | None = None
+    action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.invited"])
+    target_type: Target | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
+    target_id: Text | None = Field(default=None, description="Only entries about the object with this id.")
+    actor_id: Text | None = Field(default=None, description="Only entries with this actor: an id, `system` or `anonymous`.")
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log")

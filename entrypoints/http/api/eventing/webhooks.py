@@ -234,14 +234,14 @@ class DeliveryListResponse(ResponseModel):
     """A page of the deliveries of a webhook."""
 
     deliveries: list[DeliveryResponse] = Field(description="The deliveries, newest first.")
-    pagination: Pagination = Field(description="The position of this page in the list.")
+    pagination: Pagination = Field(description="The page, and the number of deliveries.")
 
 
 class DeliveriesQuery(PageQuery):
     """The filters of deliveries."""
 
-    event_type: Annotated[Text, Field(description="Only deliveries of this event type.")] | None = None
-    delivered: Annotated[Flag, Field(description="Only deliveries that were accepted (`true`) or not (`false`).")] | None = None
+    event_type: Text | None = Field(default=None, description="Only deliveries of this event type.")
+    delivered: Flag | None = Field(default=None, description="Only deliveries that were accepted (`true`) or not (`false`).")
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")

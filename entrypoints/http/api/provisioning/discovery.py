@@ -1,6 +1,5 @@
-"""SCIM: what we support and what our resources have, by which clients find their way (RFC 7644 section 4; decisions, point 123).
-
-What is said of attributes is what bodies and patches go by (core/scim_schemas.py), so that it is true.
+"""SCIM discovery: the supported features, the resource types and the schemas (RFC 7644 section 4,
+decision 123).
 """
 
 from typing import Any, Final
@@ -9,62 +8,70 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, Unsupported
 from core.provisioning.schemas import GROUP, USER, AttributeType, ScimAttribute, ScimSchema
-from entrypoints.http.api.provisioning.protocol import LISTED, MAX_COUNT, answer, listing, location, refuse_filter, shape
+from entrypoints.http.api.provisioning.models import (
+    RESOURCE_TYPE_LIST_RESPONSE,
+    RESOURCE_TYPE_RESPONSE,
+    SCHEMA_LIST_RESPONSE,
+    SCHEMA_RESPONSE,
+    SERVICE_PROVIDER_CONFIG_RESPONSE,
+)
+from entrypoints.http.api.provisioning.protocol import MAX_COUNT, json_response, list_body, location, refuse_filter
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("scim_discovery", __name__)
 
-PROVIDER: Final = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"
-RESOURCE_TYPE: Final = "urn:ietf:params:scim:schemas:core:2.0:ResourceType"
-SCHEMA: Final = "urn:ietf:params:scim:schemas:core:2.0:Schema"
-KINDS: Final = (USER, GROUP)
-# What is not supported is so with every method (RFC 7644 section 3.11), instead of looking as if another one were.
+SERVICE_PROVIDER_CONFIG_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"
+RESOURCE_TYPE_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:ResourceType"
+SCHEMA_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Schema"
+RESOURCES: Final = (USER, GROUP)
+# Unsupported paths answer 501 to every method (RFC 7644 section 3.11). A 405 would mean that
+# another method works.
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-
-A_RESOURCE_TYPE: Final = shape("schemas", "id", "name", "endpoint", "description", "schema", "meta", lists="schemaExtensions")
-A_SCHEMA: Final = shape("schemas", "id", "name", "description", "meta", lists="attributes")
-A_CONFIG: Final = shape(*("schemas", "patch", "bulk", "filter", "changePassword", "sort", "etag", "meta"), lists="authenticationSchemes")
 
 
 class ResourceTypeUnknown(NotFound):
-    """There is no such resource type."""
+    """This resource type does not exist. The resource types are User and Group."""
 
 
 class SchemaUnknown(NotFound):
-    """There is no such schema."""
+    """This schema does not exist. GET /scim/v2/Schemas lists the schemas."""
 
 
-class NoMe(Unsupported):
-    """A SCIM token is nobody's: it is a directory's, so there is no Me."""
+class MeUnsupported(Unsupported):
+    """Me is not supported: a SCIM token belongs to a directory, not to a user."""
 
 
-class NoBulk(Unsupported):
-    """Bulk operations are not supported."""
+class BulkUnsupported(Unsupported):
+    """Bulk operations are not supported. Send one request per resource."""
 
 
 @routes.get("/scim/v2/ServiceProviderConfig")
 @scim_client
-@describes({200: "What is supported."}, content_type=SCIM_JSON, shows=A_CONFIG)
-async def service_provider_config() -> Response:
-    """What of SCIM is supported."""
+@describes({200: "The supported features."}, content_type=SCIM_JSON, shows=SERVICE_PROVIDER_CONFIG_RESPONSE)
+async def get_service_provider_config() -> Response:
+    """Get the supported features of SCIM.
+
+    Patches and filters are supported. Bulk operations, password changes, sorting and entity tags
+    are not.
+    """
     refuse_filter()
-    no = {"supported": False}
-    return answer(
+    unsupported = {"supported": False}
+    return json_response(
         {
-            "schemas": [PROVIDER],
+            "schemas": [SERVICE_PROVIDER_CONFIG_URN],
             "patch": {"supported": True},
             "bulk": {"supported": False, "maxOperations": 0, "maxPayloadSize": 0},
             "filter": {"supported": True, "maxResults": MAX_COUNT},
-            "changePassword": no,
-            "sort": no,
-            "etag": no,
+            "changePassword": unsupported,
+            "sort": unsupported,
+            "etag": unsupported,
             "authenticationSchemes": [
                 {
                     "type": "oauthbearertoken",
                     "name": "SCIM token",
-                    "description": "A token that an owner or admin of the organization makes, in the header Authorization: Bearer.",
+                    "description": "A token that an owner or admin of the organization creates, in the header Authorization: Bearer.",
                     "primary": True,
                 }
             ],
@@ -75,41 +82,53 @@ async def service_provider_config() -> Response:
 
 @routes.get("/scim/v2/ResourceTypes")
 @scim_client
-@describes({200: "A list response of resource types."}, content_type=SCIM_JSON, shows=LISTED)
-async def resource_types() -> Response:
-    """Which kinds of resources there are: users and groups."""
+@describes({200: "A list response of resource types."}, content_type=SCIM_JSON, shows=RESOURCE_TYPE_LIST_RESPONSE)
+async def list_resource_types() -> Response:
+    """List the resource types.
+
+    There are two: User and Group.
+    """
     refuse_filter()
-    return answer(listing([_resource_type(kind) for kind in KINDS], len(KINDS), 1))
+    return json_response(list_body([_resource_type(schema) for schema in RESOURCES], len(RESOURCES), 1))
 
 
-@routes.get("/scim/v2/ResourceTypes/<name>")
+@routes.get("/scim/v2/ResourceTypes/<resource_type>")
 @scim_client
-@describes({200: "The resource type."}, content_type=SCIM_JSON, shows=A_RESOURCE_TYPE)
-async def resource_type(name: str) -> Response:
-    """One of them."""
-    for kind in KINDS:
-        if kind.name == name:
-            return answer(_resource_type(kind))
+@describes({200: "The resource type."}, content_type=SCIM_JSON, shows=RESOURCE_TYPE_RESPONSE)
+async def get_resource_type(resource_type: str) -> Response:
+    """Get a resource type.
+
+    The resource types are `User` and `Group`.
+    """
+    for schema in RESOURCES:
+        if schema.name == resource_type:
+            return json_response(_resource_type(schema))
     raise ResourceTypeUnknown
 
 
 @routes.get("/scim/v2/Schemas")
 @scim_client
-@describes({200: "A list response of schemas."}, content_type=SCIM_JSON, shows=LISTED)
-async def schemas() -> Response:
-    """What users and groups have."""
+@describes({200: "A list response of schemas."}, content_type=SCIM_JSON, shows=SCHEMA_LIST_RESPONSE)
+async def list_schemas() -> Response:
+    """List the schemas of users and groups.
+
+    A schema has all attributes with their types.
+    """
     refuse_filter()
-    return answer(listing([_schema(kind) for kind in KINDS], len(KINDS), 1))
+    return json_response(list_body([_schema(schema) for schema in RESOURCES], len(RESOURCES), 1))
 
 
 @routes.get("/scim/v2/Schemas/<schema_id>")
 @scim_client
-@describes({200: "The schema."}, content_type=SCIM_JSON, shows=A_SCHEMA)
-async def schema(schema_id: str) -> Response:
-    """One of them."""
-    for kind in KINDS:
-        if kind.id.lower() == schema_id.lower():
-            return answer(_schema(kind))
+@describes({200: "The schema."}, content_type=SCIM_JSON, shows=SCHEMA_RESPONSE)
+async def get_schema(schema_id: str) -> Response:
+    """Get a schema by its URN.
+
+    A schema has all attributes with their types.
+    """
+    for schema in RESOURCES:
+        if schema.id.lower() == schema_id.lower():
+            return json_response(_schema(schema))
     raise SchemaUnknown
 
 
@@ -118,8 +137,11 @@ async def schema(schema_id: str) -> Response:
 @refuses(501)
 @describes({})
 async def me() -> Response:
-    """Not supported: a token is nobody's."""
-    raise NoMe
+    """Not supported.
+
+    A SCIM token belongs to a directory and not to a user.
+    """
+    raise MeUnsupported
 
 
 @routes.route("/scim/v2/Bulk", methods=METHODS)
@@ -127,37 +149,40 @@ async def me() -> Response:
 @refuses(501)
 @describes({})
 async def bulk() -> Response:
-    """Not supported."""
-    raise NoBulk
+    """Not supported.
+
+    Send one request per resource instead.
+    """
+    raise BulkUnsupported
 
 
-def _resource_type(kind: ScimSchema) -> dict[str, Any]:
+def _resource_type(schema: ScimSchema) -> dict[str, Any]:
     return {
-        "schemas": [RESOURCE_TYPE],
-        "id": kind.name,
-        "name": kind.name,
-        "endpoint": kind.endpoint,
-        "description": kind.description,
-        "schema": kind.id,
+        "schemas": [RESOURCE_TYPE_URN],
+        "id": schema.name,
+        "name": schema.name,
+        "endpoint": schema.endpoint,
+        "description": schema.description,
+        "schema": schema.id,
         "schemaExtensions": [],
-        "meta": {"resourceType": "ResourceType", "location": location("/ResourceTypes", kind.name)},
+        "meta": {"resourceType": "ResourceType", "location": location("/ResourceTypes", schema.name)},
     }
 
 
-def _schema(kind: ScimSchema) -> dict[str, Any]:
+def _schema(schema: ScimSchema) -> dict[str, Any]:
     return {
-        "schemas": [SCHEMA],
-        "id": kind.id,
-        "name": kind.name,
-        "description": kind.description,
-        # Those that every resource has are in no schema (RFC 7643 section 3.1).
-        "attributes": [_attribute(each) for each in kind.attributes if not each.common],
-        "meta": {"resourceType": "Schema", "location": location("/Schemas", kind.id)},
+        "schemas": [SCHEMA_URN],
+        "id": schema.id,
+        "name": schema.name,
+        "description": schema.description,
+        # Common attributes are not part of a schema (RFC 7643 section 3.1).
+        "attributes": [_attribute(attribute) for attribute in schema.attributes if not attribute.common],
+        "meta": {"resourceType": "Schema", "location": location("/Schemas", schema.id)},
     }
 
 
 def _attribute(attribute: ScimAttribute) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    description: dict[str, Any] = {
         "name": attribute.name,
         "type": attribute.type.value,
         "multiValued": attribute.multi_valued,
@@ -167,12 +192,12 @@ def _attribute(attribute: ScimAttribute) -> dict[str, Any]:
         "returned": attribute.returned.value,
     }
     if attribute.type is AttributeType.COMPLEX:
-        said["subAttributes"] = [_attribute(each) for each in attribute.sub_attributes]
+        description["subAttributes"] = [_attribute(sub) for sub in attribute.sub_attributes]
     else:
-        said["caseExact"] = attribute.case_exact
-        said["uniqueness"] = attribute.uniqueness.value
+        description["caseExact"] = attribute.case_exact
+        description["uniqueness"] = attribute.uniqueness.value
     if attribute.canonical_values:
-        said["canonicalValues"] = list(attribute.canonical_values)
+        description["canonicalValues"] = list(attribute.canonical_values)
     if attribute.type is AttributeType.REFERENCE:
-        said["referenceTypes"] = list(attribute.reference_types)
-    return said
+        description["referenceTypes"] = list(attribute.reference_types)
+    return description

@@ -1,8 +1,8 @@
-"""SCIM: groups, of which there is one, the organization (identity.md section 4.6; RFC 7643 section 4.2)."""
+"""SCIM groups. Each organization has one: itself (RFC 7643 section 4.2)."""
 
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from quart import Blueprint, Response
@@ -10,27 +10,28 @@ from quart import Blueprint, Response
 from core.kernel.errors import Forbidden
 from core.provisioning import filters as scim_filters
 from core.provisioning import groups as scim_groups
-from core.provisioning import groups_rules as scim_groups_rules
-from core.provisioning.groups_rules import GroupCreationUnsupported, ScimGroup
-from core.provisioning.patches import MemberChanges, parse_member_changes, parse_member_replacement
+from core.provisioning.group_patches import MemberChanges, parse_member_changes, parse_member_replacement
+from core.provisioning.groups_rules import GroupCreationUnsupported, ScimGroup, require_own_group
 from core.provisioning.schemas import GROUP, GROUP_URN, USER
-from entrypoints.http.api.provisioning.protocol import (
-    LISTED,
+from entrypoints.http.api.provisioning.models import (
+    GROUP_LIST_RESPONSE,
+    GROUP_REQUEST,
+    GROUP_RESPONSE,
     PAGING,
-    PATCH_SCHEMA,
+    PATCH_REQUEST,
     PROJECTION,
+)
+from entrypoints.http.api.provisioning.protocol import (
     Projection,
-    answer,
-    checked,
-    listing,
+    check_body,
+    json_response,
+    list_body,
     location,
     meta,
-    operations,
-    schemas,
-    shape,
-    streamed,
-    wanted_filter,
-    wanted_part,
+    parse_operations,
+    read_filter,
+    read_page,
+    stream_with_list,
 )
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import read_in_thread
@@ -41,53 +42,48 @@ from entrypoints.http.edge.queries import path_id
 
 routes = Blueprint("scim_groups", __name__)
 
-SHOWN: Final = shape("schemas", "id", "meta", "displayName", lists="members")
 
-GROUP_SCHEMA: Final = {
-    "type": "object",
-    "properties": {
-        **schemas(GROUP_URN),
-        "displayName": {"type": "string"},
-        "members": {
-            "type": "array",
-            "items": {"type": "object", "required": ["value"], "properties": {"value": {"type": "string", "format": "uuid"}}},
-        },
-    },
-}
-
-
-class GroupNotDeleted(Forbidden):
-    """A group is not deleted here: it is the organization, which is deleted through the organizations interface."""
+class GroupDeletionForbidden(Forbidden):
+    """The group cannot be deleted by SCIM, because it is the organization. An owner can delete the organization."""
 
 
 @routes.get("/scim/v2/Groups")
 @scim_client
 @refuses(400)
 @describes(
-    {200: "A list response of groups."},
+    {200: "A list response with the group."},
     content_type=SCIM_JSON,
-    shows=LISTED,
+    shows=GROUP_LIST_RESPONSE,
     optional={
-        "filter": 'Which groups: `displayName eq "Acme"`, `members eq "<user id>"`, or any other filter of RFC 7644 over what they have.',
+        "filter": 'A filter of RFC 7644 section 3.4.2.2, such as `displayName eq "Acme"` or `members eq "<user id>"`.',
         **PAGING,
     },
 )
-async def listed() -> Response:
-    """List the groups: the one that there is. With `excludedAttributes=members` that is the same effort however large it is."""
-    (start, count), found = wanted_part(), wanted_filter(scim_filters.parse_group_filter)
-    group = await scim_groups.listed(ports(), acting_directory(), found)
+async def list_groups() -> Response:
+    """List the groups.
+
+    There is one group, which is the organization. With `excludedAttributes=members`, the response
+    is small and fast for any number of members.
+    """
+    (start, count), filter_ = read_page(), read_filter(scim_filters.parse_group_filter)
+    group = await scim_groups.find_matching(ports(), acting_directory(), filter_)
     if group is None or start > 1 or count == 0:
-        return answer(listing([], 0 if group is None else 1, start))
-    around = json.dumps({**listing([{}], 1, start), "Resources": []})
-    return await _shown(group, (around[:-2], around[-2:]))
+        return json_response(list_body([], 0 if group is None else 1, start))
+    envelope = json.dumps({**list_body([{}], 1, start), "Resources": []})
+    return await _group_response(group, (envelope[:-2], envelope[-2:]))
 
 
 @routes.get("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION)
-async def group(group_id: str) -> Response:
-    """The group, with all its members unless they are excluded."""
-    return await _shown(await scim_groups.find(ports(), acting_directory(), path_id(group_id)))
+@refuses(400)
+@describes({200: "The group with all members."}, content_type=SCIM_JSON, shows=GROUP_RESPONSE, optional=PROJECTION)
+async def get(group_id: str) -> Response:
+    """Get the group with all its members.
+
+    Users that your directory deactivated are members, too. `excludedAttributes=members` leaves the
+    members out.
+    """
+    return await _group_response(await scim_groups.find(ports(), acting_directory(), path_id(group_id)))
 
 
 @routes.post("/scim/v2/Groups")
@@ -95,58 +91,72 @@ async def group(group_id: str) -> Response:
 @refuses(501)
 @describes({})
 async def create() -> Response:
-    """Not supported: an organization is made through the organizations interface."""
+    """Not supported.
+
+    Each organization has one group. It cannot have others.
+    """
     raise GroupCreationUnsupported
 
 
 @routes.put("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=GROUP_SCHEMA)
+@describes({200: "The group with all members."}, content_type=SCIM_JSON, shows=GROUP_RESPONSE, optional=PROJECTION, body=GROUP_REQUEST)
 async def replace(group_id: str) -> Response:
-    """Replace the members; owners stay, and so does the name."""
-    return await _changed(group_id, lambda body: parse_member_replacement(GROUP, checked(body, GROUP_URN, required=False)))
+    """Replace the members of the group.
+
+    Members that are not named lose their membership; the owner and platform owners stay. New
+    members must be users that your directory knows. The name of the group does not change.
+    """
+    return await _change_members(group_id, lambda body: parse_member_replacement(GROUP, check_body(body, GROUP_URN, required=False)))
 
 
 @routes.patch("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({200: "The group, with all members."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
+@describes({200: "The group with all members."}, content_type=SCIM_JSON, shows=GROUP_RESPONSE, optional=PROJECTION, body=PATCH_REQUEST)
 async def patch(group_id: str) -> Response:
-    """Add or remove members; all operations are done, or none is."""
-    return await _changed(group_id, lambda body: parse_member_changes(GROUP, operations(body)))
+    """Add members to the group, or remove members from it.
+
+    Either all operations are applied, or none. New members must be users that your directory knows.
+    Other attributes of the group do not change.
+    """
+    return await _change_members(group_id, lambda body: parse_member_changes(GROUP, parse_operations(body)))
 
 
 @routes.delete("/scim/v2/Groups/<group_id>")
 @scim_client
 @describes({})
 async def delete(group_id: str) -> Response:
-    """Not allowed: an organization is deleted through the organizations interface."""
-    raise GroupNotDeleted
+    """Not allowed.
+
+    The group is the organization. An owner can delete the organization.
+    """
+    raise GroupDeletionForbidden
 
 
-async def _changed(group_id: str, wanted: Callable[[dict[str, Any]], MemberChanges]) -> Response:
-    caller, wanted_id = acting_directory(), path_id(group_id)
-    scim_groups_rules.check(caller, wanted_id)  # what is not there is not there, whatever shall become of it
-    changes = await read_in_thread(wanted)
-    return await _shown(await scim_groups.change(ports(), caller, wanted_id, changes))
+async def _change_members(group_id: str, parse: Callable[[dict[str, Any]], MemberChanges]) -> Response:
+    caller, id_ = acting_directory(), path_id(group_id)
+    require_own_group(caller, id_)  # an unknown id is 404, whatever the body is
+    changes = await read_in_thread(parse)
+    return await _group_response(await scim_groups.change_members(ports(), caller, id_, changes))
 
 
-async def _shown(found: ScimGroup, around: tuple[str, str] = ("", "")) -> Response:
+async def _group_response(group: ScimGroup, around: tuple[str, str] = ("", "")) -> Response:
     projection = Projection(GROUP)
-    resource = projection.of(
+    resource = projection.apply(
         {
             "schemas": [GROUP_URN],
-            "id": str(found.id),
-            "meta": meta(GROUP, found.id, found.created_at, found.updated_at),
-            "displayName": found.name,
+            "id": str(group.id),
+            "meta": meta(GROUP, group.id, group.created_at, group.updated_at),
+            "displayName": group.name,
         }
     )
-    if not projection.has("members"):
+    if not projection.includes("members"):
         text = f"{around[0]}{json.dumps(resource)}{around[1]}"
         return Response(text.encode(), content_type=SCIM_JSON)
-    users = location(USER.endpoint)
+    users_url = location(USER.endpoint)
 
-    def show(user_id: UUID) -> dict[str, Any]:
-        shown = projection.of({"members": [{"value": str(user_id), "$ref": f"{users}/{user_id}", "type": "User"}]})
-        return dict(shown["members"][0])
+    def to_member(user_id: UUID) -> dict[str, Any]:
+        members = projection.apply({"members": [{"value": str(user_id), "$ref": f"{users_url}/{user_id}", "type": "User"}]})
+        return dict(members["members"][0])
 
-    return await streamed(resource, "members", scim_groups.member_list(ports(), acting_directory()), show, around)
+    return await stream_with_list(resource, "members", scim_groups.list_member_ids(ports(), acting_directory()), to_member, around)

@@ -1,7 +1,8 @@
-"""What all routes of SCIM have in common: bodies, queries, answers (RFC 7644 section 3). Everything is read here; the core gets plain
-values.
+"""The SCIM protocol (RFC 7644 section 3): reading bodies and query parameters, and writing
+responses.
 
-Names of attributes have no case (RFC 7643 section 2.1), so bodies are not read by models, which know theirs by one spelling only.
+Names of attributes are case-insensitive (RFC 7643 section 2.1), so bodies are not read by pydantic
+models, which know one spelling only. The core gets plain values.
 """
 
 import json
@@ -14,243 +15,227 @@ from quart import Response, request
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.values import KEEP, Batches, T, is_printable, rfc3339
 from core.provisioning.filters import ScimFilter
-from core.provisioning.patches import PatchOp, PatchOperation
+from core.provisioning.patches import PatchOp, PatchOperation, UserPatch
 from core.provisioning.schemas import Returned, ScimSchema
-from entrypoints.http.edge.bodies import BodyInvalid
+from entrypoints.http.edge.bodies import LARGE_BODY, BodyInvalid, read_in_thread
 from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.queries import clamped
 from entrypoints.http.edge.streaming import only_headers
 
-LIST: Final = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
-PATCH: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+LIST_URN: Final = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
+PATCH_URN: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
 DEFAULT_COUNT: Final = 100
 MAX_COUNT: Final = 1000
 
 
-class SchemasWrong(BodyInvalid):
-    """The body does not say what it is."""
+class SchemaMissing(BodyInvalid):
+    """The member schemas does not name the schema of the body."""
 
     def __init__(self, urn: str) -> None:
-        super().__init__(f'The body must say what it is: "schemas" is a list with "{urn}" in it.')
+        super().__init__(f'The body must name its schema: "schemas" must be a list that contains "{urn}".')
 
 
 class OperationsInvalid(BodyInvalid):
-    """The operations are not valid: "Operations" is a list of objects, each with an "op" of add, remove or replace, and what that needs."""
+    """The operations are not valid: "Operations" must be a list of objects, each with an "op" that is add, remove or replace."""
 
 
 class NumberInvalid(Invalid):
-    """A number is not one."""
+    """A parameter is not an integer."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The parameter {name} must be an integer.")
 
 
 class AttributesInvalid(Invalid):
-    """The names of attributes hold characters that are not allowed."""
+    """The attribute names contain characters that are not allowed."""
 
 
-class NotFiltered(Forbidden):
-    """This cannot be filtered."""
+class FilterNotSupported(Forbidden):
+    """This list does not support filters. Leave out the parameter filter."""
 
 
-# What comes in
+# Requests
 
 
-def checked(found: dict[str, Any], urn: str, *, required: bool = True) -> dict[str, Any]:
-    """The body, if it says that it follows the schema. Raises BodyInvalid, SchemasWrong.
+def check_body(body: dict[str, Any], urn: str, *, required: bool = True) -> dict[str, Any]:
+    """Return the body if its `schemas` contains the URN.
 
-    What its texts may hold is for whoever keeps them to say: of an address that nobody here keeps, each line is one (RFC 7643 section 8.2).
+    If not `required`, `schemas` may be missing.
+
+    Texts are not checked here, because the body may contain attributes that are not stored: a
+    postal address may have several lines (RFC 7643 section 8.2).
+
+    Raises: BodyInvalid, SchemaMissing.
     """
-    if len({name.lower() for name in found}) < len(found):
-        raise BodyInvalid  # one attribute twice, in two spellings
-    schemas = named(found, "schemas")
+    if len({name.lower() for name in body}) < len(body):
+        raise BodyInvalid  # an attribute in two spellings
+    schemas = get_member(body, "schemas")
     if schemas is not None or required:
-        said = [each.lower() for each in schemas if isinstance(each, str)] if isinstance(schemas, list) else []
-        if urn.lower() not in said:
-            raise SchemasWrong(urn)
-    return found
+        urns = [item.lower() for item in schemas if isinstance(item, str)] if isinstance(schemas, list) else []
+        if urn.lower() not in urns:
+            raise SchemaMissing(urn)
+    return body
 
 
-def named(found: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """The value of this name, whatever its case."""
-    return next((value for each, value in found.items() if each.lower() == name.lower()), default)
+def get_member(body: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """Return the member with this name, in any case."""
+    return next((value for key, value in body.items() if key.lower() == name.lower()), default)
 
 
-def operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
-    """The operations of a patch (RFC 7644 section 3.5.2), in whatever case. Raises BodyInvalid, SchemasWrong, OperationsInvalid.
+def parse_operations(body: dict[str, Any]) -> Iterator[PatchOperation]:
+    """Return the operations of a patch (RFC 7644 section 3.5.2).
 
-    They are taken out of the body one by one: to throw very many away at once would take a while in which no other thread gets on.
+    Each one is removed from the body when it is read. Releasing a very long list at once would
+    block all threads.
+
+    Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
     """
-    given = named(checked(body, PATCH), "Operations")
-    if not isinstance(given, list) or not given:
+    operations = get_member(check_body(body, PATCH_URN), "Operations")
+    if not isinstance(operations, list) or not operations:
         raise OperationsInvalid
-    given.reverse()
-    while given:
-        yield _operation(given.pop())
+    operations.reverse()
+    while operations:
+        yield _parse_operation(operations.pop())
 
 
-def _operation(given: Any) -> PatchOperation:
-    if not isinstance(given, dict):
+def _parse_operation(operation: Any) -> PatchOperation:
+    if not isinstance(operation, dict):
         raise OperationsInvalid
-    if len({name.lower() for name in given}) < len(given):
+    if len({name.lower() for name in operation}) < len(operation):
         raise BodyInvalid
-    op, path = named(given, "op"), named(given, "path")
+    op, path = get_member(operation, "op"), get_member(operation, "path")
     if not isinstance(op, str) or op.lower() not in list(PatchOp) or not (path is None or isinstance(path, str)):
         raise OperationsInvalid
-    return PatchOperation(PatchOp(op.lower()), path or None, named(given, "value", KEEP))
+    return PatchOperation(PatchOp(op.lower()), path or None, get_member(operation, "value", KEEP))
 
 
-def wanted_part() -> tuple[int, int]:
-    """From which number on, beginning at 1, and how many (decisions, point 124). Raises NumberInvalid."""
-    return _number("startIndex", 1, 1, 2**31 - 1), _number("count", DEFAULT_COUNT, 0, MAX_COUNT)
+async def read_user_patch() -> UserPatch:
+    """Return the patch in the body of the current request.
+
+    Raises: BodyInvalid, SchemaMissing, OperationsInvalid.
+    """
+    operations = await read_in_thread(lambda body: list(parse_operations(body)))
+    return UserPatch(operations, is_large=len(await request.get_data()) > LARGE_BODY)
 
 
-def _number(name: str, default: int, least: int, most: int) -> int:
+def read_page() -> tuple[int, int]:
+    """Return the number of the first resource, from 1, and the number of resources (decision 124).
+
+    Raises: NumberInvalid.
+    """
+    return _read_number("startIndex", 1, 1, 2**31 - 1), _read_number("count", DEFAULT_COUNT, 0, MAX_COUNT)
+
+
+def _read_number(name: str, default: int, minimum: int, maximum: int) -> int:
     text = request.args.get(name)
     if text is None:
         return default
     try:
-        return clamped(text, least, most)
+        return clamped(text, minimum, maximum)
     except ValueError:
         raise NumberInvalid(name) from None
 
 
-def wanted_filter(read: Callable[[str], ScimFilter]) -> ScimFilter | None:
-    """The filter that is asked for, if one is. Raises FilterInvalid."""
+def read_filter(parse: Callable[[str], ScimFilter]) -> ScimFilter | None:
+    """Return the parsed parameter `filter`, or None if it is absent. Raises: FilterInvalid."""
     text = request.args.get("filter")
-    return None if text is None else read(text)
+    return None if text is None else parse(text)
 
 
 def refuse_filter() -> None:
-    """What describes us cannot be filtered, and must not pretend to be (RFC 7644 section 4). Raises NotFiltered."""
+    """Refuse the parameter `filter`, as RFC 7644 section 4 requires. Raises: FilterNotSupported."""
     if "filter" in request.args:
-        raise NotFiltered
+        raise FilterNotSupported
 
 
 class Projection:
-    """Which attributes of a resource are wanted (RFC 7644 section 3.9)."""
+    """The attributes to return, from the query of the current request (RFC 7644 section 3.9)."""
 
     def __init__(self, schema: ScimSchema) -> None:
         self._schema = schema
-        self._only = self._listed(request.args.get("attributes"))
-        self._without = self._listed(request.args.get("excludedAttributes")) if self._only is None else None
-        self._always = {each.name.lower() for each in schema.attributes if each.returned is Returned.ALWAYS}
+        self._included = self._parse(request.args.get("attributes"))
+        self._excluded = self._parse(request.args.get("excludedAttributes")) if self._included is None else None
+        self._always = {attribute.name.lower() for attribute in schema.attributes if attribute.returned is Returned.ALWAYS}
 
-    def _listed(self, text: str | None) -> dict[str, set[str] | None] | None:
-        """By the name of each attribute which of its parts; None is all of them."""
+    def _parse(self, text: str | None) -> dict[str, set[str] | None] | None:
+        """Return the named sub-attributes by attribute.
+
+        None as a value means the whole attribute.
+        """
         if not text or not text.strip(" ,"):
             return None
         if not is_printable(text):
             raise AttributesInvalid
-        found: dict[str, set[str] | None] = {}
-        for each in text.split(","):
-            name, _, sub = self._schema.without_urn(each.strip()).lower().partition(".")
-            parts = found.setdefault(name, set())
+        attributes: dict[str, set[str] | None] = {}
+        for item in text.split(","):
+            name, _, sub = self._schema.without_urn(item.strip()).lower().partition(".")
+            subs = attributes.setdefault(name, set())
             if not sub:
-                found[name] = None
-            elif parts is not None:
-                parts.add(sub)
-        return found
+                attributes[name] = None
+            elif subs is not None:
+                subs.add(sub)
+        return attributes
 
-    def has(self, name: str) -> bool:
-        """Whether the attribute is wanted at all."""
-        if self._only is not None:
-            return name.lower() in self._only
-        return self._without is None or self._without.get(name.lower(), set()) is not None
+    def includes(self, name: str) -> bool:
+        """Return whether at least a part of the attribute is returned."""
+        if self._included is not None:
+            return name.lower() in self._included
+        return self._excluded is None or self._excluded.get(name.lower(), set()) is not None
 
-    def of(self, resource: Mapping[str, Any]) -> dict[str, Any]:
-        """The resource with what is wanted of it."""
-        if self._only is None and self._without is None:
+    def apply(self, resource: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the resource with only the attributes to return."""
+        if self._included is None and self._excluded is None:
             return dict(resource)
-        return {name: self._part(name.lower(), value) for name, value in resource.items() if name.lower() in self._always or self.has(name)}
+        return {
+            name: self._apply_to_value(name.lower(), value)
+            for name, value in resource.items()
+            if name.lower() in self._always or self.includes(name)
+        }
 
-    def _part(self, name: str, value: Any) -> Any:
-        chosen = (self._only or self._without or {}).get(name)
-        if not chosen or name in self._always:
+    def _apply_to_value(self, name: str, value: Any) -> Any:
+        subs = (self._included or self._excluded or {}).get(name)
+        if not subs or name in self._always:
             return value
         if isinstance(value, list):
-            return [self._parts_of(each, chosen) for each in value]
-        return self._parts_of(value, chosen)
+            return [self._select_subs(item, subs) for item in value]
+        return self._select_subs(value, subs)
 
-    def _parts_of(self, value: Any, chosen: set[str]) -> Any:
+    def _select_subs(self, value: Any, subs: set[str]) -> Any:
         if not isinstance(value, Mapping):
             return value
-        wanted = self._only is not None
-        return {name: each for name, each in value.items() if (name.lower() in chosen) is wanted}
+        keep = self._included is not None
+        return {name: item for name, item in value.items() if (name.lower() in subs) is keep}
 
 
-# What goes out
+# Responses
 
 
-def shape(*names: str, lists: str = "") -> dict[str, Any]:
-    """The schema of an answer that always has these members; of what they are, `/Schemas` says more than could be said here."""
-    properties: dict[str, Any] = {name: {} for name in names}
-    properties["schemas"] = {"type": "array", "items": {"type": "string"}}
-    if lists:
-        properties[lists] = {"type": "array", "items": {"type": "object"}}
-    return {"type": "object", "required": list(properties), "properties": properties}
+def location(endpoint: str, resource_id: object | None = None) -> str:
+    """Return the URL of a resource, or of all resources of an endpoint."""
+    url = f"{app_context().base_url}/scim/v2{endpoint}"
+    return url if resource_id is None else f"{url}/{resource_id}"
 
 
-# What routes take, as the description of the interface has it.
-PROJECTION: Final = {
-    "attributes": "Which attributes the answer shall have, with commas between them.",
-    "excludedAttributes": "Which it need not have.",
-}
-PAGING: Final = {
-    "startIndex": "The number of the first one, from 1 on.",
-    "count": "How many, 100 unless it is given, 1000 at most.",
-    **PROJECTION,
-}
-
-
-def schemas(urn: str) -> dict[str, Any]:
-    """What is described of `schemas` in a body that follows this one."""
-    return {"schemas": {"type": "array", "items": {"type": "string"}, "examples": [[urn]]}}
-
-
-PATCH_SCHEMA: Final = {
-    "type": "object",
-    "required": ["schemas", "Operations"],
-    "properties": {
-        **schemas(PATCH),
-        "Operations": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["op"],
-                "properties": {"op": {"type": "string", "examples": ["replace"]}, "path": {"type": "string"}, "value": {}},
-            },
-        },
-    },
-}
-LISTED: Final = shape("schemas", "totalResults", "startIndex", "itemsPerPage", lists="Resources")
-
-
-def location(endpoint: str, name: object | None = None) -> str:
-    """The address of a resource, or of all of a kind."""
-    address = f"{app_context().base_url}/scim/v2{endpoint}"
-    return address if name is None else f"{address}/{name}"
-
-
-def meta(schema: ScimSchema, id_: object, created: datetime, updated: datetime) -> dict[str, Any]:
+def meta(schema: ScimSchema, resource_id: object, created: datetime, updated: datetime) -> dict[str, Any]:
+    """Return the attribute `meta` of a resource."""
     return {
         "resourceType": schema.name,
         "created": rfc3339(created),
         "lastModified": rfc3339(updated),
-        "location": location(schema.endpoint, id_),
+        "location": location(schema.endpoint, resource_id),
     }
 
 
-def answer(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a SCIM response."""
     return Response(json.dumps(body), status, dict(headers or {}), content_type=SCIM_JSON)
 
 
-def listing(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> dict[str, Any]:
-    """A list response (RFC 7644 section 3.4.2)."""
+def list_body(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> dict[str, Any]:
+    """Return the body of a list response (RFC 7644 section 3.4.2)."""
     return {
-        "schemas": [LIST],
+        "schemas": [LIST_URN],
         "totalResults": total,
         "startIndex": start,
         "itemsPerPage": len(resources),
@@ -258,22 +243,24 @@ def listing(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> d
     }
 
 
-async def streamed(
-    before: Mapping[str, Any], named: str, batches: Batches[T], show: Callable[[T], object], around: tuple[str, str] = ("", "")
+async def stream_with_list(
+    resource: Mapping[str, Any], name: str, batches: Batches[T], to_item: Callable[[T], object], around: tuple[str, str] = ("", "")
 ) -> Response:
-    """An object whose last member is a list, which goes out while it is read: `before`, the list under its name, and `around` it two texts.
+    """Return a resource with a long list as its last member. The list is sent while it is read.
 
-    The first batch is read before anything goes out, so that an outage is told as ever.
+    The list gets the name `name`. `around` has the texts before and after the resource. The first
+    batch is read before the response starts, so that an outage of the database is answered as an
+    error.
     """
     first = await batches.next_batch()
     if request.method == "HEAD":
         return only_headers(SCIM_JSON)
 
-    async def pieces() -> AsyncIterator[bytes]:
-        items, waiting = first, f'{around[0]}{json.dumps(before)[:-1]}, "{named}": ['
+    async def chunks() -> AsyncIterator[bytes]:
+        items, separator = first, f'{around[0]}{json.dumps(resource)[:-1]}, "{name}": ['
         while items:
-            yield (waiting + json.dumps([show(each) for each in items])[1:-1]).encode()
-            items, waiting = await batches.next_batch(), ", "
-        yield f"{'' if first else waiting}]}}{around[1]}".encode()
+            yield (separator + json.dumps([to_item(item) for item in items])[1:-1]).encode()
+            items, separator = await batches.next_batch(), ", "
+        yield f"{'' if first else separator}]}}{around[1]}".encode()
 
-    return Response(pieces(), content_type=SCIM_JSON)
+    return Response(chunks(), content_type=SCIM_JSON)

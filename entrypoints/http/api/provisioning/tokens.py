@@ -1,7 +1,8 @@
-"""SCIM tokens of an organization (identity.md section 4.6)."""
+"""SCIM tokens of an organization."""
 
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import validate_request, validate_response
 
@@ -17,63 +18,73 @@ from entrypoints.http.edge.queries import path_id
 routes = Blueprint("scim_tokens", __name__)
 
 
-class NewScimToken(RequestModel):
-    """What the token is called, and until when it is good; for ever unless that is given."""
+class ScimTokenRequest(RequestModel):
+    """A new SCIM token."""
 
-    name: Name
-    expires_at: DateTime | None = None
-
-
-class ScimTokenShown(ResponseModel):
-    """A token, without its secret."""
-
-    id: UUID
-    name: str
-    prefix: str
-    created_at: Timestamp
-    expires_at: Timestamp | None
+    name: Name = Field(description="The name of the token.", examples=["Okta"])
+    expires_at: DateTime | None = Field(default=None, description="The time when the token expires. Without it, it does not expire.")
 
 
-class ScimTokenCreated(ScimTokenShown):
-    """A new token; `token` is the secret itself, which is told only here."""
+class ScimTokenResponse(ResponseModel):
+    """A SCIM token without its secret."""
 
-    token: str
+    id: UUID = Field(description="The id of the token.")
+    name: str = Field(description="The name of the token.", examples=["Okta"])
+    prefix: str = Field(description="The first characters of the secret, to recognize the token.", examples=["scim_live_k2v7qa"])
+    created_at: Timestamp = Field(description="The time when the token was created.")
+    expires_at: Timestamp | None = Field(description="The time when the token expires, or null if it does not expire.")
 
 
-def _show(token: ScimToken) -> ScimTokenShown:
-    return ScimTokenShown(id=token.id, name=token.name, prefix=token.prefix, created_at=token.created_at, expires_at=token.expires_at)
+class CreatedScimTokenResponse(ScimTokenResponse):
+    """A new SCIM token with its secret, which no other response contains."""
+
+    token: str = Field(description="The secret. Your directory sends it as `Authorization: Bearer`.")
+
+
+def _to_response(token: ScimToken) -> ScimTokenResponse:
+    return ScimTokenResponse(id=token.id, name=token.name, prefix=token.prefix, created_at=token.created_at, expires_at=token.expires_at)
 
 
 @routes.post("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE, impersonated=False)
-@validate_request(NewScimToken)
-@validate_response(ScimTokenCreated)
-async def create(org_slug: str, data: NewScimToken) -> ScimTokenCreated:
-    """Make a token for a directory that provisions your people at `/scim/v2`. Its text is in this answer, and nowhere else."""
-    token, text = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
-    return ScimTokenCreated(**dict(_show(token)), token=text)
+@validate_request(ScimTokenRequest)
+@validate_response(CreatedScimTokenResponse)
+async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenResponse:
+    """Create a SCIM token.
+
+    Your directory uses it to provision users at `/scim/v2`. The secret is returned only once. An
+    organization can have 100 tokens.
+    """
+    token, secret = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
+    return CreatedScimTokenResponse(**dict(_to_response(token)), token=secret)
 
 
-class ScimTokensListed(ResponseModel):
-    """And tokens, the oldest first, expired ones too, and how many there are."""
+class ScimTokenListResponse(ResponseModel):
+    """The SCIM tokens of an organization."""
 
-    tokens: list[ScimTokenShown]
-    total: int
+    tokens: list[ScimTokenResponse] = Field(description="All tokens, including expired ones, oldest first.")
+    total: int = Field(description="The number of tokens.")
 
 
 @routes.get("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_response(ScimTokensListed)
-async def listed(org_slug: str) -> ScimTokensListed:
-    """List the SCIM tokens of the organization."""
-    found = await scim_tokens.listed(ports(), acting_member())
-    return ScimTokensListed(tokens=[_show(token) for token in found], total=len(found))
+@validate_response(ScimTokenListResponse)
+async def list_tokens(org_slug: str) -> ScimTokenListResponse:
+    """List the SCIM tokens of the organization.
+
+    The list is complete; it has no pages. Secrets are not returned.
+    """
+    tokens = await scim_tokens.list_tokens(ports(), acting_member())
+    return ScimTokenListResponse(tokens=[_to_response(token) for token in tokens], total=len(tokens))
 
 
 @routes.delete("/api/organizations/<org_slug>/scim-tokens/<token_id>")
 @member(Capability.INTEGRATIONS_MANAGE)
-@describes({204: "The token opens nothing any more."})
+@describes({204: "The token is revoked."})
 async def revoke(org_slug: str, token_id: str) -> Response:
-    """Revoke a token for good. Whoever holds it is refused from the next request on."""
+    """Revoke a SCIM token.
+
+    It stops working with the next request.
+    """
     await scim_tokens.revoke(ports(), acting_member(), path_id(token_id))
     return no_content()

@@ -1,30 +1,24 @@
-"""SCIM: users (identity.md section 4.6; RFC 7643 section 4.1, RFC 7644 section 3)."""
+"""SCIM users (RFC 7643 section 4.1, RFC 7644 section 3)."""
 
-from typing import Any, Final
+from typing import Any
 
 from quart import Blueprint, Response
 
 from core.provisioning import filters as scim_filters
 from core.provisioning import users as scim_users
-from core.provisioning.patches import Resource, apply_operations
 from core.provisioning.schemas import USER, USER_URN
 from core.provisioning.users_rules import ScimUser, ScimUserData, parse_user, to_resource
+from entrypoints.http.api.provisioning.models import PAGING, PATCH_REQUEST, PROJECTION, USER_LIST_RESPONSE, USER_REQUEST, USER_RESPONSE
 from entrypoints.http.api.provisioning.protocol import (
-    LISTED,
-    PAGING,
-    PATCH_SCHEMA,
-    PROJECTION,
     Projection,
-    answer,
-    checked,
-    listing,
+    check_body,
+    json_response,
+    list_body,
     location,
     meta,
-    operations,
-    schemas,
-    shape,
-    wanted_filter,
-    wanted_part,
+    read_filter,
+    read_page,
+    read_user_patch,
 )
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import read_in_thread
@@ -35,24 +29,8 @@ from entrypoints.http.edge.queries import path_id
 
 routes = Blueprint("scim_users", __name__)
 
-SHOWN: Final = shape("schemas", "id", "externalId", "meta", "userName", "name", "displayName", "active", lists="emails")
 
-USER_SCHEMA: Final = {
-    "type": "object",
-    "required": ["schemas", "userName"],
-    "properties": {
-        **schemas(USER_URN),
-        "userName": {"type": "string", "format": "email"},
-        "externalId": {"type": ["string", "null"]},
-        "name": {"type": "object", "properties": {part: {"type": "string"} for part in ("formatted", "familyName", "givenName")}},
-        "displayName": {"type": ["string", "null"]},
-        "emails": {"type": "array", "items": {"type": "object"}},
-        "active": {"type": "boolean"},
-    },
-}
-
-
-def show(user: ScimUser) -> dict[str, Any]:
+def _to_json(user: ScimUser) -> dict[str, Any]:
     return {
         "schemas": [USER_URN],
         "id": str(user.id),
@@ -61,81 +39,100 @@ def show(user: ScimUser) -> dict[str, Any]:
     }
 
 
+def _user_response(user: ScimUser, status: int = 200) -> Response:
+    headers = {"Location": location(USER.endpoint, user.id)} if status == 201 else None
+    return json_response(Projection(USER).apply(_to_json(user)), status, headers)
+
+
+def _parse_body(body: dict[str, Any]) -> ScimUserData:
+    return parse_user(check_body(body, USER_URN))
+
+
 @routes.get("/scim/v2/Users")
 @scim_client
 @refuses(400)
 @describes(
     {200: "A list response of users."},
     content_type=SCIM_JSON,
-    shows=LISTED,
+    shows=USER_LIST_RESPONSE,
     optional={
-        "filter": 'Which users: `userName eq "ada@example.com"`, or any other filter of RFC 7644 over the attributes that there are.',
+        "filter": 'A filter of RFC 7644 section 3.4.2.2, such as `userName eq "ada@example.com"`. All attributes of users are supported.',
         **PAGING,
     },
 )
-async def listed() -> Response:
-    """List the people whom your directory knows: the members, and those whom it has deactivated."""
-    (start, count), found = wanted_part(), wanted_filter(scim_filters.parse_user_filter)
-    shown = Projection(USER)
-    page = await scim_users.listed(ports(), acting_directory(), found, start, count)
-    return answer(listing([shown.of(show(user)) for user in page.items], page.total, start))
+async def list_users() -> Response:
+    """List the users that your directory knows.
+
+    These are the members of the organization, users that your directory deactivated, and users that
+    it provisioned and removed from the group. They are sorted by time, oldest first.
+    """
+    (start, count), filter_ = read_page(), read_filter(scim_filters.parse_user_filter)
+    projection = Projection(USER)
+    page = await scim_users.list_users(ports(), acting_directory(), filter_, start, count)
+    return json_response(list_body([projection.apply(_to_json(user)) for user in page.items], page.total, start))
 
 
 @routes.get("/scim/v2/Users/<user_id>")
 @scim_client
-@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION)
-async def user(user_id: str) -> Response:
-    """One of them."""
-    return _answer(await scim_users.find(ports(), acting_directory(), path_id(user_id)))
+@refuses(400)
+@describes({200: "The user."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION)
+async def get(user_id: str) -> Response:
+    """Get a user that your directory knows.
+
+    A former member has the email address they had when they left.
+    """
+    return _user_response(await scim_users.find(ports(), acting_directory(), path_id(user_id)))
 
 
 @routes.post("/scim/v2/Users")
 @scim_client
 @refuses(409)
-@describes({201: "The user, who is a member now."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
+@describes({201: "The created user, who is a member."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION, body=USER_REQUEST)
 async def create() -> Response:
-    """Make an account, which is a member of the organization. A mail welcomes its holder. An address that has an account is refused."""
-    made = await scim_users.create(ports(), acting_directory(), await read_in_thread(_wanted))
-    return _answer(made, 201)
+    """Create a user who is a member of the organization.
+
+    This creates an account and sends a welcome email. If there already is an account with this
+    email address, the request is refused with 409: invite the user instead.
+    """
+    user = await scim_users.create(ports(), acting_directory(), await read_in_thread(_parse_body))
+    return _user_response(user, 201)
 
 
 @routes.put("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=USER_SCHEMA)
+@describes({200: "The changed user."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION, body=USER_REQUEST)
 async def replace(user_id: str) -> Response:
-    """Replace all that can be changed of a user; whether they are active stays if the body does not say."""
-    # Who is not there is not, whatever they shall become.
-    found = await scim_users.find(ports(), acting_directory(), path_id(user_id))
-    return _answer(await scim_users.replace(ports(), acting_directory(), found.id, await read_in_thread(_wanted)))
+    """Replace the attributes of a user.
+
+    Attributes that are missing are removed; only a missing `active` stays as it is.
+    """
+    user = await scim_users.find(ports(), acting_directory(), path_id(user_id))  # an unknown id is 404, whatever the body is
+    return _user_response(await scim_users.replace(ports(), acting_directory(), user.id, await read_in_thread(_parse_body)))
 
 
 @routes.patch("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes({200: "The user."}, content_type=SCIM_JSON, shows=SHOWN, optional=PROJECTION, body=PATCH_SCHEMA)
+@describes({200: "The changed user."}, content_type=SCIM_JSON, shows=USER_RESPONSE, optional=PROJECTION, body=PATCH_REQUEST)
 async def patch(user_id: str) -> Response:
-    """Change a user; all operations are done, or none is. `active` false blocks the person's sign-in."""
+    """Change a user.
 
-    async def changed(before: Resource) -> Resource:
-        return await read_in_thread(lambda body: apply_operations(USER, before, operations(body)))
-
-    return _answer(await scim_users.patch(ports(), acting_directory(), path_id(user_id), changed))
+    Either all operations are applied, or none. With `active` false, the user cannot use the
+    organization's services, and cannot sign in at all if only this organization uses the account.
+    """
+    user = await scim_users.find(ports(), acting_directory(), path_id(user_id))
+    return _user_response(await scim_users.patch(ports(), acting_directory(), user, await read_user_patch()))
 
 
 @routes.delete("/scim/v2/Users/<user_id>")
 @scim_client
-@describes({204: "The user is gone."})
+@describes({204: "The user is deleted."})
 async def delete(user_id: str) -> Response:
-    """Delete a user for good; of an account that is others', too, the membership."""
+    """Delete a user.
+
+    This deletes the account permanently if only this organization uses it. Otherwise it ends the
+    membership and blocks the user from the organization's services until they join again.
+    """
     await scim_users.delete(ports(), acting_directory(), path_id(user_id))
     return no_content()
-
-
-def _wanted(body: dict[str, Any]) -> ScimUserData:
-    return parse_user(checked(body, USER_URN))
-
-
-def _answer(found: ScimUser, status: int = 200) -> Response:
-    headers = {"Location": location(USER.endpoint, found.id)} if status == 201 else None
-    return answer(Projection(USER).of(show(found)), status, headers)

@@ -20,7 +20,7 @@ Color = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^#[0-9A-Fa
 
 
 class BrandingResponse(ResponseModel):
-    """The branding of an organization's emails and pages. null means that the organization has not chosen a value."""
+    """The branding of an organization's emails and pages. null means that no value is chosen."""
 
     logo_url: str | None = Field(description="The URL of the logo.")
     primary_color: str | None = Field(description="The color of buttons and links, as `#rrggbb` in lower case.")
@@ -37,7 +37,8 @@ def _to_response(settings: BrandingSettings) -> BrandingResponse:
 async def get_branding(org_slug: str) -> BrandingResponse:
     """Return the organization's branding.
 
-    Branding is the name, logo and color of the organization's emails and of the pages that they link to.
+    Branding is the name, logo and color of the organization's emails and of the pages that they
+    link to.
     """
     return _to_response(await branding.get_settings(ports(), acting_member()))
 

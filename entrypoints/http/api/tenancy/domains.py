@@ -59,8 +59,9 @@ def _to_response(claim: DomainClaim) -> DomainResponse:
 async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
     """Set the organization's domain.
 
-    The domain has no effect until it is verified: publish the returned TXT record in the DNS, then call the verify endpoint. Another
-    domain replaces the current one and its verification. The same domain keeps them.
+    The domain has no effect until it is verified: publish the returned TXT record in the DNS, then
+    call the verify endpoint. Another domain replaces the current one and its verification. The same
+    domain keeps them.
     """
     return _to_response(await domains.claim(ports(), acting_member(), Domain(data.domain)))
 
@@ -71,7 +72,8 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
 async def get_domain(org_slug: str) -> DomainResponse:
     """Return the organization's domain.
 
-    The response has the DNS record that verifies the domain, also after the verification. 404 if no domain is set.
+    The response has the DNS record that verifies the domain, also after the verification. 404 if no
+    domain is set.
     """
     return _to_response(await domains.get(ports(), acting_member()))
 
@@ -83,8 +85,8 @@ async def get_domain(org_slug: str) -> DomainResponse:
 async def verify(org_slug: str) -> DomainResponse:
     """Verify the organization's domain.
 
-    Looks up the TXT record in the DNS. 400 if it is not found: a new record can take a while to become visible. 409 if another organization
-    has verified this domain.
+    Looks up the TXT record in the DNS. 400 if it is not found: a new record can take a while to
+    become visible. 409 if another organization has verified this domain.
     """
     return _to_response(await domains.verify(ports(), acting_member()))
 

@@ -1,4 +1,4 @@
-"""API of tiers and of the lifecycle of organizations, for platform owners (decisions 236, 237, 238, 239, 240)."""
+"""API of tiers and of the lifecycle of organizations, for platform owners."""
 
 from functools import wraps
 from typing import Annotated, Any
@@ -218,8 +218,8 @@ class SuspensionRequest(RequestModel):
 async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationResponse:
     """Suspend an active organization.
 
-    From the next request on, everything that needs an active organization is refused. Sessions do not end. 400 if the organization is
-    not active.
+    From the next request on, everything that needs an active organization is refused. Sessions do
+    not end. 400 if the organization is not active.
     """
     organization = await governance.suspend(ports(), signed_in(), org_id, data.reason)
     return ChangedOrganizationResponse(organization=_to_response(organization))
@@ -233,7 +233,8 @@ async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationR
 async def activate(org_id: UUID) -> ChangedOrganizationResponse:
     """Activate a suspended organization.
 
-    Sessions from before the suspension work again, unless they have expired. 400 if the organization is not suspended.
+    Sessions from before the suspension work again, unless they have expired. 400 if the
+    organization is not suspended.
     """
     organization = await governance.activate(ports(), signed_in(), org_id)
     return ChangedOrganizationResponse(organization=_to_response(organization))
@@ -258,8 +259,8 @@ class OrganizationTierRequest(RequestModel):
 async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
     """Change the tier and the limits of an organization.
 
-    Nothing is removed if a limit is below the current number. New members or services are refused until the number is below the limit.
-    400 if the organization is rejected.
+    Nothing is removed if a limit is below the current number. New members or services are refused
+    until the number is below the limit. 400 if the organization is rejected.
     """
     organization = await governance.change_tier(
         ports(), signed_in(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
@@ -275,7 +276,8 @@ async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrg
 async def delete(org_id: UUID) -> Response:
     """Delete an organization permanently.
 
-    Works in any status. Services, API keys, invitations, webhooks and the audit log are deleted, too. The accounts of the members remain.
+    Works in any status. Services, API keys, invitations, webhooks and the audit log are deleted,
+    too. The accounts of the members remain.
     """
     await governance.delete(ports(), signed_in(), org_id)
     return no_content()

@@ -1,4 +1,4 @@
-"""API of home realm discovery: the identity provider for users of an email domain (decisions 103, 212)."""
+"""API of home realm discovery: the identity provider for an email domain (decisions 103, 212)."""
 
 from typing import Annotated
 
@@ -66,7 +66,8 @@ def _to_list_response(home_realm_routes: list[HomeRealmRoute]) -> HomeRealmRoute
 async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     """List the organization's home realm routes.
 
-    A route names the identity provider for users with an email address at a domain. It is in use while it is verified.
+    A route names the identity provider for users with an email address at a domain. It is in use
+    while it is verified.
     """
     return _to_list_response(await home_realm.list_routes(ports(), acting_member()))
 
@@ -78,7 +79,8 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
 async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRealmRouteListResponse:
     """Replace the organization's home realm routes.
 
-    The list replaces all earlier routes; an empty list removes them. A route comes into use when the organization verifies its domain.
+    The list replaces all earlier routes; an empty list removes them. A route comes into use when
+    the organization verifies its domain.
     """
     new_routes = [(Domain(route.domain), route.provider) for route in data.domains]
     return _to_list_response(await home_realm.replace_routes(ports(), acting_member(), new_routes))
@@ -91,7 +93,10 @@ class EmailLookupRequest(RequestModel):
 
 
 class EmailLookupResponse(ResponseModel):
-    """The identity provider and the organization for the domain. All fields are null if no organization has a route for it."""
+    """The identity provider and the organization for the domain.
+
+    All fields are null if no organization has a route for it.
+    """
 
     provider: Provider | None = Field(description="The identity provider.")
     org_slug: str | None = Field(description="The slug of the organization.")
@@ -105,7 +110,8 @@ class EmailLookupResponse(ResponseModel):
 async def look_up(data: EmailLookupRequest) -> EmailLookupResponse:
     """Find the identity provider for an email address.
 
-    The result depends only on the domain of the address, so it does not reveal whether there is an account.
+    The result depends only on the domain of the address, so it does not reveal whether there is an
+    account.
     """
     match = await home_realm.find_match(ports(), Email(data.email))
     if match is None:

@@ -56,7 +56,10 @@ class ListedInvitationResponse(ResponseModel):
 
 
 class CreatedInvitationResponse(ListedInvitationResponse):
-    """A new invitation and its inviter. Only this response and the email contain the token itself."""
+    """A new invitation and its inviter.
+
+    Only this response and the email contain the token itself.
+    """
 
     token: str = Field(description="The one-time token, which accepts or declines the invitation.")
 
@@ -79,8 +82,9 @@ class InvitationRequest(RequestModel):
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:
     """Invite an email address to the organization.
 
-    Sends an email with a link to accept or decline. The response contains the one-time token, which no later response does. 400 if there is
-    already a pending invitation for this address. 429 if the organization has reached its daily limit of invitations.
+    Sends an email with a link to accept or decline. The response contains the one-time token, which
+    no later response does. 400 if there is already a pending invitation for this address. 429 if
+    the organization has reached its daily limit of invitations.
     """
     created, token = await invitations.invite(ports(), acting_member(), Email(data.email), data.role)
     return CreatedInvitationResponse(**dict(_to_listed_response(created)), token=token)
@@ -183,7 +187,8 @@ class ReceivedInvitationResponse(ResponseModel):
 async def list_received() -> list[ReceivedInvitationResponse]:
     """List the invitations that you received.
 
-    Returns pending invitations to your email address. The list is empty until your email address is verified.
+    Returns pending invitations to your email address. The list is empty until your email address is
+    verified.
     """
     return [_to_received_response(received) for received in await invitations.list_received(ports(), signed_in())]
 
@@ -214,8 +219,9 @@ class InvitationTokenRequest(RequestModel):
 async def accept(data: InvitationTokenRequest) -> Empty:
     """Accept an invitation.
 
-    You need no access token. If you send one, it must be for the invited address. If there is no account with the invited address, one is
-    created without a password: set it with POST /api/auth/forgot-password.
+    You need no access token. If you send one, it must be for the invited address. If there is no
+    account with the invited address, one is created without a password: set it with POST
+    /api/auth/forgot-password.
     """
     await invitations.accept(ports(), caller(), data.token)
     return Empty()

@@ -22,7 +22,10 @@ Port = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 25, "maximum
 
 
 class MailServerRequest(RequestModel):
-    """The mail server of an organization. It replaces all earlier settings, including the password."""
+    """The mail server of an organization.
+
+    It replaces all earlier settings, including the password.
+    """
 
     host: Text = Field(description="A host name such as `mail.example.com`, or an IP address.")
     port: Port = Field(DEFAULT_PORT, description="25, 465, 587, or between 1024 and 65535.")
@@ -68,8 +71,8 @@ def _to_response(settings: SmtpSettings) -> MailServerResponse:
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
     """Set the organization's mail server.
 
-    The organization's own emails, such as invitations, are sent through it, including those that are queued. Emails about accounts, such as
-    password resets, always use the platform's server.
+    The organization's own emails, such as invitations, are sent through it, including those that
+    are queued. Emails about accounts, such as password resets, always use the platform's server.
     """
     caller = acting_member()
     server = MailServer(
@@ -91,7 +94,8 @@ async def configure(org_slug: str, data: MailServerRequest) -> MailServerRespons
 async def get_mail_server(org_slug: str) -> MailServerResponse:
     """Return the organization's mail server.
 
-    The response does not contain the password. 404 if the organization has not set up a mail server.
+    The response does not contain the password. 404 if the organization has not set up a mail
+    server.
     """
     return _to_response(await mail_server.get_settings(ports(), acting_member()))
 
@@ -121,7 +125,8 @@ class MailServerTestResponse(ResponseModel):
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.
 
-    Connects to the mail server and signs in, without sending an email. The status is also 200 if the test fails: see `success`.
+    Connects to the mail server and signs in, without sending an email. The status is also 200 if
+    the test fails: see `success`.
     """
     result = await mail_server.try_out(ports(), acting_member())
     return MailServerTestResponse(success=result is MailServerCheck.GOOD, message=result.value)

@@ -86,7 +86,7 @@ def _to_response(listed: ListedMember) -> MemberResponse:
 
 
 def existing_member(view: View) -> View:
-    """Answer 404 for a `<user_id>` that is not a member, before the body is parsed (decision 16)."""
+    """Answer 404 if `<user_id>` is not a member, before the body is parsed (decision 16)."""
 
     @wraps(view)
     async def checked(org_slug: str, user_id: str) -> Any:
@@ -128,8 +128,8 @@ class RoleChangeResponse(ResponseModel):
 async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
     """Change a member's role.
 
-    Makes a member an admin, or an admin a member. Pending invitations that the member sent are canceled if the new role does not allow
-    them. You cannot change your own role or the owner's.
+    Makes a member an admin, or an admin a member. Pending invitations that the member sent are
+    canceled if the new role does not allow them. You cannot change your own role or the owner's.
     """
     changed = await members.change_role(ports(), acting_member(), user_id, data.role)
     return RoleChangeResponse(
@@ -144,8 +144,8 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
 async def remove(org_slug: str, user_id: str) -> Message:
     """Remove a member from the organization.
 
-    The member's sessions in the organization end, and pending invitations from and to the member are canceled. You cannot remove yourself
-    or the owner. The account remains.
+    The member's sessions in the organization end, and pending invitations from and to the member
+    are canceled. You cannot remove yourself or the owner. The account remains.
     """
     await members.remove(ports(), acting_member(), path_id(user_id))
     return Message(message="The member was removed.")
@@ -186,7 +186,8 @@ class OwnershipTransferResponse(ResponseModel):
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
     """Transfer the ownership to another member.
 
-    Only the owner can do this, and becomes an admin. Pending invitations that an admin may not send are canceled.
+    Only the owner can do this, and becomes an admin. Pending invitations that an admin may not send
+    are canceled.
     """
     old_owner = acting_member()
     await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id)

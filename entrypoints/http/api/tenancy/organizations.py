@@ -19,7 +19,10 @@ routes = Blueprint("organizations", __name__)
 
 
 class OrganizationResponse(ResponseModel):
-    """An organization. `max_services` and `max_users` are its own limits; null means that the tier's limit applies."""
+    """An organization.
+
+    `max_services` and `max_users` are its own limits; null means that the tier's limit applies.
+    """
 
     id: UUID = Field(description="The organization's id.")
     slug: str = Field(description="The organization's unique name in URLs.")
@@ -107,8 +110,9 @@ def _to_own_response(organization: Organization, membership: Membership) -> OwnO
 async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
     """Create an organization.
 
-    You become its owner. Unless the operator turned approval off, the organization is pending until a platform owner approves it, and
-    most operations are refused until then. Your email address must be verified.
+    You become its owner. Unless the operator turned approval off, the organization is pending until
+    a platform owner approves it, and most operations are refused until then. Your email address
+    must be verified.
     """
     return _to_own_response(*await organizations.create(ports(), signed_in(), data.slug, data.name))
 
@@ -119,7 +123,8 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
 
-    Returns all organizations that you are a member of, in any status, with your membership, ordered by slug.
+    Returns all organizations that you are a member of, in any status, with your membership, ordered
+    by slug.
     """
     return [_to_own_response(*own) for own in await organizations.list_own(ports(), signed_in())]
 
@@ -157,7 +162,8 @@ def _to_detail_response(organization: Organization) -> OrganizationDetailRespons
 async def get_organization(org_slug: str) -> OrganizationDetailResponse:
     """Return one of your organizations.
 
-    Also works if the organization is not active. The response has the limits that apply to the organization.
+    Also works if the organization is not active. The response has the limits that apply to the
+    organization.
     """
     return _to_detail_response(await organizations.get(ports(), acting_member()))
 
@@ -178,7 +184,8 @@ class OrganizationUpdateRequest(RequestModel):
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or device trust period.
 
-    Fields that you leave out keep their value. A new trust period also applies to devices that are already trusted.
+    Fields that you leave out keep their value. A new trust period also applies to devices that are
+    already trusted.
     """
     organization = await organizations.update(ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days)
     return _to_detail_response(organization)
@@ -190,8 +197,8 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently.
 
-    Only the owner can do this. Services, API keys, invitations, webhooks and the audit log are deleted, too. The accounts of the members
-    remain.
+    Only the owner can do this. Services, API keys, invitations, webhooks and the audit log are
+    deleted, too. The accounts of the members remain.
     """
     await organizations.delete(ports(), acting_member())
     return no_content()
@@ -214,8 +221,8 @@ class SelectedOrganizationResponse(ResponseModel):
 async def select(org_slug: str) -> SelectedOrganizationResponse:
     """Select the organization that your session acts in.
 
-    Returns new tokens for this organization. The session's earlier refresh token no longer works. 429 means that another request
-    was refreshing the same session at the same time: try again.
+    Returns new tokens for this organization. The session's earlier refresh token no longer works.
+    429 means that another request was refreshing the same session at the same time: try again.
     """
     caller = acting_member()
     membership, tokens = await sessions.select_organization(ports(), caller)

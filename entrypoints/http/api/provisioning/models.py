@@ -1,0 +1,240 @@
+"""The JSON schemas of SCIM requests and responses, for the API description.
+
+Responses are described by the same schemas that `/Schemas` publishes (`core.provisioning.schemas`).
+"""
+
+from typing import Any, Final
+
+from core.provisioning.resources import MAX_VALUES
+from core.provisioning.schemas import GROUP, GROUP_URN, USER, USER_URN, AttributeType, Returned, ScimAttribute, ScimSchema
+from core.provisioning.users_rules import MAX_EXTERNAL_ID_LENGTH, MAX_NAME_LENGTH
+from entrypoints.http.api.provisioning.protocol import DEFAULT_COUNT, MAX_COUNT, PATCH_URN
+
+# Query parameters
+
+PROJECTION: Final = {
+    "attributes": "The attributes to return, separated by commas. The default is all.",
+    "excludedAttributes": "The attributes to leave out, separated by commas. Ignored if `attributes` is present.",
+}
+PAGING: Final = {
+    "startIndex": "The number of the first resource to return, from 1. The default is 1.",
+    "count": f"The number of resources to return. The default is {DEFAULT_COUNT}, the maximum is {MAX_COUNT}.",
+    **PROJECTION,
+}
+
+_TYPES: Final[dict[AttributeType, dict[str, Any]]] = {
+    AttributeType.STRING: {"type": ["string", "null"]},
+    AttributeType.BOOLEAN: {"type": "boolean"},
+    AttributeType.DATE_TIME: {"type": "string", "format": "date-time"},
+    AttributeType.REFERENCE: {"type": "string"},
+    AttributeType.COMPLEX: {"type": ["object", "null"]},
+}
+
+
+def _strings(description: str, example: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description, "examples": [[example]]}
+
+
+def _schemas(urn: str) -> dict[str, Any]:
+    return _strings("The schemas of the body.", urn)
+
+
+# Responses
+
+
+def _attribute_schema(attribute: ScimAttribute) -> dict[str, Any]:
+    schema = dict(_TYPES[attribute.type])
+    if attribute.sub_attributes:
+        schema["properties"] = {sub.name: {**_attribute_schema(sub), "description": sub.description} for sub in attribute.sub_attributes}
+    return {"type": "array", "items": schema} if attribute.multi_valued else schema
+
+
+def _resource_schema(schema: ScimSchema) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "title": f"Scim{schema.name}",
+        "required": [attribute.name for attribute in schema.attributes if attribute.returned is Returned.ALWAYS],
+        "properties": {
+            attribute.name: {**_attribute_schema(attribute), "description": attribute.description} for attribute in schema.attributes
+        },
+    }
+
+
+def _list_schema(title: str, items: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "title": title,
+        "required": ["schemas", "totalResults", "startIndex", "itemsPerPage", "Resources"],
+        "properties": {
+            "schemas": _strings("The schema of list responses.", "urn:ietf:params:scim:api:messages:2.0:ListResponse"),
+            "totalResults": {"type": "integer", "description": "The number of matching resources."},
+            "startIndex": {"type": "integer", "description": "The number of the first resource in this response, from 1."},
+            "itemsPerPage": {"type": "integer", "description": "The number of resources in this response."},
+            "Resources": {"type": "array", "items": items, "description": "The resources."},
+        },
+    }
+
+
+def _meta(kind: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "Metadata of the resource.",
+        "properties": {
+            "resourceType": {"type": "string", "description": "The resource type.", "examples": [kind]},
+            "location": {"type": "string", "description": "The URL of the resource."},
+        },
+    }
+
+
+USER_RESPONSE: Final = _resource_schema(USER)
+USER_LIST_RESPONSE: Final = _list_schema("ScimUserListResponse", USER_RESPONSE)
+GROUP_RESPONSE: Final = _resource_schema(GROUP)
+GROUP_LIST_RESPONSE: Final = _list_schema("ScimGroupListResponse", GROUP_RESPONSE)
+
+RESOURCE_TYPE_RESPONSE: Final = {
+    "type": "object",
+    "title": "ScimResourceType",
+    "required": ["schemas", "id", "name", "endpoint", "description", "schema", "schemaExtensions", "meta"],
+    "properties": {
+        "schemas": _strings("The schema of resource types.", "urn:ietf:params:scim:schemas:core:2.0:ResourceType"),
+        "id": {"type": "string", "description": "The id of the resource type.", "examples": ["User"]},
+        "name": {"type": "string", "description": "The name of the resource type.", "examples": ["User"]},
+        "endpoint": {"type": "string", "description": "The path of the resources, relative to `/scim/v2`.", "examples": ["/Users"]},
+        "description": {"type": "string", "description": "The description of the resource type."},
+        "schema": {"type": "string", "description": "The schema of the resources.", "examples": [USER_URN]},
+        "schemaExtensions": {"type": "array", "items": {"type": "object"}, "description": "The schema extensions. There are none."},
+        "meta": _meta("ResourceType"),
+    },
+}
+RESOURCE_TYPE_LIST_RESPONSE: Final = _list_schema("ScimResourceTypeListResponse", RESOURCE_TYPE_RESPONSE)
+
+SCHEMA_RESPONSE: Final = {
+    "type": "object",
+    "title": "ScimSchema",
+    "required": ["schemas", "id", "name", "description", "attributes", "meta"],
+    "properties": {
+        "schemas": _strings("The schema of schemas.", "urn:ietf:params:scim:schemas:core:2.0:Schema"),
+        "id": {"type": "string", "description": "The URN of the schema.", "examples": [USER_URN]},
+        "name": {"type": "string", "description": "The name of the schema.", "examples": ["User"]},
+        "description": {"type": "string", "description": "The description of the schema."},
+        "attributes": {"type": "array", "items": {"type": "object"}, "description": "The attributes, as in RFC 7643 section 7."},
+        "meta": _meta("Schema"),
+    },
+}
+SCHEMA_LIST_RESPONSE: Final = _list_schema("ScimSchemaListResponse", SCHEMA_RESPONSE)
+
+
+def _supported(feature: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": f"Support of {feature}.",
+        "properties": {"supported": {"type": "boolean", "description": f"Whether {feature} are supported."}},
+    }
+
+
+SERVICE_PROVIDER_CONFIG_RESPONSE: Final = {
+    "type": "object",
+    "title": "ScimServiceProviderConfig",
+    "required": ["schemas", "patch", "bulk", "filter", "changePassword", "sort", "etag", "authenticationSchemes", "meta"],
+    "properties": {
+        "schemas": _strings("The schema of the configuration.", "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"),
+        "patch": _supported("patches"),
+        "bulk": _supported("bulk operations"),
+        "filter": _supported("filters"),
+        "changePassword": _supported("password changes"),
+        "sort": _supported("sorted lists"),
+        "etag": _supported("entity tags"),
+        "authenticationSchemes": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The ways to authenticate: a SCIM token in the header `Authorization: Bearer`.",
+        },
+        "meta": _meta("ServiceProviderConfig"),
+    },
+}
+
+# Requests
+
+USER_REQUEST: Final = {
+    "type": "object",
+    "title": "ScimUserRequest",
+    "required": ["schemas", "userName"],
+    "properties": {
+        "schemas": _schemas(USER_URN),
+        "userName": {
+            "type": "string",
+            "format": "email",
+            "maxLength": 254,
+            "description": "The email address, with which the user signs in.",
+            "examples": ["ada@example.com"],
+        },
+        "externalId": {
+            "type": ["string", "null"],
+            "maxLength": MAX_EXTERNAL_ID_LENGTH,
+            "description": "The id of the user in your directory.",
+        },
+        "name": {
+            "type": ["object", "null"],
+            "description": "The parts of the name.",
+            "properties": {
+                "formatted": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The full name."},
+                "familyName": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The family name."},
+                "givenName": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The given name."},
+            },
+        },
+        "displayName": {"type": ["string", "null"], "maxLength": MAX_NAME_LENGTH, "description": "The name to display."},
+        "emails": {
+            "type": "array",
+            "maxItems": MAX_VALUES,
+            "items": {"type": "object"},
+            "description": "Email addresses. They are checked, and `userName` is used instead.",
+        },
+        "active": {"type": "boolean", "description": "Whether the user may sign in. The default is true for new users."},
+    },
+}
+
+GROUP_REQUEST: Final = {
+    "type": "object",
+    "title": "ScimGroupRequest",
+    "properties": {
+        "schemas": _schemas(GROUP_URN),
+        "displayName": {"type": "string", "description": "The name of the group. It is accepted and ignored."},
+        "members": {
+            "type": "array",
+            "description": "All members of the group. Without it, the members stay as they are.",
+            "items": {
+                "type": "object",
+                "required": ["value"],
+                "properties": {"value": {"type": "string", "format": "uuid", "description": "The id of the user."}},
+            },
+        },
+    },
+}
+
+PATCH_REQUEST: Final = {
+    "type": "object",
+    "title": "ScimPatchRequest",
+    "required": ["schemas", "Operations"],
+    "properties": {
+        "schemas": _schemas(PATCH_URN),
+        "Operations": {
+            "type": "array",
+            "minItems": 1,
+            "description": "The operations. Either all are applied, or none.",
+            "items": {
+                "type": "object",
+                "title": "ScimPatchOperation",
+                "required": ["op"],
+                "properties": {
+                    "op": {"type": "string", "description": "`add`, `remove` or `replace`, in any case.", "examples": ["replace"]},
+                    "path": {
+                        "type": "string",
+                        "description": "The path of the attribute. Without it, `value` is an object with the attributes to change.",
+                        "examples": ["active", 'emails[type eq "work"].value'],
+                    },
+                    "value": {"description": "The new value, the value to add, or the value to remove.", "examples": [False]},
+                },
+            },
+        },
+    },
+}
