@@ -7,6 +7,7 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import INSERT, columns
+from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, condition
 from core.accounts.accounts_rules import Account

@@ -1,4 +1,4 @@
-"""Patches against a model that does the same in the plainest way (RFC 7644 section 3.5.2)."""
+"""SCIM patches, compared with a simple model (RFC 7644 section 3.5.2)."""
 
 import copy
 from contextlib import suppress
@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.kernel.errors import Invalid
-from core.provisioning.patches import MemberChanges, NoTarget, PatchOp, PatchOperation, AttributeValueInvalid, parse_member_changes, apply_operations, read_resource
+from core.provisioning.group_patches import MemberChanges, parse_member_changes
+from core.provisioning.patches import NoTarget, PatchOp, PatchOperation, apply_operations
+from core.provisioning.resources import AttributeValueInvalid, read_resource
 from core.provisioning.schemas import GROUP, USER
 
 BEFORE: dict[str, Any] = {
@@ -22,20 +24,20 @@ texts = st.sampled_from(["a", "b", "c"])
 NAMES = ["externalId", "displayName", "name.givenName", "name.familyName", "name.formatted"]
 
 
-def cased(name: str, loud: bool) -> str:
-    return name.upper() if loud else name
+def with_case(name: str, in_capitals: bool) -> str:
+    return name.upper() if in_capitals else name
 
 
 @st.composite
 def operations(draw: st.DrawFn) -> tuple[PatchOperation, dict[str, str | None]]:
-    """An operation on single values, in one of its dialects, and what it makes of them."""
+    """An operation on an attribute with one value, written in one of several ways, and the expected change."""
     op = draw(st.sampled_from(list(PatchOp)))
-    name, value, loud = draw(st.sampled_from(NAMES)), draw(texts), draw(st.booleans())
+    name, value, in_capitals = draw(st.sampled_from(NAMES)), draw(texts), draw(st.booleans())
     if op is PatchOp.REMOVE:
-        return PatchOperation(op, cased(name, loud), None), {name: None}
+        return PatchOperation(op, with_case(name, in_capitals), None), {name: None}
     match draw(st.sampled_from(["path", "urn", "whole", "dotted", "wrapped"])):
         case "path":
-            return PatchOperation(op, cased(name, loud), value), {name: value}
+            return PatchOperation(op, with_case(name, in_capitals), value), {name: value}
         case "urn":
             return PatchOperation(op, f"{USER.id}:{name}", value), {name: value}
         case "dotted":
@@ -43,29 +45,31 @@ def operations(draw: st.DrawFn) -> tuple[PatchOperation, dict[str, str | None]]:
         case "wrapped":
             return PatchOperation(op, name, [{"value": value}]), {name: value}
     outer, _, inner = name.partition(".")
-    return PatchOperation(op, None, {cased(outer, loud): {cased(inner, loud): value} if inner else value}), {name: value}
+    return PatchOperation(op, None, {with_case(outer, in_capitals): {with_case(inner, in_capitals): value} if inner else value}), {
+        name: value
+    }
 
 
-def flat(resource: dict[str, Any]) -> dict[str, str | None]:
-    return {name: _at(resource, name) for name in NAMES}
+def to_flat(resource: dict[str, Any]) -> dict[str, str | None]:
+    return {name: _get(resource, name) for name in NAMES}
 
 
-def _at(resource: dict[str, Any], name: str) -> str | None:
+def _get(resource: dict[str, Any], name: str) -> str | None:
     value: Any = resource
     for part in name.split("."):
         value = (value or {}).get(part)
-    found: str | None = value
-    return found
+    result: str | None = value
+    return result
 
 
 @given(st.lists(operations(), max_size=6))
-def test_single_values_become_what_the_operations_say_one_after_the_other(given_: list[tuple[PatchOperation, dict[str, str | None]]]) -> None:
-    model = flat(BEFORE)
-    for _, change in given_:
+def test_operations_on_single_values_are_applied_in_order(patch: list[tuple[PatchOperation, dict[str, str | None]]]) -> None:
+    model = to_flat(BEFORE)
+    for _, change in patch:
         model |= change
     before = copy.deepcopy(BEFORE)
-    after = apply_operations(USER, before, [operation for operation, _ in given_])
-    assert flat(after) == model
+    after = apply_operations(USER, before, [operation for operation, _ in patch])
+    assert to_flat(after) == model
     assert before == BEFORE
     assert (after["userName"], after["emails"], after["active"]) == (BEFORE["userName"], BEFORE["emails"], True)
 
@@ -83,17 +87,17 @@ paths = st.none() | st.sampled_from(
 
 
 @given(st.lists(st.builds(PatchOperation, st.sampled_from(PatchOp), paths, anything), max_size=4))
-def test_whatever_is_asked_for_is_done_or_refused(given_: list[PatchOperation]) -> None:
+def test_any_operation_is_applied_or_refused(patch: list[PatchOperation]) -> None:
     try:
-        after = apply_operations(USER, BEFORE, given_)
+        after = apply_operations(USER, BEFORE, patch)
     except Invalid:
         pass
     else:
         assert after["userName"]
         assert set(after) <= {"externalId", "userName", "name", "displayName", "emails", "active"}
-        assert sum(bool(each.get("primary")) for each in after.get("emails", [])) <= 1
+        assert sum(bool(email.get("primary")) for email in after.get("emails", [])) <= 1
     with suppress(Invalid):
-        parse_member_changes(GROUP, given_)
+        parse_member_changes(GROUP, patch)
 
 
 ids = st.sampled_from([f"00000000-0000-4000-8000-00000000000{number}" for number in range(3)])
@@ -101,33 +105,33 @@ lists = st.lists(ids, max_size=3)
 
 
 @st.composite
-def moves(draw: st.DrawFn) -> tuple[PatchOperation, Any]:
-    """An operation on members in one of its dialects, and what it does to a set of them."""
-    op, named = draw(st.sampled_from(list(PatchOp))), draw(lists)
-    values = [{"value": each} for each in named]
+def member_operations(draw: st.DrawFn) -> tuple[PatchOperation, Any]:
+    """An operation on members, written in one of several ways, and the function that does the same to a set."""
+    op, ids_in_value = draw(st.sampled_from(list(PatchOp))), draw(lists)
+    values = [{"value": id_} for id_ in ids_in_value]
     if op is PatchOp.REMOVE:
         match draw(st.sampled_from(["all", "one", "beside"])):
             case "all":
-                return PatchOperation(op, "members"), lambda there: set()
+                return PatchOperation(op, "members"), lambda members: set()
             case "one":
                 one = draw(ids)
-                return PatchOperation(op, f'members[value eq "{one}"]'), lambda there: there - {one}
-        return PatchOperation(op, "members", values or draw(st.sampled_from([None, []]))), lambda there: there - set(named)
+                return PatchOperation(op, f'members[value eq "{one}"]'), lambda members: members - {one}
+        return PatchOperation(op, "members", values or draw(st.sampled_from([None, []]))), lambda members: members - set(ids_in_value)
     operation = PatchOperation(op, "members", values) if draw(st.booleans()) else PatchOperation(op, None, {"members": values})
-    return operation, (lambda there: there | set(named)) if op is PatchOp.ADD else (lambda there: set(named))
+    return operation, (lambda members: members | set(ids_in_value)) if op is PatchOp.ADD else (lambda members: set(ids_in_value))
 
 
-@given(st.lists(moves(), max_size=6), st.sets(ids))
-def test_members_become_what_the_operations_say_one_after_the_other(given_: list[tuple[PatchOperation, Any]], before: set[str]) -> None:
+@given(st.lists(member_operations(), max_size=6), st.sets(ids))
+def test_operations_on_members_are_applied_in_order(patch: list[tuple[PatchOperation, Any]], before: set[str]) -> None:
     model = set(before)
-    for _, move in given_:
-        model = move(model)
-    changes = parse_member_changes(GROUP, [operation for operation, _ in given_])
-    left = (set() if changes.afresh else before) - {str(each) for each in changes.removed}
-    assert left | {str(each) for each in changes.added} == model
+    for _, change in patch:
+        model = change(model)
+    changes = parse_member_changes(GROUP, [operation for operation, _ in patch])
+    remaining = (set() if changes.replace_all else before) - {str(id_) for id_ in changes.removed}
+    assert remaining | {str(id_) for id_ in changes.added} == model
 
 
-def test_one_address_is_primary() -> None:
+def test_at_most_one_address_is_primary() -> None:
     new = {"value": "b@example.com", "type": "home", "primary": True}
     after = apply_operations(USER, BEFORE, [PatchOperation(PatchOp.ADD, "emails", [new])])
     assert after["emails"] == [{**BEFORE["emails"][0], "primary": False}, new]
@@ -141,7 +145,7 @@ def test_one_address_is_primary() -> None:
         apply_operations(USER, BEFORE, [PatchOperation(PatchOp.REPLACE, 'emails[type eq "work"]', [new, new])])
 
 
-def test_nothing_that_clients_cannot_set_comes_in_with_a_resource() -> None:
-    given_ = {"ID": "x", "meta": {}, "password": "x", "USERNAME": "a", "emails": {"value": "a", "display": "x"}, "active": "True"}
-    assert read_resource(USER, given_) == {"userName": "a", "emails": [{"value": "a"}], "active": True}
+def test_a_resource_keeps_only_attributes_that_clients_can_set() -> None:
+    body = {"ID": "x", "meta": {}, "password": "x", "USERNAME": "a", "emails": {"value": "a", "display": "x"}, "active": "True"}
+    assert read_resource(USER, body) == {"userName": "a", "emails": [{"value": "a"}], "active": True}
     assert parse_member_changes(GROUP, [PatchOperation(PatchOp.REPLACE, "displayName", "x")]) == MemberChanges()
