@@ -174,7 +174,7 @@ def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refus
     if token.rotated_at is not None:
         is_race = token.is_previous and token.rotated_at >= grace_start
         return RefreshTokenInvalid() if is_race else RefreshTokenReused()
-    if token.service_id is not None and not token.uses_service:
+    if token.service_id is not None and not token.may_use_service:
         return RefreshTokenInvalid()
     if token.service_id is None and token.org_id is not None and token.role is None:
         return MembershipEnded()

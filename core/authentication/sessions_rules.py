@@ -175,5 +175,5 @@ class RefreshTokenState:
     organization_status: OrganizationStatus | None
     role: Role | None
     service_id: UUID | None
-    uses_service: bool  # the service exists and the user uses it
+    may_use_service: bool  # the service exists, and the user uses it and is not blocked
     fits: bool  # the presenter may use the token

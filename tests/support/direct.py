@@ -20,8 +20,8 @@ Message = MutableMapping[str, Any]
 
 def change_ports(app: QuartTrio, **changes: Any) -> None:
     """Let the application reach other ports from now on."""
-    here = served(app)
-    serve(app, replace(here, ports=replace(here.ports, **changes)))
+    here = app_context(app)
+    bind_context(app, replace(here, ports=replace(here.ports, **changes)))
 
 
 async def ask(

@@ -26,7 +26,7 @@ def refresh_place(row: str) -> Place:
 
 
 def sealed(vault: Vault, tokens: ProviderTokens, access: Place, refresh: Place) -> dict[str, object]:
-    """What columns have of tokens that are kept in these places."""
+    """Return the column values of these tokens, encrypted for these contexts."""
     return {
         "access_token": vault.seal(tokens.access_token.encode(), access),
         "refresh_token": None if tokens.refresh_token is None else vault.seal(tokens.refresh_token.encode(), refresh),
@@ -119,7 +119,9 @@ class Identities(SealingRepository):
             **self._sealed(identity_id, tokens),
         )
 
-    async def claim_renewal(self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime) -> TokenRenewal | None:
+    async def claim_renewal(
+        self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime
+    ) -> TokenRenewal | None:
         return await self._one(
             lambda row: TokenRenewal(row[0], self._vault.open(row[1], refresh_place(str(row[0]))).decode(), until),
             f"""

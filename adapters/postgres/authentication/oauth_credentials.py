@@ -13,7 +13,7 @@ def place(row: str) -> Place:
 
 
 def name_of(service_id: UUID, provider: Provider) -> str:
-    """Return the context that the encryption binds the secret of this row to."""
+    """Return the row name that the encryption of the secret is bound to."""
     return f"{service_id}/{provider.value}"
 
 

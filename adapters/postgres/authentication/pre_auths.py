@@ -12,7 +12,7 @@ from adapters.postgres.authentication.identities import sealed
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication.identities_rules import PendingIdentity
-from core.authentication.login_rules import PendingSignIn, MfaAttempt
+from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.kernel.providers import Provider, ProviderTokens
 from ports.crypto import Place, Vault
 
@@ -49,7 +49,9 @@ def refresh_place(row: str) -> Place:
 def to_pending(vault: Vault, row: Row) -> PendingSignIn:
     """Convert COLUMNS and IDENTITY_COLUMNS. Raises: SealBroken."""
     identity = None if row[6] is None else to_identity(vault, str(row[0]), Provider(row[3]), row[6:])
-    return PendingSignIn(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], identity=identity)
+    return PendingSignIn(
+        id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], identity=identity
+    )
 
 
 def to_identity(vault: Vault, name: str, provider: Provider, row: Row) -> PendingIdentity:

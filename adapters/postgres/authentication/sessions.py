@@ -1,4 +1,7 @@
-"""Sessions and refresh tokens."""
+"""Storage of sessions and refresh tokens.
+
+The module is longer than 400 lines because the conditions of a live session are shared by all its statements.
+"""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -6,17 +9,35 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.sessions_rules import NO_ENTITLEMENT, UNNAMED_PRESENTER, LiveSession, LiveSessions, RefreshTokenState, Presenter, RotatedSession, Session
-from core.kernel.principals import BrowserSession, OrganizationContext, OrganizationStanding, OrganizationStatus, Person, Role, SessionContext
+from core.authentication.sessions_rules import (
+    NO_ENTITLEMENT,
+    UNNAMED_PRESENTER,
+    LiveSession,
+    LiveSessions,
+    Presenter,
+    RefreshTokenState,
+    RotatedSession,
+    Session,
+)
+from core.kernel.principals import (
+    BrowserSession,
+    OrganizationContext,
+    OrganizationStanding,
+    OrganizationStatus,
+    Person,
+    Role,
+    SessionContext,
+)
 from core.kernel.values import Email, PageResult
 
-STANDING: Final = """
+SESSION_CONTEXT: Final = """
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
            s.mfa_missing and u.mfa_enabled_at is not null"""
-# Who acts as the person, in what session of theirs; what MAY_IMPERSONATE judges.
+# The impersonator and their own session, for MAY_IMPERSONATE.
 IMPERSONATOR: Final = """
     left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id"""
 LIVE: Final = f"""
@@ -24,7 +45,7 @@ LIVE: Final = f"""
     join users u on u.id = s.user_id
     {IMPERSONATOR}
     left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
-# Somebody acts as somebody else only while that is theirs to do, and while the session lives in which they began to (security.md I-3).
+# An impersonation lives only while the impersonator is a platform owner and the session in which they started it is live (security I-3).
 MAY_IMPERSONATE: Final = """
     (s.impersonator_id is null
      or i.is_platform_owner and i.deactivated_at is null and i.anonymized_at is null and not u.is_platform_owner
@@ -32,15 +53,15 @@ MAY_IMPERSONATE: Final = """
 IS_LIVE: Final = f"""
     where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
       and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}"""
-# A token is worth something in a session of its own kind only.
-OF_A_PERSON: Final = " and s.service_id is null"
-STANDING_IN: Final = f"""
-    {STANDING}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
+# A user's token is only valid with a session that is not an application's.
+NOT_OF_SERVICE: Final = " and s.service_id is null"
+LOAD_SESSION_CONTEXT_IN: Final = f"""
+    {SESSION_CONTEXT}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
     left join organizations a on a.slug = %(slug)s
     left join memberships am on am.org_id = a.id and am.user_id = u.id
-    {IS_LIVE} {OF_A_PERSON}"""
-# The audience of the token says which service; the session's must be that very one, and there.
-STANDING_WITH: Final = f"""
+    {IS_LIVE} {NOT_OF_SERVICE}"""
+# The session must be of the service in the token's audience, and the service must exist.
+LOAD_APPLICATION_SESSION: Final = f"""
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}
     from sessions s
     join users u on u.id = s.user_id
@@ -49,7 +70,7 @@ STANDING_WITH: Final = f"""
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
 
-# One that this very transaction has ended, such as that of somebody who ends all their sessions in an organization, was there until now.
+# A session that this transaction itself has ended still counts, for example if a user ends all their sessions in an organization.
 HOLD: Final = f"""
     select 1
     from sessions s
@@ -60,33 +81,38 @@ HOLD: Final = f"""
       and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}
     for share of s"""
 
-# Those that selected it, and those of its services; with a service, its sessions are over.
+# The sessions that selected the organization, and those of its services. Sessions of deleted services are not live.
 LIVES_IN_ORGANIZATION: Final = """
     s.org_id = %(org_id)s and s.ended_at is null and s.expires_at > %(now)s
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
 
-# Of `device_codes d` and the sessions `a` in which they were approved; who says this says further whose.
+# Deny the approved device codes `d` of the sessions `a` that approved them. Callers add further conditions.
 DENY: Final = """
     update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
 
-# Whose token it is to use: of the application that is named, if one is; and what a code gave to one that has a client secret, only of
-# whoever has shown that.
+# Whether the presenter may use the token. A named presenter must be the application of the session. A token that an authorization code gave
+# to a confidential application needs the client secret.
 FITS: Final = """
     ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
      and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
           or not exists (select 1 from services c where c.id = s.service_id and c.client_secret_hash is not null)))"""
+
+# The rule of `core.authentication.service_access`, in a statement that rotates a token.
+MAY_USE_SERVICE: Final = f"""
+    (exists (select 1 from services v join service_users r on r.service_id = v.id where v.id = s.service_id and r.user_id = s.user_id)
+     and not {is_blocked("s.org_id", "s.user_id")})"""
 
 BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, service_id, org_id, device_id, created_at, expires_at,
                           ends_at, address, agent, provider, grant_type, browser_hash)
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(service_id)s, %(org_id)s, %(device_id)s,
             %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s, %(browser_hash)s)"""
-# A cookie names its session, so nothing else has to.
-STANDING_OF_BROWSER: Final = f"""
-    {STANDING}, s.id, s.provider, s.device_id, s.created_at {LIVE}
+# The hash of the cookie is the only key.
+LOAD_BROWSER_SESSION: Final = f"""
+    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at {LIVE}
     where s.browser_hash = %(browser_hash)s and s.ended_at is null and s.expires_at > %(now)s
-      and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null {OF_A_PERSON}"""
-# All that a request could come from.
+      and u.deactivated_at is null and u.anonymized_at is null and s.impersonator_id is null {NOT_OF_SERVICE}"""
+# All sessions that a request could still use
 LIVE_OF: Final = f"""
     select count(*) over (), s.id, s.created_at, s.expires_at, s.address, s.agent, o.name, v.name, s.impersonator_id is not null,
            s.browser_hash is not null
@@ -133,7 +159,7 @@ def to_application_session_context(row: Row) -> SessionContext:
     )
 
 
-def to_refreshed(row: Row) -> RotatedSession:
+def to_rotated_session(row: Row) -> RotatedSession:
     return RotatedSession(
         session_id=row[0],
         user_id=row[1],
@@ -148,7 +174,7 @@ def to_refreshed(row: Row) -> RotatedSession:
     )
 
 
-def to_presented(row: Row) -> RefreshTokenState:
+def to_refresh_token_state(row: Row) -> RefreshTokenState:
     return RefreshTokenState(
         session_id=row[0],
         rotated_at=row[1],
@@ -158,13 +184,13 @@ def to_presented(row: Row) -> RefreshTokenState:
         organization_status=None if row[5] is None else OrganizationStatus(row[5]),
         role=None if row[6] is None else Role(row[6]),
         service_id=row[7],
-        uses_service=row[8],
+        may_use_service=row[8],
         fits=row[9],
     )
 
 
-def _of(by: Presenter) -> dict[str, object]:
-    return {"is_named": by.is_named, "named_service_id": by.service_id, "is_authenticated": by.is_authenticated}
+def _presenter_values(presenter: Presenter) -> dict[str, object]:
+    return {"is_named": presenter.is_named, "named_service_id": presenter.service_id, "is_authenticated": presenter.is_authenticated}
 
 
 def _columns(session: Session) -> dict[str, object]:
@@ -187,30 +213,49 @@ def _columns(session: Session) -> dict[str, object]:
 
 
 class Sessions(Repository):
-    """ports.storage.Sessions."""
+    """Implements `ports.storage.authentication.Sessions` and `RefreshTokenRotation`."""
 
     async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         return await self._one(
-            to_session_context, STANDING + LIVE + IS_LIVE + OF_A_PERSON, session_id=session_id, user_id=user_id, org_id=org_id, now=now
+            to_session_context,
+            SESSION_CONTEXT + LIVE + IS_LIVE + NOT_OF_SERVICE,
+            session_id=session_id,
+            user_id=user_id,
+            org_id=org_id,
+            now=now,
         )
 
-    async def load_session_context_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
-        return await self._one(to_session_context_in_organization, STANDING_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
+    async def load_session_context_in(
+        self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
+    ) -> SessionContext | None:
+        return await self._one(
+            to_session_context_in_organization,
+            LOAD_SESSION_CONTEXT_IN,
+            slug=slug,
+            session_id=session_id,
+            user_id=user_id,
+            org_id=org_id,
+            now=now,
+        )
 
-    async def load_application_session_context(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
-        return await self._one(to_application_session_context, STANDING_WITH, client_id=client_id, session_id=session_id, user_id=user_id, now=now)
+    async def load_application_session_context(
+        self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime
+    ) -> SessionContext | None:
+        return await self._one(
+            to_application_session_context, LOAD_APPLICATION_SESSION, client_id=client_id, session_id=session_id, user_id=user_id, now=now
+        )
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
             lambda row: (BrowserSession(*row[10:]), to_session_context(row)),
-            STANDING_OF_BROWSER,
+            LOAD_BROWSER_SESSION,
             browser_hash=browser_hash,
             org_id=None,
             now=now,
         )
 
     async def hold(self, person: Person, now: datetime) -> bool:
-        """Whether the person's session lives still, which it then does until the transaction ends; for ports.storage.Transaction."""
+        """Return whether the user's session is live, and hold it until the transaction ends. `Storage.transaction` uses this."""
         return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
@@ -226,15 +271,15 @@ class Sessions(Repository):
         return PageResult([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)
 
     async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
-        found = await self._one(
+        counts = await self._one(
             lambda row: LiveSessions(*row),
             f"select count(*), max(s.created_at) from sessions s where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s",
             org_id=org_id,
             user_id=user_id,
             now=now,
         )
-        assert found is not None, "it counts"
-        return found
+        assert counts is not None, "count(*) always returns a row"
+        return counts
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         await self._write(
@@ -251,13 +296,13 @@ class Sessions(Repository):
         await self._write(BEGIN, **_columns(session), browser_hash=browser_hash)
 
     async def rotate(
-        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, by: Presenter = UNNAMED_PRESENTER
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER
     ) -> RotatedSession | None:
-        # The token's row decides who wins. The session's row is updated too, so that an end of the session that commits first
-        # is seen here (the condition is read again after the wait), and no new token comes into being behind its back. All that the new
-        # tokens say is read with it, because the old one is used up by then.
+        # The row of the token decides which concurrent call wins. The row of the session is updated too: after a wait for a concurrent
+        # end of the session, PostgreSQL checks the condition again, so that an ended session gets no new token. The same statement reads
+        # all claims of the new tokens, because the old token is used up when it returns.
         return await self._one(
-            to_refreshed,
+            to_rotated_session,
             f"""
             with spent as (
                 update refresh_tokens t set rotated_at = %(now)s
@@ -269,8 +314,7 @@ class Sessions(Repository):
                   and {MAY_IMPERSONATE} and {FITS}
                   and (s.org_id is null or o.status = 'active' and case when s.service_id is null
                        then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
-                       else exists (select 1 from services v join service_users r on r.service_id = v.id
-                                    where v.id = s.service_id and r.user_id = s.user_id) end)
+                       else {MAY_USE_SERVICE} end)
                 returning t.session_id, t.generation, u.email, u.email_verified_at, o.slug),
             extended as (
                 update sessions s set expires_at = least(%(expires_at)s, s.ends_at)
@@ -288,7 +332,7 @@ class Sessions(Repository):
             new_hash=new_hash,
             now=now,
             expires_at=expires_at,
-            **_of(by),
+            **_presenter_values(presenter),
         )
 
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
@@ -302,27 +346,27 @@ class Sessions(Repository):
             now=now,
         )
 
-    async def explain_refresh_token(self, token_hash: bytes, now: datetime, by: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
+    async def explain_refresh_token(
+        self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER
+    ) -> RefreshTokenState | None:
         return await self._one(
-            to_presented,
+            to_refresh_token_state,
             f"""
             select s.id, t.rotated_at,
                    t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
                    s.ended_at is null and s.expires_at > %(now)s and u.deactivated_at is null and u.anonymized_at is null,
                    s.org_id, o.status, m.role, s.service_id,
-                   exists (select 1 from services v join service_users r on r.service_id = v.id
-                           where v.id = s.service_id and r.user_id = s.user_id),
-                   {FITS}
+                   {MAY_USE_SERVICE}, {FITS}
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
             where t.token_hash = %(token_hash)s""",
             token_hash=token_hash,
             now=now,
-            **_of(by),
+            **_presenter_values(presenter),
         )
 
-    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, by: Presenter, now: datetime) -> bool | None:
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
         return await self._one(
             lambda row: bool(row[0]),
             f"""
@@ -336,7 +380,7 @@ class Sessions(Repository):
             session_id=session_id,
             refresh_hash=refresh_hash,
             now=now,
-            **_of(by),
+            **_presenter_values(presenter),
         )
 
     async def end(self, session_id: UUID, now: datetime) -> None:
@@ -402,7 +446,7 @@ class Sessions(Repository):
         )
 
     async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
-        # A code that was exchanged is remembered, so that whoever shows it once more ends the session (security.md O-4).
+        # Codes that were exchanged stay stored, so that a second use still ends the session (security O-4).
         return await self._run(
             f"""
             with codes as (
@@ -418,15 +462,15 @@ class Sessions(Repository):
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        # The tokens' rows first, then the sessions', as in `rotate`. What a rotation that we have waited for has put in a token's place is
-        # nothing that this statement could see, so it is asked again.
+        # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a rotation does not see the token that the
+        # rotation inserted, so it repeats until it deletes nothing.
         of_service = "" if service_id is None else "and s.service_id = %(service_id)s"
         whose = {"user_id": user_id, "service_id": service_id}
         while await self._run(
             f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **whose
         ):
             pass
-        if service_id is not None:  # without, they go with the session in which they were given
+        if service_id is not None:  # otherwise they are deleted with the browser session that issued them
             await self._run(
                 f"""
                 with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)
@@ -435,8 +479,10 @@ class Sessions(Repository):
             )
         await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)
 
-    async def select_organization(self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime) -> datetime | None:
-        # The token's row first, then the session's, as in `rotate`: whoever of the two comes second finds the token spent.
+    async def select_organization(
+        self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime
+    ) -> datetime | None:
+        # Lock order: refresh token, then session, as in `rotate`. The second of two concurrent calls finds the token rotated.
         return await self._one(
             lambda row: row[0],
             """

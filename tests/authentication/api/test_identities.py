@@ -155,7 +155,7 @@ async def test_a_link_starts_with_a_ticket_for_the_browser(ada: Person, app: Qua
 @pytest.mark.parametrize("base_url", ["https://id.example.com", "https://example.com/id"])
 async def test_the_address_is_under_the_one_that_we_are_reached_at(ada: Person, app: QuartTrio, base_url: str) -> None:
     set_up(app)
-    serve(app, replace(served(app), base_url=base_url))
+    bind_context(app, replace(app_context(app), base_url=base_url))
     assert (await ada.link()).json["authorization_url"].startswith(f"{base_url}/auth/codehost?link=")
 
 

@@ -40,14 +40,14 @@ async def test_standing_tells_everything_a_request_is_judged_by(storage: Postgre
     await add_member(pool, org, ada.id, "admin")
     plain = SessionContext(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
     async with storage.reading() as read:
-        standing = read.sessions.standing
-        assert await standing(begun.id, ada.id, None, NOW) == plain
-        assert await standing(begun.id, ada.id, uuid4(), NOW) == plain
-        assert await standing(begun.id, ada.id, org, NOW) == replace(
+        load = read.sessions.load_session_context
+        assert await load(begun.id, ada.id, None, NOW) == plain
+        assert await load(begun.id, ada.id, uuid4(), NOW) == plain
+        assert await load(begun.id, ada.id, org, NOW) == replace(
             plain,
             organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN),
         )
-        elsewhere = await standing(begun.id, ada.id, twin, NOW)
+        elsewhere = await load(begun.id, ada.id, twin, NOW)
         assert elsewhere is not None
         assert elsewhere.organization is None, "being a member of one organization says nothing in another"
 
@@ -303,7 +303,7 @@ async def test_rotation_asks_for_an_active_organization_and_membership(
                 organization_status=OrganizationStatus(status),
                 role=Role.ADMIN if member else None,
                 service_id=None,
-                uses_service=False,
+                may_use_service=False,
                 fits=True,
             )
 
@@ -324,7 +324,7 @@ async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None
         organization_status=None,
         role=None,
         service_id=None,
-        uses_service=False,
+        may_use_service=False,
         fits=True,
     )
     assert known == [
@@ -645,7 +645,7 @@ async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_
                 organization_status=OrganizationStatus(status),
                 role=Role.ADMIN if member else None,
                 service_id=shop,
-                uses_service=uses and there,
+                may_use_service=uses and there,
                 fits=True,
             )
 
