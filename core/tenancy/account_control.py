@@ -1,4 +1,6 @@
-"""The control that an organization has over an account (decisions 110, 111, 132; docs/specification/security.md, Terms).
+"""The control that an organization has over an account.
+
+The rules are those of decisions 110, 111, 132 and docs/specification/security.md (Terms).
 
 API keys and SCIM use the same rules. They are pure rules on one value, which one SQL statement
 reads.
@@ -67,10 +69,13 @@ class AccountControl:
 
     @property
     def directory_controls_account(self) -> bool:
-        """Return whether the directory may deactivate and delete the whole account (security C-5)."""
+        """Return whether the directory controls the account, and not only the membership.
+
+        Then it deactivates and deletes the whole account (security C-5).
+        """
         return ((self.created_by_org and self.origin is AccountOrigin.SCIM) or self.confirmed) and not self.used_elsewhere
 
     @property
     def api_key_deletes_account(self) -> bool:
-        """Return whether an API key that deletes the user deletes the account, too (security K-4)."""
+        """Return whether an API key that deletes the user deletes the account (security K-4)."""
         return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER

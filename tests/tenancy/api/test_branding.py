@@ -180,9 +180,9 @@ INVALID_COLORS = [
 async def test_a_color_has_six_hexadecimal_digits(acme: Tenant) -> None:
     for color in ("#000000", "#FfFfFf", "#a1B2c3"):
         assert (await change(acme, {"primary_color": color})).json["primary_color"] == color.lower()
-    for color in [*INVALID_COLORS, 0, ["#000000"]]:
-        answer = await change(acme, {"primary_color": color})
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), color
+    for value in [*INVALID_COLORS, 0, ["#000000"]]:
+        answer = await change(acme, {"primary_color": value})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), value
 
 
 INVALID_NAMES = ["", " ", "x" * 101, "a\nb", "a\r\nBcc: eve@example.com", "\u202egnp", "=?utf-8?q?=0d=0aBcc?=", "\u200b", "a\x00"]
@@ -192,9 +192,9 @@ NAMES = ["x", "x" * 100, "Zoë & <b>Söhne</b>", '"onload=', "שלום", "株式
 async def test_a_product_name_follows_the_rules_of_all_names(acme: Tenant) -> None:
     for name in NAMES:
         assert (await change(acme, {"product_name": name})).json["product_name"] == name
-    for name in [*INVALID_NAMES, 5, ["x"]]:
-        answer = await change(acme, {"product_name": name})
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), name
+    for value in [*INVALID_NAMES, 5, ["x"]]:
+        answer = await change(acme, {"product_name": value})
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), value
 
 
 async def test_one_invalid_field_prevents_the_whole_change(acme: Tenant) -> None:

@@ -1,4 +1,7 @@
-"""The design of emails and of the pages behind their links: that of the named organization while it is active (decision 66; security B-2, B-3, E-1, E-2, T-6)."""
+"""The design of emails and of the pages behind their links.
+
+It is that of the named organization while it is active (decision 66; security B-2, B-3, E-1, E-2).
+"""
 
 import re
 from collections.abc import Awaitable, Callable

@@ -45,11 +45,14 @@ def test_only_the_organization_of_origin_created_the_account() -> None:
 
 def test_an_account_that_is_used_elsewhere_is_not_controlled() -> None:
     assert not UNUSED.used_elsewhere
-    for change in ({"member_elsewhere": True}, {"end_user_elsewhere": True}, {"is_platform_owner": True}):
-        control = replace(UNUSED, **change)
-        assert (control.used_elsewhere, control.may_change_email, control.api_key_deletes_account) == (True, False, False), change
+    for control in (
+        replace(UNUSED, member_elsewhere=True),
+        replace(UNUSED, end_user_elsewhere=True),
+        replace(UNUSED, is_platform_owner=True),
+    ):
+        assert (control.used_elsewhere, control.may_change_email, control.api_key_deletes_account) == (True, False, False)
         # An address at a verified domain does not change this.
-        assert not replace(control, at_verified_domain=True).may_change_email, change
+        assert not replace(control, at_verified_domain=True).may_change_email
 
 
 def test_an_organization_may_change_the_email_of_accounts_that_it_provisioned() -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.tenancy.invitations import Invitations
+from adapters.postgres.engine.storage import Postgres, Repositories
 from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, Page, digest
 from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
+from ports.signals import NoSignals
 from tests.support import database
-from tests.support.builders import add_organization, everyone, run_sql
+from tests.support.builders import add_organization, everyone, make_vault, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
 
 ALL = Page(1, 50)
@@ -352,7 +352,7 @@ async def test_a_page_of_many_invitations_reads_few_other_rows(many: str, plans:
         for status in (None, *InvitationStatus):
             async with connection.transaction():
                 [before] = await connection.rows(READ)
-                found = await Invitations(connection).page(ORG, status, ALL, NOW)
+                found = await Repositories(connection, make_vault(), NoSignals()).invitations.page(ORG, status, ALL, NOW)
                 [after] = await connection.rows(READ)
             total = TOTALS.get(status, 0)
             assert (found.total, len(found.items)) == (total, min(total, 50))
