@@ -42,7 +42,7 @@ BUSY = ": the machine was busy with other work, so these figures are rough"
 )
 @click.option("--seconds", type=click.IntRange(1, 60), default=4, show_default=True, help="Duration of each measurement.")
 @click.option("--quick", is_flag=True, help="One round of one second with few organizations, to test that the benchmark works.")
-@click.option("--output", type=click.Path(path_type=Path), help="File for the table [default: ops/bench/latest.md, or none with --quick].")
+@click.option("--output", type=click.Path(path_type=Path), help="File for the table [default: ops/bench/latest.md].")
 def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: Path | None) -> None:
     """Measure the speed of the service compared with the raw cost of its work.
 

@@ -1,5 +1,4 @@
-"""Organizations whose directories provision their people, a large one, a small one, and one that fills a page: what reads over SCIM are
-measured on."""
+"""Organizations with provisioned users, for the rows about SCIM: a large one, a small one, and one that fills a page."""
 
 import time
 import uuid
@@ -23,7 +22,7 @@ DOMAIN: Final = "people.example"
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """What provisions an organization."""
+    """The directory of an organization."""
 
     org_id: str
     token: str
@@ -33,29 +32,29 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """What there is now, and how long it took."""
+    """The filled organizations, and the time it took to fill them."""
 
     large: Directory
     small: Directory
-    page: Directory  # with as many users as are on a page
+    page: Directory  # with as many users as a page
     seconds: float
 
     def __str__(self) -> str:
-        others = f"{self.small.users} in the small one, {self.page.users} in the one of a page"
+        others = f"{self.small.users} in the small one, {self.page.users} in the one with a full page"
         return f"{self.large.users:,} users in the large organization, {others}"
 
 
-def add_directories(service: Service, users: int, say: Report) -> Directories:
-    """Organizations with so many members each whom SCIM has made and described, and a token."""
+def add_directories(service: Service, users: int, report: Report) -> Directories:
+    """Add organizations with provisioned members and a SCIM token. The large one has `users` members."""
     started = time.monotonic()
     large, small, page = [add_directory(service, name, count) for name, count in (("large", users), ("small", SMALL), ("page", PAGE))]
-    say(f"  {users:,} provisioned users after {time.monotonic() - started:.0f} s ...")
+    report(f"  {users:,} provisioned users after {time.monotonic() - started:.0f} s ...")
     tidy(service)
     return Directories(large, small, page, time.monotonic() - started)
 
 
 def add_directory(service: Service, name: str, users: int) -> Directory:
-    """One of them; there is room for a million more."""
+    """Add one organization with a limit that allows a million more users."""
     org_id, (text, prefix) = uuid.uuid4(), new_token()
     with psycopg.connect(service.conninfo) as connection:
         connection.execute(

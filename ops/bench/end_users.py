@@ -1,4 +1,4 @@
-"""Services as they are after years, with end users and logins, one of them very large: what searches and analytics are measured on."""
+"""Services with years of end users and logins, one of them very large, for the rows about searches and analytics."""
 
 import hashlib
 import random
@@ -21,31 +21,31 @@ from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 
 SMALL_USERS: Final = 50
-SERVICES_OF_EACH: Final = 3  # of each organization but the large and the small one, which have one each
-DEACTIVATED: Final = 100  # one of so many users is; among the first of a service there is none
+SERVICES_OF_EACH: Final = 3  # per organization; the large and the small one have one service each
+DEACTIVATED: Final = 100  # one user of so many is deactivated, but none of a service's first ones
 DOMAIN: Final = "people.example"  # of every end user's address
 
 LIFE: Final = timedelta(days=2 * 365)
 _LOGINS_AT_ONCE: Final = 2_000_000
-_BYTES_PER_LOGIN: Final = 750  # with its indexes, its share in the totals, what building these takes, and the write-ahead log
-_BYTES_PER_USER: Final = 2000  # with the rows of what they use and of what they subscribe to
+_BYTES_PER_LOGIN: Final = 750  # with its indexes and its share of the totals, the space to build these, and the write-ahead log
+_BYTES_PER_USER: Final = 2000  # with the rows of services and subscriptions
 _PROVIDERS: Final = ["password"] * 4 + ["codehost"] * 2 + ["websuite"] * 2 + ["officesuite", "saml"]
 _AGENTS: Final = [
     f"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{version}.0.0.0 Safari/537.36"
     for version in range(120, 128)
 ]
-_PASSWORD_HASH: Final = f"$argon2id$v=19$m=19456,t=2,p=1${'a' * 22}${'b' * 43}"  # of nothing; as long as they are
+_PASSWORD_HASH: Final = f"$argon2id$v=19$m=19456,t=2,p=1${'a' * 22}${'b' * 43}"  # a placeholder with the length of a real hash
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much there is. The large service comes first, the small one second; the others are all alike."""
+    """The amount of data. The large service comes first, then the small one. The others have equal sizes."""
 
     others: int  # services
-    other_users: int  # of each of them
+    other_users: int  # per service
     large_users: int
-    logins: int  # of all services, failures not among them
-    large_logins: int  # about: each login is drawn by lot
+    logins: int  # of all services, without failures
+    large_logins: int  # about: logins are random
     small_logins: int  # about
 
     @property
@@ -62,7 +62,7 @@ class Scale:
 
     @property
     def gigabytes(self) -> float:
-        """The room on the disk that it needs."""
+        """The disk space that the data needs."""
         return 1 + (self.logins * _BYTES_PER_LOGIN + self.users * _BYTES_PER_USER) / 2**30
 
     def __str__(self) -> str:
@@ -75,32 +75,32 @@ class Scale:
 
 FULL: Final = Scale(others=1800, other_users=500, large_users=100_000, logins=10_000_000, large_logins=3_000_000, small_logins=1000)
 QUICK: Final = Scale(others=6, other_users=20, large_users=1000, logins=20_000, large_logins=6000, small_logins=1000)
-# Only that there is a service, for what does not depend on its size.
+# A small amount, for rows that only need a service of any size.
 LITTLE: Final = Scale(others=1, other_users=10, large_users=64, logins=1000, large_logins=640, small_logins=200)
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A service as it was filled, the only one of its organization."""
+    """A filled service, the only one of its organization."""
 
     id: str
     org_id: str
     org_slug: str
-    key: str  # an API key that may do everything
+    key: str  # an API key with all permissions
     users: int
     logins: int
     people: Sequence[str]  # some of them
-    part: str  # of the address of exactly one of them
+    part: str  # a part of the address of exactly one user
 
     @property
     def active(self) -> int:
-        """How many users are not deactivated."""
+        """The number of users that are not deactivated."""
         return self.users - self.users // DEACTIVATED
 
 
 @dataclass(frozen=True, slots=True)
 class Applications:
-    """What there is now, and how long it took."""
+    """The filled services, and the time it took to fill them."""
 
     scale: Scale
     large: Application
@@ -108,34 +108,34 @@ class Applications:
     seconds: float
 
 
-def add_applications(service: Service, scale: Scale, say: Report) -> Applications:
-    """Services of organizations of which the first accounts own that of the large one and that of the small one, in this order."""
+def add_applications(service: Service, scale: Scale, report: Report) -> Applications:
+    """Add services. The first two accounts own the organizations of the large one and the small one."""
     started = time.monotonic()
     add_accounts(service, 2)
     with psycopg.connect(service.conninfo) as connection:
         owners = [row[0] for row in connection.execute("select id from users where email like '%@bench.example' order by email")]
-    large, small = fill(service.conninfo, scale, owners, say)
-    say("  vacuum and analyze ...")
+    large, small = fill(service.conninfo, scale, owners, report)
+    report("  vacuum and analyze ...")
     tidy(service)
     return Applications(scale, large, small, time.monotonic() - started)
 
 
-def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Report) -> tuple[Application, Application]:
-    """Fill a migrated database without organizations; those of the large service and of the small one get these accounts for owners.
+def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], report: Report) -> tuple[Application, Application]:
+    """Fill a migrated database without organizations. `owners` own those of the large service and the small one.
 
-    What grew side by side over the years lies side by side: rows come in the order of time. A service's users come at even intervals, and
-    each login is by one of those who are there by then, drawn by lot. Who has come and is never drawn was made by an API key.
+    As after years of growth, rows are ordered by time. The users of a service join at even intervals, and each login is
+    by a random user who has joined before. Users without a login were created by an API key.
     """
     plot = _Plot(scale, owners)
-    say(f"  {scale} ...")
-    # With values written into the statements, which need no types then.
+    report(f"  {scale} ...")
+    # ClientCursor puts the values into the statements, which then need no types.
     with psycopg.connect(conninfo, cursor_factory=psycopg.ClientCursor) as connection:
-        # Rows point at each other as they should, and a look at each of millions would take minutes.
+        # The foreign keys are correct, and checking each of millions of rows would take minutes.
         connection.execute("set local session_replication_role = replica")
         connection.execute("set local maintenance_work_mem = '512MB'")
         connection.execute("set local work_mem = '256MB'")
-        connection.execute("set local enable_mergejoin = off")  # it would sort what is in the order of time
-        connection.execute("select setseed(0.5)")  # the same data each time
+        connection.execute("set local enable_mergejoin = off")  # it would sort rows that are already ordered by time
+        connection.execute("select setseed(0.5)")  # reproducible data
         _add_services(connection, plot)
         connection.execute("create temporary table shares (service_id uuid, org_id uuid, first integer, size integer) on commit drop")
         copy(connection, "copy shares (service_id, org_id, first, size)", _shares(plot))
@@ -145,8 +145,8 @@ def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Report) 
         )
         connection.execute(_CROWD, plot.parameters)
         connection.execute("analyze crowd")
-        _add_logins(connection, plot, say)
-        say("  users, and what they use and subscribe to ...")
+        _add_logins(connection, plot, report)
+        report("  users, with their services and subscriptions ...")
         connection.execute(_USERS, plot.parameters)
         for table, statement in (("service_users", _SERVICE_USERS), ("end_users", _END_USERS), ("subscriptions", _SUBSCRIPTIONS)):
             with without_indexes(connection, table, _nothing):
@@ -165,10 +165,10 @@ def _nothing(_: str) -> None:
 
 
 class _Plot:
-    """Who is where."""
+    """The distribution of users over services and organizations."""
 
     def __init__(self, scale: Scale, owners: Sequence[uuid.UUID]) -> None:
-        draw = random.Random(1)  # noqa: S311 - the same data each time
+        draw = random.Random(1)  # noqa: S311 - reproducible data
         self.scale = scale
         self.organizations = [new_uuid(draw) for _ in range(scale.organizations)]
         self.services = [new_uuid(draw) for _ in range(2 + scale.others)]
@@ -197,7 +197,7 @@ class _Plot:
         return self.organizations[service if service < 2 else 2 + (service - 2) // SERVICES_OF_EACH]
 
     def places(self) -> Iterator[tuple[str, int]]:
-        """Of each service the organization, and the number of its first user."""
+        """Yield the organization and the number of the first user of each service."""
         for service, first in enumerate(accumulate(self.scale.users_of_each[:-1], initial=0)):
             yield self.organization_of(service), first
 
@@ -271,11 +271,11 @@ def _keys(plot: _Plot) -> Iterator[str]:
 
 
 def _owners(plot: _Plot) -> Iterator[str]:
-    begin, given, owned = plot.parameters["begin"], plot.parameters["owners"], set[str]()
+    begin, owners, owned = plot.parameters["begin"], plot.parameters["owners"], set[str]()
     for service, (org_id, first) in enumerate(plot.places()):
         if org_id not in owned:
             owned.add(org_id)
-            yield _line(uuid.uuid4(), org_id, given[service] if service < len(given) else _person(first), "owner", begin, begin)
+            yield _line(uuid.uuid4(), org_id, owners[service] if service < len(owners) else _person(first), "owner", begin, begin)
 
 
 def _shares(plot: _Plot) -> Iterator[str]:
@@ -283,15 +283,15 @@ def _shares(plot: _Plot) -> Iterator[str]:
         yield _line(service_id, org_id, first, users)
 
 
-# -- people and logins, made where they go to: millions of rows would take minutes to bring there -------------------------------
+# -- users and logins, generated in the database, because sending millions of rows would take minutes ----------------------------
 
 
 def _person(number: int) -> str:
-    """The id of an end user, as _CROWD makes it."""
+    """Return the id of an end user, as _CROWD computes it."""
     return str(uuid.UUID(hashlib.md5(f"person {number}".encode(), usedforsecurity=False).hexdigest()))
 
 
-# Everybody who uses a service, numbered service by service; `place` is who came how soon.
+# All users of services, numbered service by service. `place` is their order within the service.
 _CROWD: Final = """
     insert into crowd (number, place, user_id, org_id, service_id, email, deactivated, born)
     select s.first + place, place, md5('person ' || s.first + place)::uuid, s.org_id, s.service_id,
@@ -299,7 +299,7 @@ _CROWD: Final = """
            %(begin)s + %(life)s * place / s.size
     from shares s cross join lateral generate_series(0, s.size - 1) place
     order by 8"""
-# The id of a login's session, which has long been over, may be that of the login: making random ones would take as long as all the rest.
+# The id of a login is also the id of its session, which is long over. Random ids would take as long as everything else.
 _LOGINS: Final = """
     insert into login_events (id, user_id, session_id, org_id, service_id, provider, success, address, agent, created_at)
     select d.id, c.user_id, d.id, c.org_id, c.service_id, (%(providers)s::text[])[1 + n %% 10], true,
@@ -355,14 +355,14 @@ _SERVICE_TOTALS: Final = """
     from (select service_id, count(*) as total from subscriptions group by service_id) counted where v.id = counted.service_id"""
 
 
-def _add_logins(connection: psycopg.Connection[Any], plot: _Plot, say: Report) -> None:
+def _add_logins(connection: psycopg.Connection[Any], plot: _Plot, report: Report) -> None:
     started = time.monotonic()
-    with without_indexes(connection, "login_events", say):
+    with without_indexes(connection, "login_events", report):
         for first in range(1, plot.scale.logins + 1, _LOGINS_AT_ONCE):
             last = min(first + _LOGINS_AT_ONCE - 1, plot.scale.logins)
             connection.execute(_LOGINS, {**plot.parameters, "first": first, "last": last})
-            say(f"  {last:,} of {plot.scale.logins:,} logins after {time.monotonic() - started:.0f} s ...")
-    say("  logins of each day ...")
+            report(f"  {last:,} of {plot.scale.logins:,} logins after {time.monotonic() - started:.0f} s ...")
+    report("  logins of each day ...")
     with without_indexes(connection, "login_totals", _nothing):
         connection.execute(_LOGIN_TOTALS, {**plot.parameters, "shards": SHARDS, "apart": LOGIN_SHARDS_KEPT})
     connection.execute(_SEEN)

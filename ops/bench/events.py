@@ -1,4 +1,4 @@
-"""Webhooks of organizations with a receiver that takes everything at once, and deliveries that are due to them."""
+"""Webhooks with a receiver that accepts everything at once, and due deliveries to them."""
 
 import json
 import time
@@ -20,12 +20,12 @@ from ops.bench.service import Service, tidy
 
 ORGANIZATIONS: Final = 10
 WEBHOOKS_OF_EACH: Final = 4
-PATIENCE: Final = 60.0  # seconds
+TIMEOUT: Final = 60.0  # seconds
 EVENT: Final = "organization.updated"
 
 
 class WebhookReceiver:
-    """Webhooks whose receiver is the process of ops.bench.raw that listens at `address`."""
+    """Webhooks with the receiver of ops.bench.raw, which listens at `address`."""
 
     def __init__(self, service: Service, address: str) -> None:
         self._service = service
@@ -57,19 +57,19 @@ class WebhookReceiver:
         tidy(service)
 
     def per_second(self, count: int) -> float:
-        """How many are delivered per second, of so many that fall due at once. Raises MeasurementFailed."""
+        """Let `count` deliveries fall due at once, and return the number delivered per second. Raises: MeasurementFailed."""
         self._add([uuid.uuid4() for _ in range(count)])
         started = time.monotonic()
         with psycopg.connect(self._service.conninfo, autocommit=True) as connection:
             connection.execute("notify webhooks")
             while left := self._left(connection):
-                if time.monotonic() > started + PATIENCE:
-                    raise MeasurementFailed(f"{left} of {count} deliveries were not made within {PATIENCE:.0f} s.")
+                if time.monotonic() > started + TIMEOUT:
+                    raise MeasurementFailed(f"{left} of {count} deliveries were not made within {TIMEOUT:.0f} s.")
                 time.sleep(0.02)
         return count / (time.monotonic() - started)
 
     def delays(self, count: int, apart: float) -> list[float]:
-        """Milliseconds from the commit of each of so many deliveries until its receiver has it. Raises MeasurementFailed."""
+        """Return the milliseconds from the commit to the arrival of `count` deliveries, sorted. Raises: MeasurementFailed."""
         committed = {}
         with psycopg.connect(self._service.conninfo) as connection:
             for _ in range(count):
@@ -79,11 +79,11 @@ class WebhookReceiver:
                 connection.commit()
                 committed[str(delivery)] = time.time()
                 time.sleep(apart)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while (arrived := self._arrived()).keys() < committed.keys():
             if time.monotonic() > deadline:
                 raise MeasurementFailed(
-                    f"{len(committed.keys() - arrived.keys())} of {count} deliveries did not arrive within {PATIENCE:.0f} s."
+                    f"{len(committed.keys() - arrived.keys())} of {count} deliveries did not arrive within {TIMEOUT:.0f} s."
                 )
             time.sleep(0.1)
         return sorted(1000 * (arrived[delivery] - at) for delivery, at in committed.items())
@@ -111,11 +111,11 @@ class WebhookReceiver:
         copy(connection, f"copy webhook_deliveries ({columns})", rows)
 
     def _left(self, connection: psycopg.Connection[Any]) -> int:
-        found = connection.execute("select count(*) from webhook_deliveries where status <> 'done'").fetchone()
-        assert found is not None
-        return int(found[0])
+        row = connection.execute("select count(*) from webhook_deliveries where status <> 'done'").fetchone()
+        assert row is not None
+        return int(row[0])
 
     def _arrived(self) -> dict[str, float]:
-        with urlopen(f"{self._address}/seen") as answer:  # noqa: S310  (ours)
-            seen: dict[str, float] = json.load(answer)
+        with urlopen(f"{self._address}/seen") as response:  # noqa: S310  (a process of the benchmark)
+            seen: dict[str, float] = json.load(response)
         return seen

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from ops.bench.service import Service
 
-# After five executions of a prepared statement, the server decides whether a generic plan is as good as plans for the given values.
+# After five executions of a prepared statement, the server decides whether a generic plan is as good as specific ones.
 UNTIL_PLANNED: Final = 8
 _PARAMETER: Final = re.compile(r"\$\d+ = (NULL|'(?:[^']|'')*')", re.S)
 _ENTRY: Final = re.compile(r"^\S+ \S+ \S+ \[\d+\] (\w+):  ", re.M)
@@ -34,7 +34,7 @@ def plans_of(service: Service, ask: Callable[[], object], tables: Sequence[str])
 
 @contextmanager
 def _logging(connection: psycopg.Connection[Any]) -> Iterator[Path]:
-    """Have the service's statements written to the server's log until the block ends, and yield the path of the log."""
+    """Log the service's statements in the server's log until the block ends, and yield the log's path."""
     connection.execute("alter role current_user set log_statement = 'all'")
     connection.execute("alter role current_user set log_error_verbosity = 'default'")  # otherwise values are left out
     try:

@@ -132,7 +132,7 @@ class BillingEvents(BareAppRow):
         self.payments = PayingOrganizations(self.service, REQUESTS)
 
     def ours(self, seconds: int) -> Sample:
-        return measure(self.service, REQUESTS, self.payments.news(self.per_second * seconds), seconds)
+        return measure(self.service, REQUESTS, self.payments.events(self.per_second * seconds), seconds)
 
 
 class DeliveryRow(Row):

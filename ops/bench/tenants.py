@@ -1,4 +1,4 @@
-"""Organizations as they are after years, one of them very large: what the pages are measured on whose price must not grow with them."""
+"""Organizations with years of data, one of them very large. Their pages must not get slower with their size."""
 
 import random
 import time
@@ -13,23 +13,23 @@ from typing import Final
 import psycopg
 
 from core.kernel.event_catalog import EVENT_KINDS
-from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, telling, without_indexes
+from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, reporting, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 
 SMALL_MEMBERS: Final = 50
 SMALL_ENTRIES: Final = 1000
 OTHER_MEMBERS: Final = 50
-# Each object of the log has so many entries, in every organization; an organization itself and its services have many more.
+# Audit log entries per object in every organization. An organization and its services have many more.
 PER_TARGET: Final = 30
 
 _BEGIN: Final = datetime.now(UTC) - timedelta(days=2 * 365)
-_ADMINS: Final = 10  # of each organization, its owner among them; they are who did what the log tells of
+_ADMINS: Final = 10  # per organization, including its owner; they are the actors in the audit log
 _SERVICES: Final = 20
-_BYTES_PER_ENTRY: Final = 1600  # with its indexes, what building them takes, and the write-ahead log
+_BYTES_PER_ENTRY: Final = 1600  # with its indexes, the space to build them, and the write-ahead log
 
-# What is about people, four entries of five; and the rest.
-_OF_PEOPLE: Final = ("user.joined", "user.role_updated", "security.password.changed", "user.sessions_revoked")
-_OF_OTHERS: Final = ("service.updated", "invitation.accepted", "organization.updated", "api_key.created")
+# Events about users, which are four of five entries, and other events.
+_USER_EVENTS: Final = ("user.joined", "user.role_updated", "security.password.changed", "user.sessions_revoked")
+_OTHER_EVENTS: Final = ("service.updated", "invitation.accepted", "organization.updated", "api_key.created")
 _DETAILS: Final = {
     "user.role_updated": '{"old_role": "member", "new_role": "admin"}',
     "security.password.changed": '{"method": "change"}',
@@ -43,7 +43,7 @@ _AGENTS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much there is. The large organization comes first, the small one second; the others are all alike."""
+    """The amount of data. The large organization comes first, then the small one. The others have equal sizes."""
 
     organizations: int
     large_members: int
@@ -62,7 +62,7 @@ class Scale:
 
     @property
     def gigabytes(self) -> float:
-        """The room on the disk that it needs."""
+        """The disk space that the data needs."""
         return 1 + self.entries * _BYTES_PER_ENTRY / 2**30
 
     def __str__(self) -> str:
@@ -79,21 +79,21 @@ QUICK: Final = Scale(organizations=20, large_members=1000, large_entries=6000, e
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An organization as it was filled."""
+    """A filled organization."""
 
     id: str
     slug: str
     members: int
-    members_of_role: int  # neither owner nor admin
+    members_of_role: int  # with the role member
     entries: int
-    person: str  # somebody with PER_TARGET entries
+    person: str  # a user with PER_TARGET entries
     entries_of_people: int
     entries_of_itself: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """What there is now, and how long it took."""
+    """The filled organizations, and the time it took to fill them."""
 
     scale: Scale
     large: Tenant
@@ -101,23 +101,23 @@ class Tenants:
     seconds: float
 
 
-def add_tenants(service: Service, scale: Scale, say: Report) -> Tenants:
-    """Organizations of which the first accounts own the large one and the small one, in this order."""
+def add_tenants(service: Service, scale: Scale, report: Report) -> Tenants:
+    """Add organizations. The first two accounts own the large one and the small one."""
     started = time.monotonic()
     add_accounts(service, 2)
     with psycopg.connect(service.conninfo) as connection:
         owners = [row[0] for row in connection.execute("select id from users where email like '%@bench.example' order by email")]
-    large, small = fill(service.conninfo, scale, owners, say)
-    say("  vacuum and analyze ...")
+    large, small = fill(service.conninfo, scale, owners, report)
+    report("  vacuum and analyze ...")
     tidy(service)
     return Tenants(scale, large, small, time.monotonic() - started)
 
 
-def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Report) -> tuple[Tenant, Tenant]:
-    """Fill a migrated database without organizations; the large one and the small one get these accounts for owners.
+def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], report: Report) -> tuple[Tenant, Tenant]:
+    """Fill a migrated database without organizations. `owners` own the large one and the small one.
 
-    What grew side by side over the years lies side by side: rows come in the order of time, each of an organization drawn by lot, so
-    that those of the small one are scattered over the whole table, and those of the large one are no denser than they are many.
+    As after years of growth, rows are ordered by time, and each belongs to a random organization. So the rows of the
+    small one are scattered over the whole table, and the rows of the large one are as dense as its share.
     """
     draw = random.Random(1)  # noqa: S311 - the same data each time
     organizations = [new_uuid(draw) for _ in range(scale.organizations)]
@@ -126,7 +126,7 @@ def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Report) 
     for first, owner in zip(firsts, owners, strict=False):
         people[first] = str(owner)
     log = _Log(draw, scale, organizations, people, firsts)
-    say(f"  {scale} ...")
+    report(f"  {scale} ...")
     with psycopg.connect(conninfo) as connection:
         connection.execute("set local maintenance_work_mem = '512MB'")
         columns = "id, slug, name, status, tier_id, max_users, member_count, created_at, updated_at, approved_at"
@@ -135,10 +135,10 @@ def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], say: Report) 
         copy(connection, f"copy users ({columns})", _accounts(people, {str(owner) for owner in owners}))
         columns = "id, org_id, user_id, role, created_at, confirmed_at"
         copy(connection, f"copy memberships ({columns})", _memberships(draw, scale, organizations, people, firsts))
-        connection.execute("truncate audit_log")  # a transaction that did this may write rows as a vacuum would leave them
-        with without_indexes(connection, "audit_log", say):
+        connection.execute("truncate audit_log")  # allows COPY to write frozen rows, as a vacuum would leave them
+        with without_indexes(connection, "audit_log", report):
             columns = "id, org_id, action, target_type, target_id, actor_id, address, agent, details, created_at"
-            copy(connection, f"copy audit_log ({columns})", telling(log.rows(), scale.entries, "audit entries", say), "with (freeze)")
+            copy(connection, f"copy audit_log ({columns})", reporting(log.rows(), scale.entries, "audit entries", report), "with (freeze)")
         connection.execute(
             "insert into audit_totals (org_id, action, target_type, total) "
             "select org_id, action, target_type, count(*) from audit_log group by org_id, action, target_type"
@@ -156,9 +156,9 @@ def _organizations(scale: Scale, ids: Sequence[str]) -> Iterator[str]:
         yield "\t".join(map(str, fields)) + "\n"
 
 
-def _accounts(people: Sequence[str], there: set[str]) -> Iterator[str]:
+def _accounts(people: Sequence[str], existing: set[str]) -> Iterator[str]:
     for number, user_id in enumerate(people):
-        if user_id not in there:
+        if user_id not in existing:
             yield f"{user_id}\tmember-{number}@bench.example\t{_BEGIN}\t{_BEGIN}\tplatform\t{_BEGIN}\t{_BEGIN}\n"
 
 
@@ -166,7 +166,7 @@ def _memberships(
     draw: random.Random, scale: Scale, organizations: Sequence[str], people: Sequence[str], firsts: Sequence[int]
 ) -> Iterator[str]:
     so_far = [0] * scale.organizations
-    for organization, at in _in_the_order_of_time(draw, scale.members_of_each):
+    for organization, at in _by_time(draw, scale.members_of_each):
         number = so_far[organization]
         so_far[organization] += 1
         role = "owner" if number == 0 else "admin" if number < _ADMINS else "member"
@@ -174,8 +174,8 @@ def _memberships(
         yield f"{draw.getrandbits(128):032x}\t{organizations[organization]}\t{person}\t{role}\t{at}\t{at}\n"
 
 
-def _in_the_order_of_time(draw: random.Random, of_each: Sequence[int]) -> Iterator[tuple[int, datetime]]:
-    """Numbers of organizations, each as often as it is given, in an order drawn by lot; and a time from then to now for each."""
+def _by_time(draw: random.Random, of_each: Sequence[int]) -> Iterator[tuple[int, datetime]]:
+    """Yield the number of each organization as often as `of_each` says, in random order, with increasing times up to now."""
     turns = array("H")
     for number, count in enumerate(of_each):
         turns.extend(array("H", [number]) * count)
@@ -188,7 +188,7 @@ def _in_the_order_of_time(draw: random.Random, of_each: Sequence[int]) -> Iterat
 
 
 class _Log:
-    """The audit log."""
+    """The rows of the audit log."""
 
     def __init__(
         self, draw: random.Random, scale: Scale, organizations: Sequence[str], people: Sequence[str], firsts: Sequence[int]
@@ -199,22 +199,22 @@ class _Log:
         self._people = people
         self._firsts = firsts
         self._so_far = [0] * scale.organizations
-        # How many people have entries.
-        self._targets = [max(1, _of_people(count) // PER_TARGET) for count in scale.entries_of_each]
+        # The number of users with entries, per organization.
+        self._targets = [max(1, _user_entries(count) // PER_TARGET) for count in scale.entries_of_each]
 
     def rows(self) -> Iterator[str]:
         bits, so_far, firsts, people = self._draw.getrandbits, self._so_far, self._firsts, self._people
-        for organization, at in _in_the_order_of_time(self._draw, self._scale.entries_of_each):
+        for organization, at in _by_time(self._draw, self._scale.entries_of_each):
             number = so_far[organization]
             so_far[organization] += 1
             first, org_id = firsts[organization], self._organizations[organization]
             entry_id = f"{bits(128):032x}"
             if number % 5 < 4:
-                action = _OF_PEOPLE[number % 5]
-                target = people[first + _of_people(number) % self._targets[organization]]
+                action = _USER_EVENTS[number % 5]
+                target = people[first + _user_entries(number) % self._targets[organization]]
             else:
                 other = number // 5
-                action = _OF_OTHERS[other % 4]
+                action = _OTHER_EVENTS[other % 4]
                 target = org_id if other % 4 == 2 else f"{org_id[:-4]}{other // 4 % _SERVICES:04}" if other % 4 == 0 else entry_id
             yield (
                 f"{entry_id}\t{org_id}\t{action}\t{EVENT_KINDS[action].target}\t{target}\t{people[first + number % _ADMINS]}\t"
@@ -229,13 +229,13 @@ class _Log:
             members=self._scale.members_of_each[number],
             members_of_role=self._scale.members_of_each[number] - _ADMINS,
             entries=entries,
-            # The last one: the first ones have one more where the division leaves a rest.
+            # The last one: the first ones have one entry more if the division has a remainder.
             person=self._people[self._firsts[number] + self._targets[number] - 1],
-            entries_of_people=_of_people(entries),
+            entries_of_people=_user_entries(entries),
             entries_of_itself=(entries // 5 + 1) // 4,
         )
 
 
-def _of_people(count: int) -> int:
-    """How many of an organization's first entries are about people."""
+def _user_entries(count: int) -> int:
+    """Return how many of an organization's first `count` entries are about users."""
     return count - count // 5
