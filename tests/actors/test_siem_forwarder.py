@@ -21,7 +21,7 @@ from core.eventing.siem_rules import ClaimedSiemQueue
 from ports import Ports
 from tests.actors.test_mailer import ShakyStorage
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.fakes.siem_sink import SiemSink, siem_sink
+from tests.fakes.siem_sink import FakeSiem, siem_sink
 from tests.support.builders import add_organization, at_home, run_sql
 from tests.support.siem import TOKEN, configure, forward, make_sink, queued, record
 from tests.support.waiting import PATIENCE, eventually
@@ -49,7 +49,7 @@ async def twin(pool: Pool) -> UUID:
 
 
 @pytest.fixture
-async def sink() -> AsyncIterator[SiemSink]:
+async def sink() -> AsyncIterator[FakeSiem]:
     async with siem_sink() as running:
         yield running
 
@@ -78,7 +78,7 @@ async def empty(pool: Pool, org: UUID) -> None:
     await eventually(nothing_waits, "everything was taken")
 
 
-def targets(sink: SiemSink, path: str | None = None) -> list[str]:
+def targets(sink: FakeSiem, path: str | None = None) -> list[str]:
     return [entry["target_id"] for entry in sink.entries(path)]
 
 
@@ -89,7 +89,7 @@ def logged() -> Iterator[list[Any]]:
 
 
 async def test_what_is_queued_is_forwarded_in_its_order(
-    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, metrics: FakeMetrics
+    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "1", "2")
@@ -108,7 +108,7 @@ async def test_what_is_queued_is_forwarded_in_its_order(
 
 
 async def test_a_large_queue_goes_in_posts_of_some_size(
-    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
     await configure(reaching, make_sink(acme, sink.url()))
@@ -121,7 +121,7 @@ async def test_a_large_queue_goes_in_posts_of_some_size(
 
 
 async def test_several_forwarders_never_send_for_one_organization_at_once(
-    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 1)
     names = [str(number) for number in range(12)]
@@ -138,7 +138,7 @@ async def test_several_forwarders_never_send_for_one_organization_at_once(
 
 
 async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_first(
-    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, clock: FakeClock, metrics: FakeMetrics
+    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, metrics: FakeMetrics
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     names = [str(number) for number in range(8)]
@@ -186,7 +186,7 @@ async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_f
 
 
 async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_after_it(
-    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
     await configure(reaching, make_sink(acme, sink.url()))
@@ -206,7 +206,7 @@ async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_aft
 
 @pytest.mark.slow
 async def test_a_sink_that_hangs_holds_back_nobody_else(
-    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With as many that hang as there is room for those that were slow or failed, and one more."""
     running = replace(reaching, clock=SystemClock())
@@ -231,7 +231,7 @@ async def test_a_sink_that_hangs_holds_back_nobody_else(
 
 
 async def test_a_sink_that_never_answers_is_given_up_after_a_while(
-    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem, "WITHIN", 0.05)
     await configure(reaching, make_sink(acme, sink.url()))
@@ -242,7 +242,7 @@ async def test_a_sink_that_never_answers_is_given_up_after_a_while(
 
 
 async def test_a_defect_is_a_failure_and_stops_nobody_else(
-    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: SiemSink, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = siem_rules.headers
 
@@ -266,7 +266,7 @@ async def test_a_defect_is_a_failure_and_stops_nobody_else(
 
 
 async def test_an_outage_of_the_database_costs_no_entry_and_sends_none_twice(
-    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink
+    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem
 ) -> None:
     shaky = ShakyStorage(reaching.storage)
     ports = replace(reaching, storage=shaky)
@@ -289,7 +289,7 @@ async def test_an_outage_of_the_database_costs_no_entry_and_sends_none_twice(
     assert "siem_outcome_not_recorded" in said
 
 
-async def test_what_has_begun_is_finished_when_the_process_stops(reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink) -> None:
+async def test_what_has_begun_is_finished_when_the_process_stops(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x")
     sink.gates["/collect"] = trio.Event()
@@ -309,7 +309,7 @@ async def test_what_has_begun_is_finished_when_the_process_stops(reaching: Ports
 
 
 async def test_what_a_process_left_that_was_killed_is_sent_again_after_its_lease(
-    reaching: Ports, pool: Pool, acme: UUID, sink: SiemSink, clock: FakeClock
+    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x", "y")
@@ -326,7 +326,7 @@ async def test_what_a_process_left_that_was_killed_is_sent_again_after_its_lease
 
 
 async def test_whoever_has_no_time_left_to_post_leaves_it_to_the_next_one(
-    reaching: Ports, acme: UUID, sink: SiemSink, clock: FakeClock
+    reaching: Ports, acme: UUID, sink: FakeSiem, clock: FakeClock
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x")

@@ -109,7 +109,7 @@ async def test_what_happens_arrives_signed_and_as_it_was_written(
     receiver.answers["/in?token=s3cr3t"] = answer(201, b"thanks")
     with logged() as log:
         async with dispatching(running):
-            [got] = await receiver.arrived(1)
+            [got] = await receiver.wait_for_answered(1)
             [row] = await all_delivered(pool)
     assert Verifier(SECRET).verify(got.body, got.headers) == row["payload"]
     assert await run_sql(pool, "select payload::text from webhook_deliveries") == [(got.body.decode(),)]
@@ -135,11 +135,11 @@ async def test_two_secrets_sign_while_one_takes_the_place_of_the_other(ports: Po
     async with dispatching(running) as [inbox]:
         await happen(ports, acme)
         inbox.post()
-        [first] = await receiver.arrived(1)
+        [first] = await receiver.wait_for_answered(1)
         await run_sql(pool, "update former_webhook_secrets set until = %s", now)
         await happen(ports, acme)
         inbox.post()
-        second = (await receiver.arrived(2))[1]
+        second = (await receiver.wait_for_answered(2))[1]
         await all_delivered(pool)
     for secret in (SECRET, renewed):
         assert Verifier(secret).verify(first.body, first.headers)
@@ -212,7 +212,7 @@ async def test_a_retry_wakes_the_dispatcher_itself(ports: Ports, pool: Pool, rec
     receiver.answers["/"] = answer(503)
     await happen(running, acme)
     async with dispatching(running):
-        await receiver.arrived(2)  # without a post
+        await receiver.wait_for_answered(2)  # without a post
         receiver.answers["/"] = answer(200)
         [row] = await all_delivered(pool)
     assert row["attempt_count"] >= 3
@@ -347,7 +347,7 @@ async def test_what_waits_for_one_that_is_deleted_is_not_sent(ports: Ports, pool
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.webhooks.delete(acme, webhook.id, ports.clock.now())
     async with dispatching(ports) as [inbox]:
-        await receiver.arrived(1)
+        await receiver.wait_for_answered(1)
         await settled(inbox)
     assert receiver.begun == {"/there": 1}
 
@@ -370,16 +370,16 @@ async def test_receivers_that_hang_hold_nobody_back(ports: Ports, pool: Pool, re
     receiver.answers |= {"/hangs": hang, "/drips": drip}
     await happen(ports, acme, 30, "user.joined")
     async with dispatching(ports, slots=16) as [inbox]:
-        await receiver.at_the_door("/hangs")
-        await receiver.at_the_door("/drips")
+        await receiver.wait_for_requests("/hangs")
+        await receiver.wait_for_requests("/drips")
         await settled(inbox)
         await add_webhook(ports, acme, receiver.url("/beside"))
         await add_webhook(ports, twin, receiver.url("/elsewhere"))
         for org in (acme, twin):
             await happen(ports, org, 10)
             inbox.post()
-        await receiver.arrived(10, "/beside")
-        await receiver.arrived(10, "/elsewhere")
+        await receiver.wait_for_answered(10, "/beside")
+        await receiver.wait_for_answered(10, "/elsewhere")
         assert receiver.most["/hangs"] + receiver.most["/drips"] <= 16 / 4
         assert receiver.begun["/hangs"] < 30
 
@@ -447,7 +447,7 @@ async def test_outcomes_are_recorded_once_the_database_is_back(
     await happen(ports, acme, 3)
     with logged() as log:
         async with dispatching(replace(ports, storage=shaky)):
-            await receiver.at_the_door("/", 3)
+            await receiver.wait_for_requests("/", 3)
             shaky.outages = 3
             gate.set()
             rows = await all_delivered(pool)
@@ -499,7 +499,7 @@ async def test_attempts_that_are_under_way_when_the_process_stops_come_to_their_
     inbox = Mailbox()
     async with trio.open_nursery() as outside, trio.open_nursery() as nursery:
         nursery.start_soon(webhook_dispatcher, ports, inbox)
-        await receiver.at_the_door("/", 2)
+        await receiver.wait_for_requests("/", 2)
         outside.start_soon(_open_later, gate, nursery)
         nursery.cancel_scope.cancel()
     rows = await queue(pool)
@@ -518,6 +518,6 @@ async def test_one_that_hangs_is_left_to_its_lease_when_the_process_stops(ports:
     receiver.answers["/"] = hang
     await happen(ports, acme)
     async with dispatching(ports):
-        await receiver.at_the_door("/")
+        await receiver.wait_for_requests("/")
     [row] = await queue(pool)
     assert (row["status"], row["claims"], row["attempt_count"]) == ("waiting", 1, 0)

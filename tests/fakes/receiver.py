@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server on Trio, which answers as it is told to, path by path, and keeps what it got."""
+"""A fake receiver of webhooks: an HTTP server that records requests and answers as a test chooses."""
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,28 +17,28 @@ Stream = trio.abc.Stream
 Answer = bytes | Callable[[Stream], Awaitable[None]]
 
 
-class Got(Request):
-    """One request."""
+class ReceivedDelivery(Request):
+    """A request to the receiver."""
 
     @property
     def id(self) -> str:
-        """Of the delivery."""
+        """Return the id of the delivery."""
         return self.headers["webhook-id"]
 
 
 def answer(status: int, body: bytes = b"", *more: str) -> bytes:
-    """What to answer with; `more` are headers."""
+    """Return a raw response. `more` has additional headers."""
     head = "\r\n".join([f"HTTP/1.1 {status} Answer", f"Content-Length: {len(body)}", "Connection: close", *more])
     return f"{head}\r\n\r\n".encode() + body
 
 
 async def hang(stream: Stream) -> None:
-    """Take the request, and answer nothing."""
+    """Never answer."""
     await trio.sleep_forever()
 
 
 async def drip(stream: Stream) -> None:
-    """Answer little by little, for ever."""
+    """Send a response byte by byte, forever."""
     await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
     while True:
         await stream.send_all(b".")
@@ -46,64 +46,67 @@ async def drip(stream: Stream) -> None:
 
 
 class Receiver:
-    """Takes everything, but at the paths in `answers` answers with that. `begun` counts requests, `got` holds those that were answered."""
+    """Accepts every request, except at the paths in `answers`.
+
+    `begun` counts the requests by path. `got` has the requests that were answered.
+    """
 
     def __init__(self) -> None:
         self.port = 0
         self.answers: dict[str, Answer] = defaultdict(lambda: TAKEN)
-        self.got: list[Got] = []
+        self.got: list[ReceivedDelivery] = []
         self.begun: Counter[str] = Counter()
-        self.open: Counter[str] = Counter()  # requests that are being answered, by path
-        self.most: Counter[str] = Counter()  # the most of them at once
+        self.open: Counter[str] = Counter()  # requests without a response yet, by path
+        self.most: Counter[str] = Counter()  # the most concurrent requests, by path
         self._changed = trio.Event()
 
     def url(self, path: str = "/") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def at(self, path: str) -> list[Got]:
-        """What came there."""
-        return [each for each in self.got if each.path == path]
+    def at(self, path: str) -> list[ReceivedDelivery]:
+        """Return the answered requests for this path."""
+        return [delivery for delivery in self.got if delivery.path == path]
 
-    async def arrived(self, count: int, path: str | None = None) -> list[Got]:
-        """What has come, once it is as many, or as many at this path."""
-        while len(found := self.got if path is None else self.at(path)) < count:
+    async def wait_for_answered(self, count: int, path: str | None = None) -> list[ReceivedDelivery]:
+        """Wait for this number of answered requests, in total or at this path, and return them."""
+        while len(deliveries := self.got if path is None else self.at(path)) < count:
             await self._changed.wait()
-        return found
+        return deliveries
 
-    async def at_the_door(self, path: str, count: int = 1) -> None:
-        """Return once so many requests for the path have come, answered or not."""
+    async def wait_for_requests(self, path: str, count: int = 1) -> None:
+        """Wait for this number of requests for the path, answered or not."""
         while self.begun[path] < count:
             await self._changed.wait()
 
     async def handle(self, stream: trio.SocketStream) -> None:
         async with stream:
-            with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):  # the other side has had enough, or was killed
-                await self._answer(stream, await Got.read(stream))
+            with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):  # the client closed the connection, or was killed
+                await self._answer(stream, await ReceivedDelivery.read(stream))
 
-    async def _answer(self, stream: Stream, got: Got) -> None:
-        self.begun[got.path] += 1
-        self.open[got.path] += 1
-        self.most[got.path] = max(self.most[got.path], self.open[got.path])
-        self._tell()
-        given = self.answers[got.path]
+    async def _answer(self, stream: Stream, delivery: ReceivedDelivery) -> None:
+        self.begun[delivery.path] += 1
+        self.open[delivery.path] += 1
+        self.most[delivery.path] = max(self.most[delivery.path], self.open[delivery.path])
+        self._notify()
+        response = self.answers[delivery.path]
         try:
-            if isinstance(given, bytes):
-                await stream.send_all(given)
+            if isinstance(response, bytes):
+                await stream.send_all(response)
             else:
-                await given(stream)
+                await response(stream)
         finally:
-            self.open[got.path] -= 1
-        self.got.append(got)
-        self._tell()
+            self.open[delivery.path] -= 1
+        self.got.append(delivery)
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
 
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
-    """A receiver on a port of its own."""
+    """A receiver that listens on a free port."""
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")

@@ -1,4 +1,4 @@
-"""A directory that provisions the people of an organization over SCIM."""
+"""A SCIM client that provisions the users of an organization."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ GRACE: Final = "grace@acme.example"
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Speaks for the organization of a tenant, with a token of its own."""
+    """A directory of one organization, with its SCIM token."""
 
     tenant: Tenant
     token: str
@@ -37,14 +37,14 @@ class Directory:
         assert answer.status == 200, answer.text
         return answer.json
 
-    async def try_make(self, email: str = GRACE, **fields: Any) -> Answer:
+    async def try_create_user(self, email: str = GRACE, **fields: Any) -> Answer:
         return await self.call("POST", "/Users", {"schemas": [USER_URN], "userName": email, **fields})
 
-    async def make(self, email: str = GRACE, **fields: Any) -> dict[str, Any]:
-        answer = await self.try_make(email, **fields)
+    async def create_user(self, email: str = GRACE, **fields: Any) -> dict[str, Any]:
+        answer = await self.try_create_user(email, **fields)
         assert answer.status == 201, answer.text
-        made: dict[str, Any] = answer.json
-        return made
+        user: dict[str, Any] = answer.json
+        return user
 
     async def put(self, user_id: object, **fields: Any) -> Answer:
         return await self.call("PUT", f"/Users/{user_id}", {"schemas": [USER_URN], **fields})
@@ -61,11 +61,11 @@ class Directory:
     async def deactivate(self, user_id: object) -> Answer:
         return await self.activate(user_id, active=False)
 
-    async def found(self, filter_: str) -> list[str]:
-        """The addresses of those of whom the filter holds."""
-        listed = await self.list_users(filter=filter_)
-        assert listed["totalResults"] == len(listed["Resources"])
-        return [user["userName"] for user in listed["Resources"]]
+    async def find_user_names(self, filter_: str) -> list[str]:
+        """Return the user names of the users that match the filter."""
+        page = await self.list_users(filter=filter_)
+        assert page["totalResults"] == len(page["Resources"])
+        return [user["userName"] for user in page["Resources"]]
 
     async def list_users(self, **query: Any) -> Any:
         answer = await self.try_list(**query)
@@ -81,8 +81,8 @@ class Directory:
     def group_path(self) -> str:
         return f"/Groups/{self.tenant.org}"
 
-    async def group(self) -> set[str]:
-        """The ids of the members, as the group has them."""
+    async def group_member_ids(self) -> set[str]:
+        """Return the ids of the members of the group."""
         return {member["value"] for member in (await self.get(self.group_path))["members"]}
 
     async def put_group(self, *user_ids: object, **fields: Any) -> Answer:
@@ -93,23 +93,23 @@ class Directory:
     async def patch_group(self, *operations: Mapping[str, Any]) -> Answer:
         return await self.call("PATCH", self.group_path, {"schemas": [PATCH_URN], "Operations": list(operations)})
 
-    async def add(self, *user_ids: object) -> Answer:
+    async def add_members(self, *user_ids: object) -> Answer:
         members = [{"value": str(user_id)} for user_id in user_ids]
         return await self.patch_group({"op": "add", "value": {"members": members}})
 
-    async def remove(self, user_id: object) -> Answer:
+    async def remove_member(self, user_id: object) -> Answer:
         return await self.patch_group({"op": "remove", "path": f'members[value eq "{user_id}"]'})
 
 
 async def directory_of(tenant: Tenant, by: str = "owner") -> Directory:
-    """The directory of the organization, with a token that one of its people has made."""
+    """Return a directory of the organization, with a token that this member created."""
     answer = await tenant.api.post(f"{tenant.path}/scim-tokens", {"name": "Directory"}, token=tenant.token(by))
     assert answer.status == 200, answer.text
     return Directory(tenant, answer.json["token"])
 
 
 def problem(answer: Answer) -> tuple[int, str | None]:
-    """The status and the type of an error; also proves that it is one of SCIM."""
+    """Return the status and the scimType of a response, after checking that it is a SCIM error."""
     body = answer.json
     assert answer.headers["Content-Type"] == SCIM_JSON
     assert (body["schemas"], body["status"]) == ([ERROR_URN], answer.status)

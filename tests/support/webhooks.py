@@ -1,4 +1,4 @@
-"""Webhooks in the database, what happens for them to be told of, and the queue as it is."""
+"""Webhooks in the database, events for them, and the queue of deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,23 +27,23 @@ async def add_webhook(
 ) -> Webhook:
     now = ports.clock.now()
     id_ = new_id()
-    plain = Webhook(
+    default = Webhook(
         id=id_, org_id=org, name=f"hook {id_}", url=url, events=tuple(event_types), is_active=True, created_at=now, updated_at=now
     )
-    webhook = replace(plain, **changes)
+    webhook = replace(default, **changes)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.webhooks.add(webhook, secret)
     return webhook
 
 
 async def happen(ports: Ports, org: UUID, count: int = 1, name: str = EVENT) -> None:
-    """So many events in one transaction of nobody's."""
+    """Record events in one transaction of the system."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(count):
             tx.record(event_catalog.Event(EVENT_KINDS[name], f"target {number}", org_id=org, details={"number": number}))
 
 
 async def queue(pool: Pool) -> list[dict[str, Any]]:
-    """All deliveries as they are in the database, the oldest first."""
-    found = await run_sql(pool, f"select {', '.join(COLUMNS)} from webhook_deliveries order by created_at, id")  # noqa: S608
-    return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+    """Return all deliveries in the database, oldest first."""
+    rows = await run_sql(pool, f"select {', '.join(COLUMNS)} from webhook_deliveries order by created_at, id")  # noqa: S608
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]

@@ -79,7 +79,7 @@ async def take_out_of_the_group(there: There, ada: Account) -> None:
     tenant = there.party.tenant
     await tenant.join("ada", ada)
     directory = await directory_of(tenant)
-    answer = await directory.remove(ada.id)
+    answer = await directory.remove_member(ada.id)
     assert answer.status == 200, answer.text
 
 

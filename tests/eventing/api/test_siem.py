@@ -17,7 +17,7 @@ from core.eventing.siem_rules import SiemResult
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.fakes.siem_sink import SiemSink, siem_sink
+from tests.fakes.siem_sink import FakeSiem, siem_sink
 from tests.support.builders import Answer, at_home, run_sql
 from tests.support.direct import change_ports
 from tests.support.platform import Platform
@@ -110,7 +110,7 @@ async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant)
 
 
 @pytest.fixture
-async def sink(app: QuartTrio, ports: Ports) -> AsyncIterator[SiemSink]:
+async def sink(app: QuartTrio, ports: Ports) -> AsyncIterator[FakeSiem]:
     """A SIEM that the operator lets tenants reach."""
     change_ports(app, sender=at_home(ports).sender)
     async with siem_sink() as running:
@@ -122,7 +122,7 @@ def reaching(ports: Ports) -> Ports:
     return at_home(ports)
 
 
-def at(sink: SiemSink, provider: str = "http", **changes: Any) -> dict[str, Any]:
+def at(sink: FakeSiem, provider: str = "http", **changes: Any) -> dict[str, Any]:
     return {"provider": provider, "endpoint_url": sink.url(), "token": TOKEN, **changes}
 
 
@@ -137,7 +137,7 @@ async def log_of(acme: Tenant) -> list[dict[str, Any]]:
     [("http", ("authorization", "Bearer ")), ("splunk_hec", ("authorization", "Splunk ")), ("datadog", ("dd-api-key", ""))],
 )
 async def test_each_entry_arrives_as_the_log_shows_it_and_in_its_order(
-    acme: Tenant, twin: Tenant, sink: SiemSink, reaching: Ports, clock: FakeClock, provider: str, header: tuple[str, str]
+    acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock, provider: str, header: tuple[str, str]
 ) -> None:
     await put(acme, at(sink, provider))
     await twin.invite("grace@example.com")
@@ -160,7 +160,7 @@ async def test_each_entry_arrives_as_the_log_shows_it_and_in_its_order(
     assert len(sink.posts) == 2
 
 
-async def test_nothing_from_before_it_was_enabled_arrives(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+async def test_nothing_from_before_it_was_enabled_arrives(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
     await acme.invite("early@example.com")
     await put(acme, at(sink, enabled=False))
     await acme.invite("disabled@example.com")
@@ -173,7 +173,7 @@ async def test_nothing_from_before_it_was_enabled_arrives(acme: Tenant, sink: Si
     assert [entry["action"] for entry in sink.entries()] == ["siem.configured", "user.invited"]
 
 
-async def test_what_waits_when_it_is_disabled_goes_on_waiting(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+async def test_what_waits_when_it_is_disabled_goes_on_waiting(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
     await put(acme, at(sink))
     await acme.invite("before@example.com")
     await put(acme, at(sink, enabled=False))
@@ -186,7 +186,7 @@ async def test_what_waits_when_it_is_disabled_goes_on_waiting(acme: Tenant, sink
     assert [entry["details"].get("invited_email") for entry in sink.entries("/elsewhere")] == [None, "before@example.com", None]
 
 
-async def test_what_waited_for_one_that_was_removed_never_arrives(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+async def test_what_waited_for_one_that_was_removed_never_arrives(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
     await put(acme, at(sink))
     await acme.invite("before@example.com")
     await remove(acme)
@@ -196,7 +196,7 @@ async def test_what_waited_for_one_that_was_removed_never_arrives(acme: Tenant, 
 
 
 async def test_a_failure_is_shown_in_fixed_words_and_over_when_it_is_over(
-    acme: Tenant, sink: SiemSink, reaching: Ports, clock: FakeClock
+    acme: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock
 ) -> None:
     await put(acme, at(sink))
     began = clock.now().isoformat().replace("+00:00", "Z")
@@ -212,10 +212,10 @@ async def test_a_failure_is_shown_in_fixed_words_and_over_when_it_is_over(
     answer = await look(acme)
     assert answer.json["last_success_at"] == clock.now().isoformat().replace("+00:00", "Z")
     assert (answer.json["last_error"], answer.json["failing_since"], answer.json["pending_count"]) == (None, None, 0)
-    assert len(sink.taken) == 1
+    assert len(sink.accepted) == 1
 
 
-async def test_a_new_configuration_is_tried_at_once(acme: Tenant, sink: SiemSink, reaching: Ports, clock: FakeClock) -> None:
+async def test_a_new_configuration_is_tried_at_once(acme: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock) -> None:
     await put(acme, at(sink, token="wr0ng"))
     sink.status = 401
     await forward(reaching)
@@ -227,7 +227,7 @@ async def test_a_new_configuration_is_tried_at_once(acme: Tenant, sink: SiemSink
 
 
 async def test_while_an_organization_is_suspended_nothing_is_forwarded_and_all_of_it_afterwards(
-    acme: Tenant, twin: Tenant, sink: SiemSink, reaching: Ports, platform: Platform
+    acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, platform: Platform
 ) -> None:
     for tenant, path in ((acme, "/acme"), (twin, "/twin")):
         await put(tenant, at(sink, endpoint_url=sink.url(path)))
@@ -241,7 +241,7 @@ async def test_while_an_organization_is_suspended_nothing_is_forwarded_and_all_o
     assert actions == ["siem.configured", "organization.suspended", "organization.activated"]
 
 
-async def test_what_was_blanked_while_it_waited_is_not_told(acme: Tenant, sink: SiemSink, reaching: Ports, platform: Platform) -> None:
+async def test_what_was_blanked_while_it_waited_is_not_told(acme: Tenant, sink: FakeSiem, reaching: Ports, platform: Platform) -> None:
     await put(acme, at(sink))
     await acme.invite("grace@example.com", by="admin")
     admin = acme.people["admin"]
@@ -261,7 +261,7 @@ async def test_what_was_blanked_while_it_waited_is_not_told(acme: Tenant, sink: 
 
 
 async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(
-    acme: Tenant, sink: SiemSink, reaching: Ports, pool: Pool
+    acme: Tenant, sink: FakeSiem, reaching: Ports, pool: Pool
 ) -> None:
     await put(acme, at(sink))
     await acme.invite("grace@example.com")
@@ -275,7 +275,7 @@ async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: SiemSink, enabled: bool) -> None:
+async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: FakeSiem, enabled: bool) -> None:
     await put(acme, at(sink, "splunk_hec", enabled=enabled))
     answer = await try_out(acme, "admin")
     assert (answer.status, answer.json) == (200, {"success": True, "message": SiemResult.GOOD.value})
@@ -286,7 +286,7 @@ async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: Siem
     assert len(await acme.log()) == 1
 
 
-async def test_a_test_says_how_it_went_in_fixed_words(acme: Tenant, sink: SiemSink) -> None:
+async def test_a_test_says_how_it_went_in_fixed_words(acme: Tenant, sink: FakeSiem) -> None:
     with socket.socket() as closed:  # nobody listens there, and nobody else gets the port
         closed.bind(("127.0.0.1", 0))
         expected: list[tuple[int, dict[str, Any], SiemResult]] = [
@@ -309,7 +309,7 @@ async def test_a_test_says_how_it_went_in_fixed_words(acme: Tenant, sink: SiemSi
                 assert told not in answer.text
 
 
-async def test_of_two_tests_at_once_one_is_told_to_wait(acme: Tenant, sink: SiemSink) -> None:
+async def test_of_two_tests_at_once_one_is_told_to_wait(acme: Tenant, sink: FakeSiem) -> None:
     await put(acme, at(sink))
     sink.gates["/collect"] = trio.Event()
     answers: list[Answer] = []
@@ -326,7 +326,7 @@ async def test_of_two_tests_at_once_one_is_told_to_wait(acme: Tenant, sink: Siem
     assert (await try_out(acme, "admin")).json["success"]
 
 
-async def test_a_token_that_cannot_be_opened_is_an_error_and_no_secret(acme: Tenant, sink: SiemSink, reaching: Ports) -> None:
+async def test_a_token_that_cannot_be_opened_is_an_error_and_no_secret(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
     await put(acme, at(sink))
     await run_sql(acme.pool, "update siem_configurations set token = 'x'")
     answer = await try_out(acme)
@@ -339,7 +339,7 @@ async def test_a_token_that_cannot_be_opened_is_an_error_and_no_secret(acme: Ten
 
 
 async def test_a_token_of_another_organization_is_never_used(
-    acme: Tenant, twin: Tenant, sink: SiemSink, reaching: Ports, pool: Pool
+    acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, pool: Pool
 ) -> None:
     """Not even where it is put into another organization's row."""
     await put(acme, at(sink, enabled=False))

@@ -4,7 +4,16 @@ from uuid import UUID
 
 import pytest
 
-from core.eventing.audit_rules import ANONYMOUS, DELETED_ACCOUNT, SYSTEM, AuditActor, AuditFilter, TargetTypeRequired, build_filter, resolve_actor
+from core.eventing.audit_rules import (
+    ANONYMOUS,
+    DELETED_ACCOUNT,
+    SYSTEM,
+    AuditActor,
+    AuditFilter,
+    TargetTypeRequired,
+    build_filter,
+    resolve_actor,
+)
 from core.kernel.errors import Invalid
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 

@@ -9,8 +9,8 @@ import pytest
 
 from core.eventing import siem_rules
 from core.eventing.audit_rules import AuditActor, AuditEntry
-from core.eventing.siem_rules import FAILURES, MAX_BYTES, MAX_ENTRIES, SiemResult, SiemProvider, SiemTokenInvalid
-from core.kernel.outbound import Reply, TargetInvalid, SendFailure
+from core.eventing.siem_rules import FAILURES, MAX_BYTES, MAX_ENTRIES, SiemProvider, SiemResult, SiemTokenInvalid
+from core.kernel.outbound import Reply, SendFailure, TargetInvalid
 from core.kernel.values import new_id
 from tests.support.siem import make_sink
 

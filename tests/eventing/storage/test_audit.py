@@ -19,7 +19,7 @@ from core.eventing.audit_rules import ANONYMOUS, DELETED_ACCOUNT, AuditActor, Au
 from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Anonymous, Person
-from core.kernel.values import PageResult, Page
+from core.kernel.values import Page, PageResult
 from tests.fakes.outside import FakeClock
 from tests.support import database
 from tests.support.builders import add_organization, run_sql

@@ -15,7 +15,7 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing.siem import CLAIM, WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import MAX_BYTES, SiemAttempt, ClaimedSiemQueue, QueuedEntry, SiemResult, SiemProvider
+from core.eventing.siem_rules import MAX_BYTES, ClaimedSiemQueue, QueuedEntry, SiemAttempt, SiemProvider, SiemResult
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM
 from core.maintenance import housekeeping, housekeeping_rules

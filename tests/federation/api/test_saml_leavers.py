@@ -1,4 +1,4 @@
-"""Members who sign in to services with SAML, and leave the organization (decisions, point 178; security.md X-8)."""
+"""Members who use SAML services and leave the organization (decision 178, security X-8)."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -25,32 +25,32 @@ Leaving = Callable[[Tenant, Directory, UUID], Awaitable[None]]
 
 @pytest.fixture
 async def member(ports: Ports, pool: Pool, acme: Tenant) -> Account:
-    """Somebody with an account of their own."""
+    """A member with an account that the organization does not manage."""
     account = await add_account(ports, MEMBER)
     await add_member(pool, acme.org, account.id)
     return account
 
 
-async def removed_by_people(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def removed_by_an_admin(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     answer = await acme.api.post(f"{acme.path}/members/{user_id}", token=acme.token("owner"))
     assert answer.status == 200, answer.text
 
 
 async def removed_from_the_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
-    assert (await directory.remove(user_id)).status == 200
+    assert (await directory.remove_member(user_id)).status == 200
 
 
 async def deleted_by_the_directory(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     assert (await directory.delete(user_id)).status == 204
 
 
-async def put_away_and_removed_by_people(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def suspended_and_removed_by_an_admin(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     await directory.deactivate(user_id)
-    await removed_by_people(acme, directory, user_id)
+    await removed_by_an_admin(acme, directory, user_id)
     await directory.activate(user_id)
 
 
-async def put_away_and_removed_from_the_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
+async def suspended_and_removed_from_the_group(acme: Tenant, directory: Directory, user_id: UUID) -> None:
     await directory.deactivate(user_id)
     await removed_from_the_group(acme, directory, user_id)
     await directory.activate(user_id)
@@ -59,11 +59,11 @@ async def put_away_and_removed_from_the_group(acme: Tenant, directory: Directory
 every_way = pytest.mark.parametrize(
     "leave",
     [
-        removed_by_people,
+        removed_by_an_admin,
         removed_from_the_group,
         deleted_by_the_directory,
-        put_away_and_removed_by_people,
-        put_away_and_removed_from_the_group,
+        suspended_and_removed_by_an_admin,
+        suspended_and_removed_from_the_group,
     ],
 )
 
@@ -79,7 +79,7 @@ async def uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
 
 
 @every_way
-async def test_whoever_leaves_gets_no_assertions_any_more(
+async def test_a_former_member_gets_no_assertions(
     app: QuartTrio,
     visitor: SamlBrowser,
     shop: SamlApplication,
@@ -104,17 +104,17 @@ async def test_whoever_leaves_gets_no_assertions_any_more(
     new = SamlBrowser(app, clock)
     await new.sign_in(MEMBER)
     for browser in (visitor, new):
-        if not await browser.is_in():  # where the directory had kept them out
+        if not await browser.is_in():  # the directory had blocked them
             await browser.sign_in(MEMBER)
         for application in (shop, blog):
             refused = await try_to_sign_on(browser, application)
             assert (refused.status, "SAMLResponse" in refused.text) == (403, False)
-    assert await uses(pool, member) == [], "and nobody comes to be a user by being refused"
+    assert await uses(pool, member) == [], "a refused user is not enrolled"
 
 
 @every_way
 @pytest.mark.parametrize("first", ["saml", "otherwise"])
-async def test_whoever_uses_it_in_their_own_right_stays_its_user(
+async def test_an_end_user_by_registration_stays_one(
     visitor: SamlBrowser,
     shop: SamlApplication,
     directory: Directory,
@@ -138,10 +138,10 @@ async def test_whoever_uses_it_in_their_own_right_stays_its_user(
     if not await visitor.is_in():
         await visitor.sign_in(MEMBER)
     status = (await try_to_sign_on(visitor, shop)).status
-    assert status == (403 if leave is deleted_by_the_directory else 200), "whom the directory deletes, it keeps out"
+    assert status == (403 if leave is deleted_by_the_directory else 200), "a user deleted by the directory is blocked"
 
 
-async def test_whoever_signs_in_while_they_are_removed_is_no_user_afterwards(
+async def test_a_sign_on_during_the_removal_leaves_no_user(
     app: QuartTrio, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, pool: Pool, clock: FakeClock
 ) -> None:
     browsers = [SamlBrowser(app, clock) for _ in range(6)]
@@ -150,7 +150,7 @@ async def test_whoever_signs_in_while_they_are_removed_is_no_user_afterwards(
 
     async def act(number: int) -> None:
         if number == 3:
-            await removed_by_people(acme, directory, member.id)
+            await removed_by_an_admin(acme, directory, member.id)
         else:
             assert (await try_to_sign_on(browsers[number], shop)).status in (200, 403)
 
@@ -159,14 +159,14 @@ async def test_whoever_signs_in_while_they_are_removed_is_no_user_afterwards(
     await check_counts(pool)
 
 
-async def test_signing_in_to_one_service_says_nothing_of_another(
+async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
     visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, directory: Directory, acme: Tenant, member: Account, pool: Pool
 ) -> None:
     blog = await applications.add("blog")
     await visitor.sign_in(MEMBER)
     await visitor.sign_on(shop)
     await add_service_user(acme.ports, blog.id, member.id)
-    await removed_by_people(acme, directory, member.id)
+    await removed_by_an_admin(acme, directory, member.id)
     assert await uses(pool, member) == [(blog.id, False)]
     assert (member.id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org)
     await check_counts(pool)
@@ -174,7 +174,7 @@ async def test_signing_in_to_one_service_says_nothing_of_another(
     assert (await visitor.sign_on(blog)).name_id == MEMBER
 
 
-async def test_so_does_leaving_one_organization(
+async def test_leaving_one_organization_does_not_affect_another(
     visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, directory: Directory, acme: Tenant, twin: Tenant, member: Account
 ) -> None:
     desk = await applications.add("desk", twin)
@@ -182,20 +182,20 @@ async def test_so_does_leaving_one_organization(
     await visitor.sign_in(MEMBER)
     for application in (shop, desk):
         await visitor.sign_on(application)
-    await removed_by_people(acme, directory, member.id)
+    await removed_by_an_admin(acme, directory, member.id)
     assert await uses(acme.pool, member) == [(desk.id, True)]
     await check_counts(acme.pool)
     assert (await try_to_sign_on(visitor, shop)).status == 403
     assert (await visitor.sign_on(desk)).name_id == MEMBER
 
 
-async def test_whom_the_directory_takes_back_signs_in_as_before(
+async def test_a_member_restored_by_the_directory_signs_in_as_before(
     visitor: SamlBrowser, shop: SamlApplication, directory: Directory, member: Account, pool: Pool
 ) -> None:
     await visitor.sign_in(MEMBER)
     await visitor.sign_on(shop)
     await directory.deactivate(member.id)
-    assert await uses(pool, member) == [(shop.id, True)], "it comes back with them"
+    assert await uses(pool, member) == [(shop.id, True)], "their use of the service is restored too"
     refused = await try_to_sign_on(visitor, shop)
     assert "SAMLResponse" not in refused.text
     await directory.activate(member.id)
@@ -204,27 +204,27 @@ async def test_whom_the_directory_takes_back_signs_in_as_before(
     assert (await visitor.sign_on(shop)).name_id == MEMBER
 
 
-async def test_whoever_comes_back_is_a_user_again_as_a_member(
+async def test_a_returning_member_becomes_a_user_again(
     visitor: SamlBrowser, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, pool: Pool
 ) -> None:
     await visitor.sign_in(MEMBER)
     await visitor.sign_on(shop)
-    await removed_by_people(acme, directory, member.id)
+    await removed_by_an_admin(acme, directory, member.id)
     await add_member(pool, acme.org, member.id)
     assert (await visitor.sign_on(shop)).name_id == MEMBER
     assert await uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
 
 
-async def test_a_subscription_stays_with_whom_it_is_for_and_lets_nobody_in(
+async def test_a_subscription_survives_but_gives_no_access(
     visitor: SamlBrowser, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    """The service has given it to them, and sees in its list of users what it is paid for."""
+    """The service created it, and its list of users shows the paid subscriptions."""
     await visitor.sign_in(MEMBER)
     await visitor.sign_on(shop)
     plan = await add_plan(pool, shop.id)
     await add_subscription(ports, pool, shop.id, member.id, plan, ends=clock.now() + timedelta(days=30))
-    await removed_by_people(acme, directory, member.id)
+    await removed_by_an_admin(acme, directory, member.id)
     assert await uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
     assert (await try_to_sign_on(visitor, shop)).status == 403

@@ -124,7 +124,7 @@ async def test_okta_provisions_somebody_from_the_first_day_to_the_last(acme: Ten
 
 
 async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
-    isaac, tim = [(await directory.make(f"{name}@example.com"))["id"] for name in ("isaac", "tim")]
+    isaac, tim = [(await directory.create_user(f"{name}@example.com"))["id"] for name in ("isaac", "tim")]
     # It links a group that there is by its name, since it cannot make one.
     found = await directory.get(f"/Groups?filter={quote(ACME)}&startIndex=1&count=100")
     [group] = found["Resources"]
@@ -213,7 +213,7 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
 
 
 async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
-    first, second = [(await directory.make(f"{name}@testuser.example"))["id"] for name in ("first", "second")]
+    first, second = [(await directory.create_user(f"{name}@testuser.example"))["id"] for name in ("first", "second")]
     text = quote('displayName eq "Acme"')
     found = await directory.get(f"/Groups?excludedAttributes=members&filter={text}")
     [group] = found["Resources"]
@@ -223,7 +223,7 @@ async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
     await patch(
         directory, path, {"op": "Remove", "path": "members", "value": [{"$ref": None, "value": first}, {"$ref": None, "value": second}]}
     )
-    assert not {first, second} & await directory.group()
+    assert not {first, second} & await directory.group_member_ids()
     await patch(directory, path, {"op": "Add", "path": "members", "value": [{"$ref": None, "value": first}]})
     # Whether somebody is in it, which it asks without reading all of it.
     for user_id, count in ((first, 1), (second, 0)):
@@ -232,14 +232,14 @@ async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
     await patch(directory, path, {"op": "Replace", "path": "displayName", "value": "1879db59-3bdf-4490-ad68-ab880a269474updated"})
     assert (await directory.get(path))["displayName"] == "Acme"
     await patch(directory, path, {"op": "remove", "path": f'members[value eq "{first}"]'})
-    assert first not in await directory.group()
+    assert first not in await directory.group_member_ids()
 
 
 async def test_neither_reaches_people_of_others(acme: Tenant, twin: Tenant, directory: Directory) -> None:
     """As an administrator of one organization might try, by the way of a directory of their own."""
     other = await directory_of(twin)
-    isaac = await directory.make("isaac@example.com")
-    assert await other.found('userName eq "isaac@example.com"') == []
-    assert problem(await other.try_make("isaac@example.com", externalId=isaac["id"], id=isaac["id"])) == (409, "uniqueness")
-    assert problem(await other.add(isaac["id"])) == (400, "invalidValue")
+    isaac = await directory.create_user("isaac@example.com")
+    assert await other.find_user_names('userName eq "isaac@example.com"') == []
+    assert problem(await other.try_create_user("isaac@example.com", externalId=isaac["id"], id=isaac["id"])) == (409, "uniqueness")
+    assert problem(await other.add_members(isaac["id"])) == (400, "invalidValue")
     assert problem(await other.deactivate(isaac["id"])) == (404, None)

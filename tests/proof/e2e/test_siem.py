@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from adapters.crypto import generate_key
-from tests.fakes.siem_sink import SiemSink, siem_sink
+from tests.fakes.siem_sink import FakeSiem, siem_sink
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import DatabaseServer, Service, is_storage_down
 from tests.support.waiting import PATIENCE, eventually
@@ -57,7 +57,7 @@ class Diary:
         await eventually(lambda: len(self.written) >= enough, "more is written")
 
 
-def arrived(sink: SiemSink) -> list[str]:
+def arrived(sink: FakeSiem) -> list[str]:
     """The names, each when it came first."""
     names = [entry["details"]["name"]["new"] for entry in sink.entries() if entry["action"] == "organization.updated"]
     return list(dict.fromkeys(names))

@@ -125,8 +125,8 @@ async def test_everything_arrives_through_kill_9(house: House) -> None:
         await house.hook(path)
     await house.change(5)
     await house.all_told("/fast")  # though others hang
-    await receiver.at_the_door("/slow")
-    await receiver.at_the_door("/hangs")
+    await receiver.wait_for_requests("/slow")
+    await receiver.wait_for_requests("/hangs")
     await trio.to_thread.run_sync(house.service.kill)
     gate.set()
     await trio.to_thread.run_sync(house.service.start)
@@ -161,7 +161,7 @@ async def test_what_fails_is_tried_again_and_what_is_paused_waits(house: House) 
     receiver.answers["/redirects"] = answer(307, b"", f"Location: {receiver.url('/elsewhere')}")
     await house.change()
     for path in ("/paused", "/deleted", "/redirects"):
-        await receiver.at_the_door(path)
+        await receiver.wait_for_requests(path)
     await house.call("PATCH", f"{ORG}/webhooks/{paused}", {"is_active": False})
     await house.call("DELETE", f"{ORG}/webhooks/{deleted}")
 

@@ -24,7 +24,7 @@ PRIVATE = "grace@home.example"
 @pytest.fixture
 async def grace(acme: Tenant, directory: Directory) -> str:
     """Whom the directory has made, who has a password by now, and is a member of nothing else."""
-    user_id: str = (await directory.make())["id"]
+    user_id: str = (await directory.create_user())["id"]
     hashed = await acme.ports.passwords.hash(PASSWORD)
     await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(user_id))
     async with acme.ports.storage.reading() as read:
@@ -122,7 +122,7 @@ async def test_an_account_of_somebodys_own_is_the_organizations_as_long_as_they_
     user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await directory.deactivate(user_id)
-    assert (await directory.remove(user_id)).status == 200
+    assert (await directory.remove_member(user_id)).status == 200
     assert await closed(acme, user_id)
     assert (await directory.delete(user_id)).status == 204
     assert (await acme.api.login("ada@example.com")).status == 200
@@ -133,27 +133,27 @@ async def test_who_comes_back_to_the_group_has_not_taken_part_since(acme: Tenant
     user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await directory.deactivate(user_id)
-    await directory.remove(user_id)
+    await directory.remove_member(user_id)
     assert (await directory.deactivate(user_id)).json["active"] is False  # of the membership alone by now
     assert not await closed(acme, user_id)
 
 
 async def test_an_account_that_the_directory_made_is_deleted_whether_out_of_the_group_or_not(acme: Tenant, directory: Directory) -> None:
     for out in (False, True):
-        user_id = (await directory.make())["id"]
+        user_id = (await directory.create_user())["id"]
         await directory.deactivate(user_id)
         if out:
-            await directory.remove(user_id)
+            await directory.remove_member(user_id)
         assert (await directory.delete(user_id)).status == 204
         assert await run_sql(acme.pool, "select 1 from users where id = %s", UUID(user_id)) == []
 
 
 async def test_who_is_made_inactive_needs_no_room(acme: Tenant, directory: Directory) -> None:
     await acme.allow(3)
-    made = await directory.make(active=False)
+    made = await directory.create_user(active=False)
     assert made["active"] is False
     assert problem(await directory.activate(made["id"])) == (400, None)
-    assert problem(await directory.try_make("ada@acme.example")) == (400, None)
+    assert problem(await directory.try_create_user("ada@acme.example")) == (400, None)
     await acme.check()
 
 
@@ -167,10 +167,10 @@ async def test_whom_the_organization_removed_the_directory_knows_no_more_and_doe
     await change_account_email(acme, grace)
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
     for email in (GRACE, PRIVATE):
-        assert await directory.found(f'userName eq "{email}"') == []
+        assert await directory.find_user_names(f'userName eq "{email}"') == []
     for answer in (await directory.activate(grace), await directory.put(grace, userName=GRACE, active=True), await directory.delete(grace)):
         assert problem(answer) == (404, None)
-    for answer in (await directory.add(grace), await directory.put_group(grace, *(acme.id(name) for name in ("admin", "member")))):
+    for answer in (await directory.add_members(grace), await directory.put_group(grace, *(acme.id(name) for name in ("admin", "member")))):
         assert problem(answer) == (400, "invalidValue")
     assert "grace" not in await acme.check()
     assert (await directory.list_users())["totalResults"] == 3
@@ -180,14 +180,14 @@ async def test_whom_the_organization_removed_the_directory_knows_no_more_and_doe
 async def test_whom_the_directory_put_away_and_the_organization_removed_stays_out(acme: Tenant, directory: Directory, grace: str) -> None:
     await directory.deactivate(grace)
     await leave(acme, grace)
-    assert problem(await directory.add(grace)) == (400, "invalidValue")
+    assert problem(await directory.add_members(grace)) == (400, "invalidValue")
     assert (await directory.get(f"/Users/{grace}"))["active"] is False
     assert await closed(acme, grace)
     answer = await directory.put(grace, userName=GRACE, active=True)
     assert (answer.status, answer.json["active"]) == (200, True)
     assert not await closed(acme, grace)
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
-    assert problem(await directory.add(grace)) == (400, "invalidValue")
+    assert problem(await directory.add_members(grace)) == (400, "invalidValue")
     assert "grace" not in await acme.check()
 
 
@@ -196,19 +196,19 @@ async def test_of_who_left_the_directory_sees_nothing_new(
     acme: Tenant, twin: Tenant, directory: Directory, clock: FakeClock, grace: str, how: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
-    await (directory.remove(grace) if how == "out of the group" else directory.deactivate(grace))
+    await (directory.remove_member(grace) if how == "out of the group" else directory.deactivate(grace))
     before = await directory.get(f"/Users/{grace}")
     clock.advance(timedelta(minutes=1))
     await change_account_email(acme, grace)
     assert await directory.get(f"/Users/{grace}") == before
     assert before in (await directory.list_users())["Resources"]
-    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     for filter_ in (
         f'userName eq "{PRIVATE}"',
         'userName ew "home.example"',
         f'id eq "{grace}" and meta.lastModified gt "{before["meta"]["lastModified"]}"',
     ):
-        assert await directory.found(filter_) == []
+        assert await directory.find_user_names(filter_) == []
     described = await directory.patch(grace, {"op": "add", "path": "displayName", "value": "Grace"})
     assert (described.json["userName"], described.json["displayName"]) == (GRACE, "Grace")
     assert PRIVATE not in (await directory.put(grace, userName=GRACE)).text
@@ -218,13 +218,13 @@ async def test_of_who_left_the_directory_sees_nothing_new(
     if how == "deactivated":  # what was put away comes back, and members have the address that they have
         await directory.activate(grace)
         assert (await directory.get(f"/Users/{grace}"))["userName"] == PRIVATE
-        assert await directory.found(f'userName eq "{PRIVATE}"') == [PRIVATE]
+        assert await directory.find_user_names(f'userName eq "{PRIVATE}"') == [PRIVATE]
         return
-    for answer in (await directory.add(grace), await directory.put_group(grace)):
+    for answer in (await directory.add_members(grace), await directory.put_group(grace)):
         assert problem(answer) == (400, "invalidValue")
     assert (await directory.get(f"/Users/{grace}"))["userName"] == GRACE
     await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(grace))
-    assert (await directory.add(grace)).status == 200
+    assert (await directory.add_members(grace)).status == 200
 
 
 async def test_who_was_anonymized_has_no_old_address_either(acme: Tenant, directory: Directory, grace: str) -> None:
@@ -236,11 +236,11 @@ async def test_who_was_anonymized_has_no_old_address_either(acme: Tenant, direct
 
 
 async def test_a_directory_gives_whom_it_has_put_away_another_address(acme: Tenant, directory: Directory) -> None:
-    made = await directory.make()
+    made = await directory.create_user()
     await directory.deactivate(made["id"])
     answer = await directory.put(made["id"], userName="hopper@acme.example")
     assert (answer.status, answer.json["userName"], answer.json["active"]) == (200, "hopper@acme.example", False)
-    assert await directory.found('userName eq "hopper@acme.example"') == ["hopper@acme.example"]
+    assert await directory.find_user_names('userName eq "hopper@acme.example"') == ["hopper@acme.example"]
 
 
 async def test_with_an_organization_that_the_platform_deletes_go_the_closures_of_its_directory(
@@ -261,17 +261,17 @@ async def test_with_an_organization_that_the_platform_deletes_go_the_closures_of
 
 
 async def by_creating(acme: Tenant, directory: Directory) -> Answer:
-    return await directory.try_make(GRACE)
+    return await directory.try_create_user(GRACE)
 
 
 async def by_renaming(acme: Tenant, directory: Directory) -> Answer:
-    other = await directory.make("hopper@acme.example")
+    other = await directory.create_user("hopper@acme.example")
     return await directory.put(other["id"], userName=GRACE)
 
 
 async def by_activating(acme: Tenant, directory: Directory) -> Answer:
     """Somebody who has taken the address while they were away."""
-    other = await directory.make("hopper@acme.example")
+    other = await directory.create_user("hopper@acme.example")
     await directory.deactivate(other["id"])
     await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(other["id"]))
     return await directory.activate(other["id"])
@@ -284,14 +284,14 @@ CLAIMS: Final = [by_creating, by_renaming, by_activating]
 async def test_whoever_left_is_forgotten_when_somebody_else_gets_the_name(
     acme: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
 ) -> None:
-    await directory.remove(grace)
+    await directory.remove_member(grace)
     await change_account_email(acme, grace)
     answer = await claim(acme, directory)
     assert answer.status in (200, 201), answer.text
-    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     assert (await directory.get(f"/Users/{answer.json['id']}"))["userName"] == GRACE
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
-    assert problem(await directory.add(grace)) == (400, "invalidValue")
+    assert problem(await directory.add_members(grace)) == (400, "invalidValue")
     await acme.invite(PRIVATE)  # which is how they come back
 
 
@@ -305,13 +305,13 @@ async def test_a_name_stays_that_of_whom_the_directory_keeps_out(
     answer = await claim(acme, directory)
     assert problem(answer) == (409, "uniqueness")
     assert "has to be deleted first" in answer.json["detail"]
-    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     assert (await directory.delete(grace)).status == 204
     assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["totalResults"] == 0
 
 
 async def test_whoever_left_is_forgotten_when_a_member_comes_who_has_the_name(acme: Tenant, directory: Directory, grace: str) -> None:
-    await directory.remove(grace)
+    await directory.remove_member(grace)
     await change_account_email(acme, grace)
     other = await add_account(acme.ports, GRACE)
     membership = Membership(
@@ -327,28 +327,28 @@ async def test_whom_the_directory_lets_in_again_is_forgotten_where_a_member_has_
     acme: Tenant, twin: Tenant, directory: Directory, grace: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
-    await directory.remove(grace)
+    await directory.remove_member(grace)
     await directory.deactivate(grace)
     await change_account_email(acme, grace)
     other = await add_account(acme.ports, GRACE)
     await add_member(acme.pool, acme.org, other.id)  # by an invitation, which nobody is refused for this
     assert (await directory.activate(grace)).status == 200
-    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
 
 
 async def test_of_many_at_once_one_gets_the_name_of_somebody_who_left(acme: Tenant, directory: Directory, grace: str) -> None:
-    others = [await directory.make(f"p{number}@acme.example") for number in range(3)]
-    await directory.remove(grace)
+    others = [await directory.create_user(f"p{number}@acme.example") for number in range(3)]
+    await directory.remove_member(grace)
     await change_account_email(acme, grace)
 
     async def claim(number: int) -> Answer:
-        return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_make())
+        return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_create_user())
 
     answers = await everyone(6, claim)
     assert Counter(answer.status // 100 for answer in answers) == {2: 1, 4: 5}
     assert {problem(answer) for answer in answers if answer.status >= 400} == {(409, "uniqueness")}
-    assert await directory.found(f'userName eq "{GRACE}"') == [GRACE]
+    assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
 
 
 # Times
@@ -359,7 +359,7 @@ def times(user: dict[str, Any]) -> tuple[str, str]:
 
 
 async def test_times_of_a_user(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
-    made = await directory.make()
+    made = await directory.create_user()
     created, modified = times(made)
     user_id = made["id"]
     doings: list[Any] = [
@@ -368,8 +368,8 @@ async def test_times_of_a_user(acme: Tenant, directory: Directory, clock: FakeCl
         lambda: change_account_email(acme, user_id, PRIVATE),
         lambda: directory.deactivate(user_id),
         lambda: directory.activate(user_id),
-        lambda: directory.remove(user_id),
-        lambda: directory.add(user_id),
+        lambda: directory.remove_member(user_id),
+        lambda: directory.add_members(user_id),
     ]
     for number, doing in enumerate(doings):
         clock.advance(timedelta(seconds=1))
@@ -377,7 +377,7 @@ async def test_times_of_a_user(acme: Tenant, directory: Directory, clock: FakeCl
         before, modified = modified, times(await directory.get(f"/Users/{user_id}"))[1]
         assert modified > before, number
         assert times(await directory.get(f"/Users/{user_id}"))[0] == created, number
-        assert await directory.found(f'meta.lastModified gt "{before}" and meta.created eq "{created}"') != []
+        assert await directory.find_user_names(f'meta.lastModified gt "{before}" and meta.created eq "{created}"') != []
     clock.advance(timedelta(seconds=1))
     await directory.patch_group({"op": "add", "path": "members", "value": [{"value": user_id}]})  # who is there
     assert times(await directory.get(f"/Users/{user_id}")) == (created, modified)
@@ -390,17 +390,17 @@ async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: Fak
     since = clock.now() - timedelta(days=1)
     await run_sql(acme.pool, "update organizations set created_at = %s, updated_at = %s", since, since)
     created, modified = await now()
-    user_id = (await directory.make())["id"]
-    put_away = [(await directory.make(f"away-{number}@acme.example"))["id"] for number in range(3)]
+    user_id = (await directory.create_user())["id"]
+    put_away = [(await directory.create_user(f"away-{number}@acme.example"))["id"] for number in range(3)]
     shop = await add_service(acme.pool, acme.org)
     key = await add_api_key(acme.pool, shop)
     await add_service_user(acme.ports, shop, UUID(put_away[2]))
     for each in put_away:
         await directory.deactivate(each)
     doings: list[Any] = [
-        lambda: directory.make("ada@acme.example"),
-        lambda: directory.remove(user_id),
-        lambda: directory.add(user_id),
+        lambda: directory.create_user("ada@acme.example"),
+        lambda: directory.remove_member(user_id),
+        lambda: directory.add_members(user_id),
         lambda: directory.delete(user_id),
         lambda: acme.remove("owner", "member"),
         lambda: leave(acme, put_away[0]),
@@ -415,7 +415,7 @@ async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: Fak
         found = (await directory.try_list("Groups", filter=f'meta.lastModified gt "{before}"', excludedAttributes="members")).json
         assert found["totalResults"] == 1
     clock.advance(timedelta(seconds=1))
-    await directory.put_group(acme.id("admin"), *(await directory.group()))
+    await directory.put_group(acme.id("admin"), *(await directory.group_member_ids()))
     assert await now() == (created, modified)
 
 
@@ -423,7 +423,7 @@ async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: Fak
 
 
 async def removed_from_the_group(acme: Tenant, directory: Directory, user_id: str) -> None:
-    assert (await directory.remove(user_id)).status == 200
+    assert (await directory.remove_member(user_id)).status == 200
 
 
 async def removed_by_people(acme: Tenant, directory: Directory, user_id: str) -> None:
@@ -443,7 +443,7 @@ async def test_an_invitation_from_before_somebody_was_provisioned_brings_them_ba
     acme: Tenant, directory: Directory, go: Callable[[Tenant, Directory, str], Awaitable[None]]
 ) -> None:
     made = await acme.invite(GRACE, "admin")
-    user_id = (await directory.make())["id"]
+    user_id = (await directory.create_user())["id"]
     await go(acme, directory, user_id)
     assert (await accept(acme.api, made["invitation"]["token"])).status == 400
     assert GRACE not in await acme.check()
@@ -455,7 +455,7 @@ async def test_nor_does_one_from_before_the_directory_has_deleted_them(
     acme: Tenant, twin: Tenant, directory: Directory, grace: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
-    assert (await directory.remove(grace)).status == 200
+    assert (await directory.remove_member(grace)).status == 200
     made = await acme.invite(GRACE)
     await deleted(acme, directory, grace)
     assert (await accept(acme.api, made["invitation"]["token"])).status == 400

@@ -118,7 +118,7 @@ async def test_tokens_and_sessions_open_nothing_of_each_other(acme: Tenant, dire
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_the_directory_of_an_organization_that_is_not_active_is_refused(acme: Tenant, directory: Directory, status: str) -> None:
-    made = await directory.make()
+    made = await directory.create_user()
     await acme.become(status)
     for method, path in (("GET", "/Users"), ("DELETE", f"/Users/{made['id']}"), ("GET", "/Schemas"), ("POST", "/Groups")):
         assert problem(await directory.call(method, path)) == (403, None)
@@ -253,7 +253,7 @@ async def test_what_is_supported(directory: Directory) -> None:
 
 
 async def test_the_schemas_name_what_resources_have(directory: Directory) -> None:
-    made = await directory.make(name={"givenName": "Grace"})
+    made = await directory.create_user(name={"givenName": "Grace"})
     group = await directory.get(directory.group_path)
     listed = await directory.get("/Schemas")
     assert (listed["schemas"], listed["totalResults"], listed["itemsPerPage"]) == ([LIST_URN], 2, 2)
@@ -282,5 +282,5 @@ async def test_a_slash_at_the_end_is_passed_over(directory: Directory) -> None:
 
 
 async def test_two_directories_of_one_organization_know_the_same_people(acme: Tenant, directory: Directory) -> None:
-    made = await directory.make()
+    made = await directory.create_user()
     assert await (await directory_of(acme, "admin")).get(f"/Users/{made['id']}") == made

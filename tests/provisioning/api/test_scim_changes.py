@@ -1,0 +1,381 @@
+"""Changing SCIM users over HTTP: PUT, PATCH and the email address (security C-4, decisions 129, 130)."""
+
+import threading
+from datetime import timedelta
+from typing import Any, LiteralString
+from uuid import UUID, uuid4
+
+import pytest
+
+from core.accounts.one_time_tokens import TokenPurpose
+from core.kernel.errors import OrganizationNotActive, Refusal
+from core.kernel.principals import SYSTEM
+from core.kernel.values import Email, digest
+from core.provisioning import groups as scim_groups
+from core.provisioning import tokens as scim_tokens
+from core.provisioning import users as scim_users
+from core.provisioning.group_patches import MemberChanges
+from core.provisioning.patches import PatchOp, PatchOperation, UserPatch, apply_operations
+from core.provisioning.schemas import USER_URN
+from core.provisioning.tokens_rules import ScimTokenInvalid
+from core.provisioning.users_rules import ScimProfile, ScimUserData
+from tests.fakes.outside import FakeClock
+from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
+from tests.support.builders import add_account, add_member, run_sql, sign_in
+from tests.support.scim import GRACE, PATCH_URN, Directory, directory_of, problem
+from tests.support.tenants import Tenant
+
+
+async def test_put_replaces_the_attributes_of_a_user(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
+    user = await directory.create_user(**FULL)
+    clock.advance(timedelta(seconds=1))
+    answer = await directory.put(user["id"], userName=GRACE, externalId="00u2", name={"givenName": "G"}, id="x", meta={"created": "x"})
+    assert answer.status == 200
+    changed = answer.json
+    assert (changed["id"], changed["externalId"], changed["active"], changed["displayName"]) == (user["id"], "00u2", True, None)
+    assert changed["name"] == {"formatted": None, "familyName": None, "givenName": "G"}
+    assert changed["meta"]["lastModified"] > user["meta"]["lastModified"]
+    assert changed["meta"]["created"] == user["meta"]["created"]
+    fields = ["externalId", "name.formatted", "name.givenName", "name.familyName", "displayName"]
+    assert (await acme.entry("user.updated"))["details"] == {"changed": fields}
+    clock.advance(timedelta(seconds=1))
+    assert (await directory.put(user["id"], userName=GRACE, externalId="00u2", name={"givenName": "G"})).json == changed
+    assert "userName" in bad_request_detail(await directory.put(user["id"]))
+
+
+def bad_request_detail(answer: Any) -> str:
+    assert problem(answer)[0] == 400
+    return str(answer.json["detail"])
+
+
+PATCHES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
+    ([{"op": "replace", "path": "displayName", "value": "G"}], {"displayName": "G"}),
+    ([{"op": "Replace", "value": {"displayName": "G", "name": {"givenName": "Gr"}}}], {"displayName": "G", "name.givenName": "Gr"}),
+    ([{"op": "Add", "path": "name.familyName", "value": "H"}], {"name.familyName": "H"}),
+    ([{"op": "replace", "value": {"name.familyName": "H", "unknown": 5}}], {"name.familyName": "H"}),
+    ([{"op": "remove", "path": "name.familyName"}], {"name.familyName": None}),
+    ([{"op": "remove", "path": "name"}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "Replace", "path": "active", "value": "False"}], {"active": False}),
+    ([{"op": "replace", "value": {"active": False}}], {"active": False}),
+    ([{"op": "add", "path": "externalId", "value": "x"}], {"externalId": "x"}),
+    ([{"op": "replace", "path": "userName", "value": "G@new.example"}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "path": 'emails[type eq "work"].value', "value": "g@new.example"}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "path": "emails", "value": [{"value": "g@new.example", "primary": True}]}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "path": "emails.value", "value": "g@new.example"}], {"userName": "g@new.example"}),
+    ([{"op": "replace", "value": {"emails": [{"value": "h@x.example"}], "userName": "g@new.example"}}], {"userName": "g@new.example"}),
+    ([{"op": "add", "path": "emails", "value": [{"value": "h@x.example", "type": "home"}]}], {"userName": GRACE}),
+    ([{"op": "replace", "path": "emails", "value": [{"value": "h@x.example", "type": "home"}]}], {"userName": GRACE}),
+    ([{"op": "replace", "path": "emails", "value": [{"value": "g@new.example", "primary": False}]}], {"userName": GRACE}),
+    (
+        [
+            {
+                "op": "replace",
+                "path": "emails",
+                "value": [{"value": "h@x.example", "type": "home"}, {"value": "g@new.example", "type": "Work"}],
+            }
+        ],
+        {"userName": "g@new.example"},
+    ),
+    ([{"op": "remove", "path": "emails"}], {"userName": GRACE}),
+    ([{"op": "replace", "path": "displayName", "value": [{"$ref": None, "value": "G"}]}], {"displayName": "G"}),
+    ([{"op": "replace", "path": "displayName", "value": ""}], {"displayName": None}),
+    ([{"op": "replace", "path": "displayName", "value": None}], {"displayName": None}),
+    ([{"op": "add", "path": "displayName", "value": None}], {"displayName": None}),
+    ([{"op": "replace", "value": {"displayName": None, "externalId": None}}], {"displayName": None, "externalId": None}),
+    ([{"op": "replace", "path": "name", "value": None}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "add", "value": {"name": None}}], {"name.familyName": None, "name.givenName": None, "name.formatted": None}),
+    ([{"op": "replace", "path": "name.givenName", "value": None}], {"name.givenName": None, "name.familyName": "Hopper"}),
+    (
+        [{"op": "replace", "path": "active", "value": None}, {"op": "replace", "value": {"emails": None}}],
+        {"active": True, "userName": GRACE},
+    ),
+    ([{"op": "replace", "path": "urn:ietf:params:scim:schemas:core:2.0:User:displayName", "value": "G"}], {"displayName": "G"}),
+    (
+        [{"op": "replace", "value": {USER_URN: {"displayName": "G", "active": False}, "externalId": "1"}}],
+        {"displayName": "G", "active": False, "externalId": "1"},
+    ),
+    ([{"op": "replace", "path": USER_URN.lower(), "value": {"displayName": "G", "active": False}}], {"displayName": "G", "active": False}),
+    ([{"op": "add", "path": "displayName", "value": "A"}, {"op": "remove", "path": "DISPLAYNAME"}], {"displayName": None}),
+]
+
+
+async def test_patches_change_users(directory: Directory) -> None:
+    for number, (operations, expected) in enumerate(PATCHES):
+        email = f"p{number}@acme.example"
+        user = await directory.create_user(email, **FULL)
+        answer = await directory.patch(user["id"], *operations)
+        assert answer.status == 200, answer.text
+        parts = answer.json["name"] or dict.fromkeys(("formatted", "familyName", "givenName"))
+        flat = {**answer.json, **{f"name.{part}": value for part, value in parts.items()}}
+        expected_values = {name: email if value == GRACE else value for name, value in expected.items()}
+        assert {name: flat[name] for name in expected_values} == expected_values, operations
+        assert answer.json == await directory.get(f"/Users/{user['id']}")
+        await directory.delete(user["id"])
+
+
+async def test_a_patch_with_a_mistake_changes_nothing(directory: Directory) -> None:
+    user = await directory.create_user(**FULL)
+    first = {"op": "replace", "path": "displayName", "value": "changed"}
+    for operation, kind in [
+        ({"op": "move", "path": "displayName", "value": "x"}, "invalidSyntax"),
+        ({"path": "displayName", "value": "x"}, "invalidSyntax"),
+        ({"op": "replace", "path": 5, "value": "x"}, "invalidSyntax"),
+        ("x", "invalidSyntax"),
+        ({"op": "replace", "path": "title", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": "name.middleName", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": 'name[givenName eq "x"]', "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": "a b", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": "roles", "value": ["owner"]}, "invalidPath"),
+        ({"op": "replace", "path": "password", "value": "x"}, "invalidPath"),
+        ({"op": "replace", "path": 'emails[type eq "work"', "value": "x"}, "invalidFilter"),
+        ({"op": "replace", "path": 'emails[kind eq "work"]', "value": "x"}, "invalidFilter"),
+        ({"op": "replace", "path": 'emails[type eq "home"].value', "value": "x@y.example"}, "noTarget"),
+        ({"op": "remove"}, "noTarget"),
+        ({"op": "replace", "path": "id", "value": str(uuid4())}, "mutability"),
+        ({"op": "replace", "path": "meta.created", "value": "x"}, "mutability"),
+        ({"op": "remove", "path": "userName"}, "mutability"),
+        ({"op": "replace", "path": "displayName"}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": None}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": ""}, "invalidValue"),
+        ({"op": "replace", "value": {"userName": None}}, "invalidValue"),
+        ({"op": "replace", "value": {"username": GRACE, "userName": GRACE}}, "invalidValue"),
+        ({"op": "replace", "value": {"displayName": "x", f"{USER_URN}:displayname": "y"}}, "invalidValue"),
+        ({"op": "replace", "path": "name", "value": {"givenName": "x", "givenname": "y"}}, "invalidValue"),
+        ({"op": "add", "path": "emails", "value": [{"value": GRACE, "Value": GRACE}]}, "invalidValue"),
+        ({"op": "add", "path": "emails", "value": [{"value": GRACE, "type": "x" * 257}]}, "invalidValue"),
+        ({"op": "replace", "OP": "add", "path": "displayName", "value": "x"}, "invalidSyntax"),
+        ({"op": "replace", "path": "active", "value": "maybe"}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": "x"}, "invalidValue"),
+        ({"op": "replace", "value": "x"}, "invalidValue"),
+        ({"op": "replace", "path": "userName", "value": "owner@acme.example"}, "uniqueness"),
+    ]:  # fmt: skip
+        answer = await directory.call(
+            "PATCH",
+            f"/Users/{user['id']}",
+            {"schemas": [PATCH_URN], "Operations": [first, operation]},
+        )
+        assert problem(answer) == (409 if kind == "uniqueness" else 400, kind), operation
+    bodies: list[Any] = [{"Operations": [first]}, {"schemas": [PATCH_URN]}, {"schemas": [], "Operations": []}]
+    for body in bodies:
+        assert problem(await directory.call("PATCH", f"/Users/{user['id']}", body)) == (400, "invalidSyntax")
+    assert await directory.get(f"/Users/{user['id']}") == user
+
+
+async def test_the_directory_changes_the_address_of_an_account_it_manages(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user()
+    session = await sign_in(acme.ports, await account_of(acme, user["id"]))
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        now = acme.ports.clock.now()
+        for purpose in TokenPurpose:
+            await tx.one_time_tokens.add(
+                digest(purpose), purpose, UUID(user["id"]), Email(GRACE), created_at=now, expires_at=now + timedelta(hours=1)
+            )
+    answer = await directory.patch(user["id"], {"op": "replace", "path": "userName", "value": "hopper@acme.example"})
+    assert (answer.status, answer.json["userName"], answer.json["emails"][0]["value"]) == (
+        200,
+        "hopper@acme.example",
+        "hopper@acme.example",
+    )
+    assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
+    assert await run_sql(acme.pool, "select count(*) from one_time_tokens where used_at is null") == [(0,)]
+    assert await run_sql(acme.pool, "select kind, address from mails where kind = 'email_changed'") == [("email_changed", GRACE)]
+    [(_, _, _, verified, *_)] = await load_accounts(acme, "hopper@acme.example")
+    assert verified
+    assert (await acme.entry("user.email_changed"))["target_id"] == user["id"]
+
+
+async def test_a_user_who_can_sign_in_must_verify_an_address_outside_the_verified_domain(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user()
+    await set_password(acme, user["id"])
+    await run_sql(
+        acme.pool,
+        "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'acme.example', 'x', now(), now())",
+        acme.org,
+    )
+    await directory.patch(user["id"], {"op": "replace", "path": "userName", "value": "hopper@acme.example"})
+    assert (await load_accounts(acme, "hopper@acme.example"))[0][3]
+    await directory.patch(user["id"], {"op": "replace", "path": "userName", "value": "victim@elsewhere.example"})
+    assert not (await load_accounts(acme, "victim@elsewhere.example"))[0][3]
+    assert await run_sql(acme.pool, "select address from mails where kind = 'verify_email'") == [("victim@elsewhere.example",)]
+
+
+async def test_the_directory_cannot_change_the_address_of_an_account_it_does_not_manage(
+    acme: Tenant, twin: Tenant, directory: Directory
+) -> None:
+    own = await add_own_account(acme)
+    settled = (await directory.create_user("settled@acme.example"))["id"]
+    await set_password(acme, settled)
+    shared = (await directory.create_user("shared@acme.example"))["id"]
+    await add_member(twin.pool, twin.org, UUID(shared))
+    powerful = (await directory.create_user("powerful@acme.example"))["id"]
+    await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", UUID(powerful))
+    for user_id in (own, settled, shared, powerful, acme.id("admin")):
+        before = await directory.get(f"/Users/{user_id}")
+        answer = await directory.patch(
+            user_id,
+            {"op": "replace", "path": "displayName", "value": "changed"},
+            {"op": "replace", "path": "userName", "value": "mallory@acme.example"},
+        )
+        assert problem(answer) == (403, None)
+        assert await directory.get(f"/Users/{user_id}") == before
+        assert (await directory.patch(user_id, {"op": "replace", "path": "displayName", "value": "changed"})).status == 200
+
+
+@pytest.mark.parametrize("method", ["put", "patch"])
+@pytest.mark.parametrize("reason", ["not managed", "taken", "reserved"])
+async def test_a_user_name_that_is_refused_does_not_prevent_deactivation(
+    acme: Tenant, directory: Directory, reason: str, method: str
+) -> None:
+    """The user changed their address, and the directory still sends the old one with every request."""
+    user = await directory.create_user("old@acme.example")
+    if reason == "not managed":
+        await set_password(acme, user["id"])
+    elif reason == "taken":
+        await add_account(acme.ports, "wanted@acme.example", None)
+    else:
+        await directory.create_user("wanted@acme.example", active=False)
+        await run_sql(acme.pool, "update users set email = 'other@example.com' where email = 'wanted@acme.example'")
+    if method == "put":
+        answer = await directory.put(user["id"], userName="wanted@acme.example", displayName="Old", active=False)
+    else:
+        wanted = ("userName", "wanted@acme.example"), ("displayName", "Old"), ("active", "False")
+        answer = await directory.patch(user["id"], *({"op": "replace", "path": path, "value": value} for path, value in wanted))
+    assert answer.status == 200, answer.text
+    shown = {name: answer.json[name] for name in ("userName", "displayName", "active")}
+    assert shown == {"userName": "old@acme.example", "displayName": "Old", "active": False}
+    assert (await load_accounts(acme, "old@acme.example"))[0][4]
+    renamed = await directory.patch(user["id"], {"op": "replace", "path": "userName", "value": "wanted@acme.example"})
+    assert renamed.status in (403, 409)
+    again = await directory.put(user["id"], userName="wanted@acme.example", displayName="New", active=True)
+    assert again.status in (403, 409)
+
+
+async def test_names_are_visible_in_their_organization_only(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    shared = await add_own_account(acme)
+    await add_member(twin.pool, twin.org, UUID(shared))
+    await directory.put(shared, userName="ada@example.com", **FULL)
+    other = await directory_of(twin)
+    assert (await other.get(f"/Users/{shared}"))["displayName"] is None
+    assert await other.find_user_names('externalId eq "00u1"') == []
+    assert await directory.find_user_names('externalId eq "00u1"') == ["ada@example.com"]
+
+
+async def test_owners_cannot_be_changed(acme: Tenant, directory: Directory) -> None:
+    promoted = (await directory.create_user())["id"]
+    await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(promoted))
+    for user_id in (acme.id("owner"), promoted):
+        before = await directory.get(f"/Users/{user_id}")
+        for answer in (
+            await directory.deactivate(user_id),
+            await directory.delete(user_id),
+            await directory.put(user_id, userName=before["userName"], displayName="x"),
+            await directory.patch(user_id, {"op": "replace", "path": "userName", "value": "x@acme.example"}),
+        ):
+            assert problem(answer) == (403, None)
+        assert await directory.get(f"/Users/{user_id}") == before
+        assert (await directory.put(user_id, userName=before["userName"])).status == 200  # changes nothing
+
+
+async def test_a_user_has_at_most_ten_addresses(directory: Directory) -> None:
+    user = await directory.create_user()
+    many = [{"value": f"a{number}@acme.example"} for number in range(11)]
+    assert problem(await directory.try_create_user("ada@acme.example", emails=many)) == (400, "invalidValue")
+    one_by_one = [{"op": "add", "path": "emails", "value": [each]} for each in many]
+    assert problem(await directory.patch(user["id"], *one_by_one)) == (400, "invalidValue")
+    assert await directory.get(f"/Users/{user['id']}") == user
+
+
+async def test_a_large_patch_is_applied_in_a_thread(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set()
+
+    def observed(*args: Any) -> Any:
+        threads.add(threading.get_ident())
+        return apply_operations(*args)
+
+    monkeypatch.setattr(scim_users, "apply_operations", observed)
+    user = await directory.create_user()
+    assert (await directory.patch(user["id"], {"op": "add", "path": "displayName", "value": "n"})).status == 200
+    assert threads == {threading.get_ident()}
+    threads.clear()
+    operations = [{"op": "add", "path": "displayName", "value": f"n{number}"} for number in range(15_000)]
+    answer = await directory.patch(user["id"], *operations)
+    assert (answer.status, answer.json["displayName"]) == (200, "n14999")
+    assert threads
+    assert threading.get_ident() not in threads
+    assert problem(await directory.patch(user["id"], *operations, {"op": "remove", "path": "userName"})) == (400, "mutability")
+    assert problem(await directory.patch(user["id"], *operations * 2)) == (413, None)
+    assert (await directory.get(f"/Users/{user['id']}"))["displayName"] == "n14999"
+
+
+async def test_a_patch_is_applied_again_if_the_user_changed_since_it_was_read(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user()
+    caller = await scim_tokens.authenticate(acme.ports, directory.token, address=None, agent=None)
+    before = await scim_users.find(acme.ports, caller, UUID(user["id"]))
+    await directory.patch(user["id"], {"op": "add", "path": "displayName", "value": "Grace"})
+    patch = UserPatch([PatchOperation(PatchOp.ADD, "externalId", "g1")])
+    changed = await scim_users.patch(acme.ports, caller, before, patch)
+    assert (changed.profile.display_name, changed.profile.external_id) == ("Grace", "g1")
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ("update organizations set status = 'suspended'", OrganizationNotActive),
+        ("delete from scim_tokens", ScimTokenInvalid),
+        ("delete from organizations", ScimTokenInvalid),
+    ],
+)
+async def test_token_and_organization_are_checked_again_inside_the_transaction(
+    acme: Tenant, directory: Directory, change: LiteralString, refusal: type[Refusal]
+) -> None:
+    caller = await scim_tokens.authenticate(acme.ports, directory.token, address=None, agent=None)
+    await run_sql(acme.pool, change)
+    data = ScimUserData(Email.parse(GRACE), ScimProfile(), active=None)
+    with pytest.raises(refusal):
+        await scim_users.create(acme.ports, caller, data)
+    with pytest.raises(refusal):
+        await scim_users.replace(acme.ports, caller, acme.people["member"].id, data)
+    with pytest.raises(refusal):
+        await scim_users.delete(acme.ports, caller, acme.people["member"].id)
+    with pytest.raises(refusal):
+        await scim_groups.change_members(acme.ports, caller, acme.org, MemberChanges(removed=frozenset({acme.people["member"].id})))
+    assert await run_sql(acme.pool, "select 1 from users where email = %s", GRACE) == []
+
+
+async def test_an_unchanged_user_name_in_a_patch_wins_over_emails(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user()
+    other = {"emails": [{"value": "hopper@acme.example", "type": "work", "primary": True}]}
+    for operations in (
+        [{"op": "replace", "value": {"userName": GRACE, **other}}],
+        [{"op": "replace", "value": {**other, "username": GRACE.upper()}}],
+        [{"op": "replace", "path": "userName", "value": GRACE}, {"op": "replace", "value": other}],
+    ):
+        answer = await directory.patch(user["id"], *operations)
+        assert (answer.status, answer.json) == (200, user)
+    assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
+
+
+async def test_an_email_without_a_value_changes_nothing(directory: Directory) -> None:
+    user = await directory.create_user()
+    for filter_ in ('value eq ""', "value eq null"):
+        answer = await directory.patch(
+            user["id"],
+            {"op": "remove", "path": "emails"},
+            {"op": "add", "path": f"emails[{filter_}].type", "value": "work"},
+        )
+        assert answer.status in (200, 400), answer.text
+    assert (await directory.get(f"/Users/{user['id']}"))["userName"] == GRACE
+
+
+async def test_attributes_that_are_not_stored_may_contain_line_breaks(directory: Directory) -> None:
+    """An example is the postal address in RFC 7643 section 8.2."""
+    user = await directory.create_user(addresses=[{"formatted": "100 Universal City Plaza\nHollywood, CA 91608 USA"}])
+    assert user["userName"] == GRACE
+    assert problem(await directory.try_create_user("ada@acme.example", displayName="A\nB")) == (400, "invalidValue")
+
+
+async def test_a_filter_finds_names_with_unusual_case_rules(directory: Directory) -> None:
+    for number, name in enumerate(("\u0130PEK", "\u039f\u0394\u03a5\u03a3\u03a3\u0395\u03a5\u03a3", "\u00c9MILE")):
+        email = f"n{number}@acme.example"
+        await directory.create_user(email, name={"givenName": name})
+        assert await directory.find_user_names(f'name.givenName eq "{name}"') == [email]

@@ -1,0 +1,168 @@
+"""The emails that SCIM sends, and their limits (security E-5)."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from core import email_preparation
+from core.accounts import email_queue
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.provisioning.api.users import load_accounts, set_password
+from tests.support.builders import deliver, link, run_sql
+from tests.support.direct import change_ports
+from tests.support.scim import GRACE, Directory, directory_of
+from tests.support.tenants import Tenant
+
+
+async def test_the_welcome_email_leads_to_a_password(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
+    await directory.create_user()
+    await deliver(acme.ports)
+    [letter] = sent.letters
+    assert (letter.to, letter.subject) == (GRACE, "Your new account - Acme")
+    token = link(letter)
+    answer = await acme.api.post("/api/auth/reset-password", {"token": token, "new_password": "another good password"})
+    assert answer.status == 200, answer.text
+    assert (await acme.api.login(GRACE, "another good password")).status == 200
+
+
+@pytest.mark.parametrize("first", ["the mailer", "the directory"])
+async def test_the_welcome_email_goes_to_the_present_address(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport, first: str
+) -> None:
+    user = await directory.create_user("wrong@acme.example")
+    if first == "the mailer":
+        await deliver(acme.ports)
+    for email in ("next@acme.example", "wrong@acme.example", GRACE):  # there and back again
+        assert (await directory.put(user["id"], userName=email)).status == 200
+    before = len(sent.letters)
+    await deliver(acme.ports)
+    [welcome] = [letter for letter in sent.letters[before:] if letter.subject == "Your new account - Acme"]
+    assert welcome.to == GRACE
+    answer = await acme.api.post("/api/auth/reset-password", {"token": link(welcome), "new_password": "another good password"})
+    assert answer.status == 200, answer.text
+    assert (await acme.api.login(GRACE, "another good password")).status == 200
+
+
+async def test_a_link_that_waits_for_the_mail_server_is_withdrawn_with_its_address(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport
+) -> None:
+    user = await directory.create_user("wrong@acme.example")
+    [mail] = await email_queue.claim_due(acme.ports, 10)
+    assert isinstance(await email_preparation.prepare(acme.ports, mail), tuple)
+    await email_queue.record_failure(acme.ports, mail, "it is away", 0)
+    await directory.put(user["id"], userName=GRACE)
+    await run_sql(acme.pool, "update mails set due_at = created_at")
+    await deliver(acme.ports)
+    assert {(letter.to, letter.subject) for letter in sent.letters} == {
+        (GRACE, "Your new account - Acme"),
+        ("wrong@acme.example", "Your email address was changed - Acme"),
+    }
+
+
+async def test_an_inactive_user_with_a_new_address_is_welcomed_there_on_activation(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport
+) -> None:
+    user = await directory.create_user("wrong@acme.example", active=False)
+    await directory.put(user["id"], userName=GRACE)
+    assert await run_sql(acme.pool, "select kind from mails where kind = 'welcome'") == []
+    await directory.activate(user["id"])
+    await deliver(acme.ports)
+    assert [letter.to for letter in sent.letters if letter.subject.startswith("Your new account")] == [GRACE]
+
+
+async def test_a_user_with_a_password_is_not_welcomed_again(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user()
+    await set_password(acme, user["id"])
+    await run_sql(
+        acme.pool,
+        "insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, 'acme.example', 'x', now(), now())",
+        acme.org,
+    )
+    assert (await directory.put(user["id"], userName="hopper@acme.example")).status == 200
+    assert await run_sql(acme.pool, "select address from mails where kind = 'welcome'") == [(GRACE,)]
+
+
+async def test_the_limit_of_welcome_emails_does_not_block_password_reset_emails(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport
+) -> None:
+    for _ in range(7):
+        user = await directory.create_user()
+        await deliver(acme.ports)
+        await directory.delete(user["id"])
+    assert len(sent.letters) == 5
+    await directory.create_user()
+    await acme.api.post("/api/auth/forgot-password", {"email": GRACE})
+    await deliver(acme.ports)
+    assert [letter.subject for letter in sent.letters[5:]] == ["Choose a new password - Gatehouse"]
+
+
+async def test_an_address_gets_at_most_five_change_notices_per_hour(
+    acme: Tenant, directory: Directory, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    user = await directory.create_user()
+    await deliver(acme.ports)
+    for _ in range(7):
+        for email in ("hopper@acme.example", GRACE):
+            assert (await directory.put(user["id"], userName=email)).status == 200
+            await deliver(acme.ports)
+    notices = Counter(letter.to for letter in sent.letters if letter.subject.startswith("Your email address"))
+    assert notices == {GRACE: 5, "hopper@acme.example": 5}
+    before = len(sent.letters)
+    clock.advance(timedelta(hours=1))
+    await directory.put(user["id"], userName="hopper@acme.example")
+    await deliver(acme.ports)
+    assert sorted(letter.to for letter in sent.letters[before:]) == [GRACE, "hopper@acme.example"]
+
+
+async def test_emails_beyond_the_daily_limit_of_a_directory_are_sent_later(
+    app: QuartTrio, acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    change_ports(app, policy=replace(acme.ports.policy, invitations_per_day=3))
+    other = await directory_of(twin)
+    user_ids = [(await directory.create_user(f"p{number}@acme.example"))["id"] for number in range(5)]
+    await directory.put(user_ids[0], userName="p9@acme.example")
+    await other.create_user("q@twin.example")
+
+    async def delivered() -> list[str]:
+        before = len(sent.letters)
+        await deliver(acme.ports)
+        return sorted(letter.to.partition("@")[0] for letter in sent.letters[before:])
+
+    assert await delivered() == ["p1", "p2", "q"]
+    clock.advance(timedelta(hours=23))
+    assert await delivered() == []
+    clock.advance(timedelta(hours=1, minutes=5))
+    assert await delivered() == ["p3", "p4", "p9"]
+    clock.advance(timedelta(hours=24, minutes=5))
+    assert await delivered() == ["p0"]
+    for user_id in user_ids[:3]:
+        await directory.delete(user_id)
+    for number in range(3):
+        await directory.create_user(f"r{number}@acme.example")
+    assert await delivered() == ["r0", "r1"]
+
+
+async def test_a_user_created_inactive_is_welcomed_on_activation(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user(active=False)
+    assert user["active"] is False
+    assert [(row[4], row[5]) for row in await load_accounts(acme)] == [(True, None)]
+    assert await run_sql(acme.pool, "select kind from mails") == []
+    await directory.activate(user["id"])
+    assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
+
+
+async def test_no_second_welcome_email_is_queued_while_one_waits(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
+    user = await directory.create_user()
+    for _ in range(3):
+        await directory.deactivate(user["id"])
+        await directory.activate(user["id"])
+    assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
+    await deliver(acme.ports)
+    assert [letter.to for letter in sent.letters] == [GRACE]
+    await directory.deactivate(user["id"])
+    await directory.activate(user["id"])
+    await deliver(acme.ports)
+    assert [letter.to for letter in sent.letters] == [GRACE, GRACE], "the link of the first one may have expired"
