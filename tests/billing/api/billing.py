@@ -66,6 +66,11 @@ class Till:
         answer = await self.send(event(type_, about, self.now if at is None else at, **changes))
         assert (answer.status, answer.json) == (200, {"status": "success"}), answer.text
 
+    async def reset(self) -> None:
+        """Delete all traces of events and subscriptions."""
+        for table in ("subscriptions", "billing_events", "billing_facts", "billing_checkouts", "billing_cancellations", "mails"):
+            await run_sql(self.tenant.pool, f"delete from {table}")  # noqa: S608
+
     async def rows(self) -> list[tuple[str, str, str]]:
         """Return status, plan and end of the period of all subscriptions, oldest first."""
         rows = await run_sql(

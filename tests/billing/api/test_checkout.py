@@ -1,5 +1,7 @@
-"""Hosted checkout over HTTP, from the page that is opened to the subscription that comes of it; and what is ended at the provider when it
-is ended here (organizations.md sections 2.11, 4.1 and 7; decisions, points 115, 159, 162 to 164 and 229; security.md H-5, H-6 and Z-6)."""
+"""Hosted checkout, from the start to the subscription, and cancellation at the provider.
+
+The rules are decisions 115, 159, 162, 163, 164, 229, and security H-5, H-6, Z-6.
+"""
 
 import json
 import threading
@@ -25,7 +27,7 @@ from entrypoints.http.app import Edge
 from ports import Ports
 from tests.billing.api.billing import Till, open_till
 from tests.fakes.http_server import TRAP, in_json
-from tests.fakes.http_server import Answer as Said
+from tests.fakes.http_server import Answer as FakeAnswer
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import API_KEY, SECRET, FakePayments, Object, event
 from tests.support.builders import Answer, add_account, everyone, make_edge, make_ports, run_sql
@@ -60,24 +62,24 @@ async def till(acme: Tenant, clock: FakeClock) -> Till:
     return await open_till(acme, clock)
 
 
-async def begun(till: Till, **changes: Any) -> str:
-    """The id of the session at the provider."""
+async def begin(till: Till, **changes: Any) -> str:
+    """Start a checkout, and return the id of the provider's session."""
     answer = await till.begin(**changes)
     assert answer.status == 200, answer.text
     return str(answer.json["session_id"])
 
 
-async def bought(till: Till, provider: FakePayments, by: str = "member") -> Object:
-    """A subscription, which the provider has told us of."""
-    made = provider.complete(await begun(till, by=by))
+async def buy(till: Till, provider: FakePayments, by: str = "member") -> Object:
+    """Buy a subscription, and deliver the provider's events about it."""
+    subscription = provider.complete(await begin(till, by=by))
     await provider.deliver(till.sent)
-    return made
+    return subscription
 
 
-# Beginning
+# Starting a checkout
 
 
-async def test_it_leads_to_a_page_of_the_provider(till: Till, provider: FakePayments) -> None:
+async def test_a_checkout_returns_a_page_of_the_provider(till: Till, provider: FakePayments) -> None:
     answer = await till.begin(success_url="https://shop.example.com/thanks?session={CHECKOUT_SESSION_ID}")
     session = answer.json["session_id"]
     assert (answer.status, answer.json) == (200, {"checkout_url": f"{provider.address}/pay/{session}", "session_id": session})
@@ -103,33 +105,35 @@ async def test_it_leads_to_a_page_of_the_provider(till: Till, provider: FakePaym
         assert headers["idempotency-key"]
 
 
-async def test_any_member_may_and_the_organization_has_one_customer(till: Till, provider: FakePayments) -> None:
+async def test_any_member_can_buy_and_the_organization_has_one_customer(till: Till, provider: FakePayments) -> None:
     for name in ("owner", "admin", "member"):
-        await begun(till, by=name)
+        await begin(till, by=name)
     assert len(provider.customers) == 1
     assert [session["metadata"]["user_id"] for session in provider.sessions.values()] == [
         till.tenant.id(name) for name in ("owner", "admin", "member")
     ]
 
 
-async def test_after_a_failure_of_the_provider_a_customer_can_be_made(till: Till, provider: FakePayments) -> None:
-    """Which it repeats for a day to whoever comes with the same key."""
-    provider.answers["customers"] = Said(500)
+async def test_a_customer_can_be_created_after_a_failure_of_the_provider(till: Till, provider: FakePayments) -> None:
+    """The provider repeats a failure for one day to the same idempotency key."""
+    provider.answers["customers"] = FakeAnswer(500)
     assert refused(await till.begin()) == (500, "BILLING_ERROR")
     del provider.answers["customers"]
-    await begun(till)
-    await begun(till)
+    await begin(till)
+    await begin(till)
     assert len(provider.customers) == 1
 
 
-async def test_each_organization_has_a_customer_of_its_own(till: Till, twin: Tenant, clock: FakeClock, provider: FakePayments) -> None:
+async def test_each_organization_has_a_separate_customer(till: Till, twin: Tenant, clock: FakeClock, provider: FakePayments) -> None:
     other = await open_till(twin, clock)
-    await begun(till)
-    await begun(other)
+    await begin(till)
+    await begin(other)
     assert sorted(customer["name"] for customer in provider.customers.values()) == ["Acme", "Twin"]
 
 
-async def test_only_what_can_be_bought_is(till: Till, twin: Tenant, pool: Pool, clock: FakeClock, provider: FakePayments) -> None:
+async def test_only_existing_plans_of_the_service_with_a_price_can_be_bought(
+    till: Till, twin: Tenant, pool: Pool, clock: FakeClock, provider: FakePayments
+) -> None:
     free = await add_plan(pool, till.service, "Free")
     removed = await add_plan(pool, till.service, "Old", price="price_old")
     await run_sql(pool, "update plans set removed_at = now() where id = %s", removed)
@@ -137,7 +141,7 @@ async def test_only_what_can_be_bought_is(till: Till, twin: Tenant, pool: Pool, 
     foreign = (await open_till(twin, clock)).gold
     unknown = [(await till.begin(plan_id=str(plan))) for plan in (uuid4(), removed, foreign)]
     assert {refused(answer) for answer in unknown} == {BAD}
-    assert len({answer.json["error"] for answer in unknown}) == 1, "that somebody else has such a plan is not told"
+    assert len({answer.json["error"] for answer in unknown}) == 1, "plans of other organizations look as if they did not exist"
     assert "price" in (await till.begin(plan_id=str(free))).json["error"]
     other = await till.begin(plan_id=str(elsewhere))
     assert refused(other) == BAD
@@ -159,7 +163,7 @@ async def test_only_what_can_be_bought_is(till: Till, twin: Tenant, pool: Pool, 
         ),
     ],
 )  # fmt: skip
-async def test_what_is_malformed_is_refused(till: Till, provider: FakePayments, name: str, values: list[Any]) -> None:
+async def test_malformed_fields_are_refused(till: Till, provider: FakePayments, name: str, values: list[Any]) -> None:
     for value in values:
         assert refused(await till.begin(**{name: value})) == BAD, value
         if name == "success_url":
@@ -167,11 +171,11 @@ async def test_what_is_malformed_is_refused(till: Till, provider: FakePayments, 
     assert provider.asked == []
 
 
-async def test_an_address_with_a_space_is_told_why(till: Till) -> None:
-    assert "no spaces" in (await till.begin(cancel_url="https://shop.example.com/a b")).json["error"]
+async def test_the_refusal_of_a_url_with_a_space_says_why(till: Till) -> None:
+    assert "without spaces" in (await till.begin(cancel_url="https://shop.example.com/a b")).json["error"]
 
 
-async def test_all_fields_are_needed_and_nothing_else_counts(till: Till, provider: FakePayments) -> None:
+async def test_all_fields_are_required_and_other_fields_are_ignored(till: Till, provider: FakePayments) -> None:
     path, token = f"{till.tenant.path}/services/shop/checkout", till.tenant.token("member")
     good = {"plan_id": str(till.gold), "success_url": "http://localhost/a", "cancel_url": "http://localhost/b"}
     for name in good:
@@ -181,7 +185,7 @@ async def test_all_fields_are_needed_and_nothing_else_counts(till: Till, provide
     assert provider.asked[-1][2]["line_items[0][price]"] == "price_gold"
 
 
-async def test_who_may_not(till: Till, twin: Tenant, ports: Ports, pool: Pool, provider: FakePayments) -> None:
+async def test_other_callers_are_refused(till: Till, twin: Tenant, ports: Ports, pool: Pool, provider: FakePayments) -> None:
     api, path = till.tenant.api, f"{till.tenant.path}/services/shop/checkout"
     body = {"plan_id": str(till.gold), "success_url": "http://localhost/a", "cancel_url": "http://localhost/b"}
     assert refused(await api.post(path, body)) == (401, "UNAUTHORIZED")
@@ -198,7 +202,7 @@ async def test_who_may_not(till: Till, twin: Tenant, ports: Ports, pool: Pool, p
 
 
 @pytest.mark.parametrize(("status", "may"), [("active", False), ("past_due", False), ("cancelled", True), ("expired", True)])
-async def test_whoever_is_subscribed_buys_nothing_more(
+async def test_a_member_with_a_live_subscription_cannot_buy_another(
     till: Till, ports: Ports, pool: Pool, provider: FakePayments, status: str, may: bool
 ) -> None:
     member = till.tenant.people["member"].id
@@ -209,31 +213,31 @@ async def test_whoever_is_subscribed_buys_nothing_more(
         assert refused(answer) == BAD
         assert "subscription" in answer.json["error"]
         assert provider.asked == []
-    assert (await till.begin(by="owner")).status == 200, "which is nothing to others"
+    assert (await till.begin(by="owner")).status == 200, "other members can buy"
 
 
-async def test_one_that_has_run_out_is_no_reason(till: Till, ports: Ports, pool: Pool) -> None:
+async def test_an_overdue_subscription_does_not_prevent_a_checkout(till: Till, ports: Ports, pool: Pool) -> None:
     await add_subscription(ports, pool, till.service, till.tenant.people["member"].id, till.silver, ends=till.clock.now())
     assert (await till.begin()).status == 200
 
 
-# When the provider fails
+# Failures of the provider
 
-FAILURES: dict[str, Said] = {
-    "a failure": Said(500, TRAP.encode()),
-    "a refusal": in_json({"error": {"message": TRAP}}, 402),
-    "no JSON": Said(200, TRAP.encode()),
-    "a list": in_json([1]),
-    "no name": in_json({"url": "https://provider.example/pay"}),
-    "no address": in_json({"id": "cs_1", "url": None}),
-    "a bad address": in_json({"id": "cs_1", "url": "javascript:alert(1)"}),
-    "too much": Said(200, b'{"id": "' + b"x" * 70_000 + b'"}'),
+FAILURES: dict[str, FakeAnswer] = {
+    "server error": FakeAnswer(500, TRAP.encode()),
+    "refusal": in_json({"error": {"message": TRAP}}, 402),
+    "no JSON": FakeAnswer(200, TRAP.encode()),
+    "list": in_json([1]),
+    "no id": in_json({"url": "https://provider.example/pay"}),
+    "no URL": in_json({"id": "cs_1", "url": None}),
+    "unsafe URL": in_json({"id": "cs_1", "url": "javascript:alert(1)"}),
+    "too long": FakeAnswer(200, b'{"id": "' + b"x" * 70_000 + b'"}'),
 }
 
 
-@pytest.mark.parametrize("what", FAILURES)
-async def test_what_goes_wrong_there_is_told_without_its_words(till: Till, provider: FakePayments, what: str) -> None:
-    provider.answers["checkout/sessions"] = FAILURES[what]
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_failures_of_the_provider_are_reported_without_its_text(till: Till, provider: FakePayments, failure: str) -> None:
+    provider.answers["checkout/sessions"] = FAILURES[failure]
     answer = await till.begin()
     assert refused(answer) == OFF
     assert "ry again" in answer.json["error"]
@@ -243,7 +247,7 @@ async def test_what_goes_wrong_there_is_told_without_its_words(till: Till, provi
     assert len(provider.customers) == 1
 
 
-async def test_a_customer_whose_making_was_not_heard_of_is_not_made_again(till: Till, provider: FakePayments) -> None:
+async def test_a_customer_is_not_created_twice_if_the_response_was_lost(till: Till, provider: FakePayments) -> None:
     provider.lost.add("customers")
     assert refused(await till.begin()) == OFF
     assert await run_sql(till.tenant.pool, "select customer_id from billing_customers") == [(None,)]
@@ -252,43 +256,43 @@ async def test_a_customer_whose_making_was_not_heard_of_is_not_made_again(till: 
     assert len(provider.customers) == 1
 
 
-async def test_an_organization_that_was_renamed_before_that_was_heard_of_gets_another_customer(till: Till, provider: FakePayments) -> None:
-    """Since the provider takes something else with the same key for a mistake, for a day."""
+async def test_an_organization_renamed_after_a_lost_response_gets_another_customer(till: Till, provider: FakePayments) -> None:
+    """For one day the provider refuses an idempotency key that comes with another request."""
     provider.lost.add("customers")
     assert refused(await till.begin()) == OFF
     provider.lost.clear()
     await run_sql(till.tenant.pool, "update organizations set name = 'Apex'")
     assert refused(await till.begin()) == OFF
-    await begun(till)
-    await begun(till)
+    await begin(till)
+    await begin(till)
     assert [customer["name"] for customer in provider.customers.values()] == ["Acme", "Apex"]
 
 
-async def test_a_customer_that_is_not_there_any_more_is_made_anew(till: Till, provider: FakePayments) -> None:
-    await begun(till)
+async def test_a_deleted_customer_is_replaced(till: Till, provider: FakePayments) -> None:
+    await begin(till)
     provider.customers.clear()
     assert refused(await till.begin()) == OFF
     assert (await till.begin()).status == 200
     assert len(provider.customers) == 1
 
 
-async def test_without_a_provider_nothing_can_be_bought(
+async def test_without_a_provider_no_checkout_can_start(
     till: Till, pool: Pool, ports: Ports, clock: FakeClock, provider: FakePayments
 ) -> None:
     object.__setattr__(ports, "payments", HttpPayments(None, clock))
     with capture_logs() as logs:
         answer = await till.begin()
-    assert (refused(answer), answer.json["error"]) == (OFF, "Billing is not set up on this installation. Ask those who run it.")
+    assert (refused(answer), answer.json["error"]) == (OFF, "Billing is not configured on this installation. Contact its operator.")
     assert [line["error"] for line in logs if line["event"] == "outage"] == ["SSO_BILLING_API_URL and SSO_BILLING_API_KEY are not set"]
     assert refused(await till.begin(success_url="x")) == BAD
     assert await run_sql(pool, "select 1 from billing_checkouts union all select 1 from billing_customers") == []
 
 
-# At once
+# Concurrency
 
 
 @pytest.mark.slow
-async def test_twenty_checkouts_at_once_make_one_customer(till: Till, provider: FakePayments) -> None:
+async def test_twenty_concurrent_checkouts_create_one_customer(till: Till, provider: FakePayments) -> None:
     provider.gate = threading.Event()
 
     async def begin(_: int) -> Answer:
@@ -301,7 +305,7 @@ async def test_twenty_checkouts_at_once_make_one_customer(till: Till, provider: 
             answers.extend(await everyone(20, begin))
 
         nursery.start_soon(all_of_them)
-        # All but one are told that the same is on its way.
+        # The provider tells all but one that the same request is in progress.
         await eventually(lambda: provider.counted["POST customers"] >= 20)
         provider.gate.set()
     assert [answer.status for answer in answers] == [200] * 20
@@ -310,12 +314,12 @@ async def test_twenty_checkouts_at_once_make_one_customer(till: Till, provider: 
     assert await run_sql(till.tenant.pool, "select count(*) from billing_customers") == [(1,)]
 
 
-# What comes of it
+# Purchases
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_what_was_paid_for_is_there_whatever_order_it_is_told_in(till: Till, provider: FakePayments, seed: int) -> None:
-    provider.complete(await begun(till))
+async def test_a_purchase_is_applied_for_any_order_of_events(till: Till, provider: FakePayments, seed: int) -> None:
+    provider.complete(await begin(till))
     answers = await provider.deliver(till.sent, seed, copies=3)
     assert answers == {200: 12}
     assert [row[:2] for row in await till.rows()] == [("active", "Gold")]
@@ -325,8 +329,8 @@ async def test_what_was_paid_for_is_there_whatever_order_it_is_told_in(till: Til
     assert refused(await till.begin()) == BAD
 
 
-async def test_it_counts_although_the_plan_has_another_price_or_is_gone_by_now(till: Till, provider: FakePayments) -> None:
-    session, other = await begun(till), await begun(till, by="owner", plan_id=str(till.silver))
+async def test_a_purchase_is_applied_even_if_the_plan_changed_its_price_or_was_deleted(till: Till, provider: FakePayments) -> None:
+    session, other = await begin(till), await begin(till, by="owner", plan_id=str(till.silver))
     await run_sql(till.tenant.pool, "update plans set billing_price_id = 'price_new' where id = %s", till.gold)
     await run_sql(till.tenant.pool, "update plans set removed_at = now() where id = %s", till.silver)
     provider.complete(session)
@@ -335,9 +339,9 @@ async def test_it_counts_although_the_plan_has_another_price_or_is_gone_by_now(t
     assert sorted(row[:2] for row in await till.rows()) == [("active", "Gold"), ("active", "Silver")]
 
 
-async def test_what_a_session_made_is_what_was_asked_for(till: Till, provider: FakePayments, pool: Pool) -> None:
-    session = provider.sessions[await begun(till)]
-    shown = {name: value for name, value in session.items() if not name.startswith("_")} | {"subscription": "sub_1"}
+async def test_a_session_that_contradicts_its_checkout_has_no_effect(till: Till, provider: FakePayments, pool: Pool) -> None:
+    session = provider.sessions[await begin(till)]
+    fields = {name: value for name, value in session.items() if not name.startswith("_")} | {"subscription": "sub_1"}
     for wrong in (
         {"metadata": till.metadata(plan_id=till.silver)},
         {"customer": "cus_else"},
@@ -346,157 +350,159 @@ async def test_what_a_session_made_is_what_was_asked_for(till: Till, provider: F
         {"subscription": None},
         {"id": "cs_else"},
     ):
-        await till.tell("checkout.session.completed", {**shown, **wrong})
+        await till.tell("checkout.session.completed", {**fields, **wrong})
         assert await run_sql(pool, "select 1 from billing_checkouts where provider_subscription_id is not null") == []
-    await till.tell("checkout.session.completed", shown)
-    # It came of a checkout of gold, so it is nothing else, whatever its own metadata say.
-    about = till.subscription(customer=session["customer"], metadata=till.metadata(plan_id=till.silver), price="price_silver")
-    await till.tell("customer.subscription.created", about)
+    await till.tell("checkout.session.completed", fields)
+    # The checkout was for gold, so metadata with another plan contradicts it.
+    other_plan = till.subscription(customer=session["customer"], metadata=till.metadata(plan_id=till.silver), price="price_silver")
+    await till.tell("customer.subscription.created", other_plan)
     assert await till.rows() == []
     await till.tell("customer.subscription.created", till.subscription(customer=session["customer"]))
     assert await till.status() == "active"
 
 
-async def test_a_session_that_is_heard_of_before_its_answer_is_known(till: Till, provider: FakePayments, pool: Pool) -> None:
-    provider.complete(await begun(till))
+async def test_a_session_event_can_arrive_before_its_response(till: Till, provider: FakePayments, pool: Pool) -> None:
+    provider.complete(await begin(till))
     await run_sql(pool, "update billing_checkouts set session_id = null, customer_id = null")
     await provider.deliver(till.sent)
     assert await till.status() == "active"
 
 
-async def test_the_application_sees_it_in_its_tokens(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    made = await bought(till, provider)
+async def test_tokens_contain_the_plan_and_status(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    subscription = await buy(till, provider)
     member = till.tenant.people["member"]
 
     async def claims() -> tuple[Any, ...]:
         session = await sign_in_to(ports, pool, till.service, member)
         answer = await till.tenant.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})
-        said = jwt.decode(answer.json["access_token"], options={"verify_signature": False})
-        return said.get("plan"), said.get("subscription_status"), said.get("features")
+        payload = jwt.decode(answer.json["access_token"], options={"verify_signature": False})
+        return payload.get("plan"), payload.get("subscription_status"), payload.get("features")
 
     assert await claims() == ("Gold", "active", ["exports"])
     for theirs, ours in (("trialing", "active"), ("past_due", "past_due"), ("unpaid", "past_due"), ("canceled", "cancelled")):
         till.clock.advance(SECOND)
-        provider.change(made["id"], status=theirs)
+        provider.change(subscription["id"], status=theirs)
         await provider.deliver(till.sent)
         assert await claims() == ("Gold", ours, ["exports"])
 
 
-# The end of it
+# Cancellation
 
 
-async def cancelled(provider: FakePayments) -> list[str]:
+async def canceled_ids(provider: FakePayments) -> list[str]:
     return [path.rpartition("/")[2] for method, path, _ in provider.asked if method == "DELETE"]
 
 
-async def test_what_an_api_key_ends_is_ended_at_the_provider(till: Till, provider: FakePayments, pool: Pool) -> None:
-    made = await bought(till, provider)
+async def test_a_subscription_ended_by_an_api_key_is_canceled_at_the_provider(till: Till, provider: FakePayments, pool: Pool) -> None:
+    subscription = await buy(till, provider)
     assert (await till.by_key("DELETE")).status == 204
-    assert await cancelled(provider) == [made["id"]]
+    assert await canceled_ids(provider) == [subscription["id"]]
     assert await till.status() == "cancelled"
     assert refused(await till.by_key("DELETE")) == MISSING
     await provider.deliver(till.sent)
     assert (await till.recorded()).count("subscription.canceled") == 1
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
-    assert (await till.begin()).status == 200, "and something else can be bought"
+    assert (await till.begin()).status == 200, "another subscription can be bought"
 
 
-async def test_with_a_service_what_was_bought_of_it_ends(till: Till, provider: FakePayments, pool: Pool) -> None:
-    bought_by = [(await bought(till, provider, name))["id"] for name in ("member", "owner")]
+async def test_deleting_a_service_cancels_its_subscriptions_at_the_provider(till: Till, provider: FakePayments, pool: Pool) -> None:
+    subscription_ids = [(await buy(till, provider, name))["id"] for name in ("member", "owner")]
     answer = await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))
     assert answer.status == 204
-    assert sorted(await cancelled(provider)) == sorted(bought_by)
+    assert sorted(await canceled_ids(provider)) == sorted(subscription_ids)
     entries = await run_sql(pool, "select details from audit_log where action = 'subscription.canceled'")
     assert entries == [({"service_id": str(till.service), "at_provider": True},)] * 2
     await provider.deliver(till.sent)
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
 
-async def test_what_the_provider_could_not_end_then_it_ends_later(till: Till, provider: FakePayments, pool: Pool, ports: Ports) -> None:
-    made = await bought(till, provider)
-    path = f"subscriptions/{made['id']}"
-    provider.answers[path] = Said(500, TRAP.encode())
+async def test_a_failed_cancellation_is_retried_later(till: Till, provider: FakePayments, pool: Pool, ports: Ports) -> None:
+    subscription = await buy(till, provider)
+    path = f"subscriptions/{subscription['id']}"
+    provider.answers[path] = FakeAnswer(500, TRAP.encode())
     answer = await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))
-    assert answer.status == 204, "the service is gone"
-    assert provider.subscriptions[made["id"]]["status"] == "active"
+    assert answer.status == 204, "the service is deleted"
+    assert provider.subscriptions[subscription["id"]]["status"] == "active"
     del provider.answers[path]
     assert await reconciliation.reconcile(ports, new_id()) == {}
     till.clock.advance(cancellations_rules.LEASE)
-    assert await reconciliation.reconcile(ports, new_id()) is None, "one process does it"
+    assert await reconciliation.reconcile(ports, new_id()) is None, "another process holds the lease"
     till.clock.advance(reconciliation_rules.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) == {"cancelled": 1}
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     assert await run_sql(pool, "select count(*) from audit_log where action = 'subscription.canceled'") == [(1,)]
 
 
-@pytest.mark.parametrize("what", ["organizations", "users", "subscriptions"])
-async def test_whatever_takes_it_along_it_ends(till: Till, provider: FakePayments, pool: Pool, ports: Ports, what: str) -> None:
-    made = await bought(till, provider)
-    if what == "organizations":
+@pytest.mark.parametrize("removed", ["organizations", "users", "subscriptions"])
+async def test_removing_a_subscription_in_any_way_cancels_it_at_the_provider(
+    till: Till, provider: FakePayments, pool: Pool, ports: Ports, removed: str
+) -> None:
+    subscription = await buy(till, provider)
+    if removed == "organizations":
         assert (await till.tenant.api.delete(till.tenant.path, token=till.tenant.token("owner"))).status == 204
-    elif what == "users":
+    elif removed == "users":
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.service_users.remove_everywhere(UUID(till.tenant.id("member")))
     else:
         await run_sql(pool, "delete from subscriptions")
     till.clock.advance(SECOND)
     assert (await reconciliation.reconcile(ports, new_id()) or {})["cancelled"] == 1
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     await provider.deliver(till.sent)
     assert await till.rows() == []
 
 
-async def delete(till: Till, what: str) -> None:
-    path = till.tenant.path if what == "organization" else f"{till.tenant.path}/services/shop"
+async def delete(till: Till, removed: str) -> None:
+    path = till.tenant.path if removed == "organization" else f"{till.tenant.path}/services/shop"
     assert (await till.tenant.api.delete(path, token=till.tenant.token("owner"))).status == 204
 
 
-@pytest.mark.parametrize("what", ["service", "organization"])
-@pytest.mark.parametrize("told", [True, False])
-async def test_what_is_paid_for_when_it_is_gone_already_ends_there(
-    till: Till, provider: FakePayments, pool: Pool, ports: Ports, what: str, *, told: bool
+@pytest.mark.parametrize("removed", ["service", "organization"])
+@pytest.mark.parametrize("events_arrive", [True, False])
+async def test_a_purchase_for_a_deleted_service_is_canceled_at_the_provider(
+    till: Till, provider: FakePayments, pool: Pool, ports: Ports, removed: str, *, events_arrive: bool
 ) -> None:
-    session, holder = await begun(till), new_id()
-    await delete(till, what)
-    made = provider.complete(session)
-    if told:
+    session, holder = await begin(till), new_id()
+    await delete(till, removed)
+    subscription = provider.complete(session)
+    if events_arrive:
         assert set(await provider.deliver(till.sent, seed=1, copies=2)) == {200}
     else:
         provider.events.clear()
-    for _ in range(2):  # who is not told asks first
+    for _ in range(2):  # without events the first round asks the provider
         till.clock.advance(SOON)
         await reconciliation.reconcile(ports, holder)
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
-    if told:
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
+    if events_arrive:
         await provider.deliver(till.sent)
-        await till.tell("customer.subscription.updated", made)  # late
+        await till.tell("customer.subscription.updated", subscription)  # late
         till.clock.advance(SOON)
         assert "orphaned" not in (await reconciliation.reconcile(ports, holder) or {})
-    assert await cancelled(provider) == [made["id"]]
+    assert await canceled_ids(provider) == [subscription["id"]]
     assert await till.rows() == []
     entries = await run_sql(pool, "select org_id, details from audit_log where action = 'subscription.canceled'")
     details = {"service_id": str(till.service), "at_provider": True}
-    assert entries == ([(till.tenant.org, details)] if what == "service" else []), "of an organization that is gone there is no log"
+    assert entries == ([(till.tenant.org, details)] if removed == "service" else []), "a deleted organization has no audit log"
 
 
-async def test_what_is_none_of_ours_is_not_ended_there(till: Till, provider: FakePayments, pool: Pool) -> None:
-    """The provider may serve another installation as well, whose services are not here."""
-    made = provider.complete(await begun(till))
+async def test_subscriptions_of_other_installations_are_not_canceled(till: Till, provider: FakePayments, pool: Pool) -> None:
+    """The same provider account may serve other installations with other services."""
+    subscription = provider.complete(await begin(till))
     provider.events.clear()
     await delete(till, "service")
     for changes in ({"service_id": uuid4()}, {"org_id": uuid4()}, {"plan_id": till.silver}, {"user_id": till.tenant.id("owner")}):
-        for id_ in ("sub_else", made["id"]):
+        for id_ in ("sub_else", subscription["id"]):
             await till.tell("customer.subscription.created", till.subscription(id_, metadata=till.metadata(**changes)))
-    await till.tell("customer.subscription.created", {**made, "customer": "cus_else"})
+    await till.tell("customer.subscription.created", {**subscription, "customer": "cus_else"})
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
-    await till.tell("customer.subscription.created", {**made, "status": "incomplete_expired"})
-    assert await run_sql(pool, "select 1 from billing_cancellations") == [], "there is nothing to end"
+    await till.tell("customer.subscription.created", {**subscription, "status": "incomplete_expired"})
+    assert await run_sql(pool, "select 1 from billing_cancellations") == [], "it has already ended"
 
 
-async def test_what_was_ended_there_and_could_not_be_recorded_is_told_and_recorded_later(
+async def test_a_cancellation_that_cannot_be_recorded_is_reported_and_recorded_later(
     till: Till, provider: FakePayments, pool: Pool, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = await bought(till, provider)
+    subscription = await buy(till, provider)
 
     async def fails(*_: object) -> None:
         raise StorageDown
@@ -505,18 +511,18 @@ async def test_what_was_ended_there_and_could_not_be_recorded_is_told_and_record
         patch.setattr(cancellations, "_record", fails)
         answer = await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))
     assert refused(answer) == (500, "AUDIT_ERROR")
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     assert await run_sql(pool, "select 1 from services") == []
     till.clock.advance(cancellations_rules.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) == {"cancelled": 1}
     assert await run_sql(pool, "select count(*) from audit_log where action = 'subscription.canceled'") == [(1,)]
 
 
-async def test_an_event_cannot_name_what_is_bought_by_somebody_else(till: Till, provider: FakePayments) -> None:
-    """Two members buy; what one of them bought does not become the other's."""
-    made = provider.complete(await begun(till))
-    await begun(till, by="owner")
-    stolen = {**made, "metadata": till.metadata(user_id=till.tenant.id("owner"))}
+async def test_an_event_cannot_move_a_purchase_to_another_member(till: Till, provider: FakePayments) -> None:
+    """Two members have checkouts. The purchase of one cannot become the other's."""
+    subscription = provider.complete(await begin(till))
+    await begin(till, by="owner")
+    stolen = {**subscription, "metadata": till.metadata(user_id=till.tenant.id("owner"))}
     await provider.deliver(till.sent)
     assert await till.sent(json.loads(json.dumps(event("customer.subscription.updated", stolen, till.now + 5)))) == 200
     assert await run_sql(till.tenant.pool, "select user_id::text from subscriptions") == [(till.tenant.id("member"),)]
