@@ -1,6 +1,6 @@
 """The control that an organization has over an account.
 
-The rules are those of decisions 110, 111, 132 and docs/specification/security.md (Terms).
+The rules are those of decisions 110, 111, 132 (docs/specification/security.md, Terms).
 
 API keys and SCIM use the same rules. They are pure rules on one value, which one SQL statement
 reads.

@@ -119,7 +119,7 @@ class Membership:
     confirmed_at: datetime | None
 
 
-def standing(organization: Organization, membership: Membership | None) -> OrganizationStanding:
+def to_standing(organization: Organization, membership: Membership | None) -> OrganizationStanding:
     """Return the facts that `principals.require` checks."""
     return OrganizationStanding(
         id=organization.id,

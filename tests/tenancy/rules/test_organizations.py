@@ -78,11 +78,11 @@ def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: di
 def test_the_standing_of_a_member_has_role_and_confirmation(confirmed: datetime | None) -> None:
     membership = Membership(id=UUID(int=4), org_id=ACME.id, user_id=UUID(int=5), role=Role.ADMIN, created_at=NOW, confirmed_at=confirmed)
     standing = OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, confirmed is not None)
-    assert organizations_rules.standing(ACME, membership) == standing
+    assert organizations_rules.to_standing(ACME, membership) == standing
 
 
 def test_the_standing_of_a_non_member_has_no_role() -> None:
-    assert organizations_rules.standing(ACME, None) == OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, None)
+    assert organizations_rules.to_standing(ACME, None) == OrganizationStanding(ACME.id, "acme", OrganizationStatus.SUSPENDED, None)
 
 
 def test_an_error_message_says_what_to_do() -> None:

@@ -39,7 +39,7 @@ class DomainResponse(ResponseModel):
     verified: bool = Field(description="Whether the organization has verified the domain.")
     verified_at: Timestamp | None = Field(description="When the domain was verified, or null.")
     created_at: Timestamp = Field(description="When the domain was set.")
-    record: TxtRecordResponse
+    record: TxtRecordResponse = Field(description="The DNS record that verifies the domain.")
 
 
 def _to_response(claim: DomainClaim) -> DomainResponse:

@@ -97,8 +97,8 @@ class TierReferenceResponse(ResponseModel):
 class ListedOrganizationResponse(ResponseModel):
     """An organization with its owner and its tier."""
 
-    organization: PlatformOrganizationResponse
-    owner: OrganizationOwnerResponse
+    organization: PlatformOrganizationResponse = Field(description="The organization.")
+    owner: OrganizationOwnerResponse = Field(description="The organization's owner.")
     tier: TierReferenceResponse | None = Field(description="The organization's tier, or null if it has none.")
 
 
@@ -159,7 +159,7 @@ def _to_response(organization: Organization) -> PlatformOrganizationResponse:
 class ChangedOrganizationResponse(ResponseModel):
     """The organization after the change."""
 
-    organization: PlatformOrganizationResponse
+    organization: PlatformOrganizationResponse = Field(description="The organization.")
 
 
 class ApprovalRequest(RequestModel):

@@ -51,8 +51,8 @@ class InviterResponse(ResponseModel):
 class ListedInvitationResponse(ResponseModel):
     """An invitation and its inviter."""
 
-    invitation: InvitationResponse
-    inviter: InviterResponse
+    invitation: InvitationResponse = Field(description="The invitation.")
+    inviter: InviterResponse = Field(description="The account that sent the invitation.")
 
 
 class CreatedInvitationResponse(ListedInvitationResponse):
@@ -177,7 +177,7 @@ class ReceivedInvitationResponse(ResponseModel):
     token: str = Field(description="Send this to accept or decline. It works only for you, while you are signed in.")
     expires_at: Timestamp = Field(description="When the invitation expires.")
     created_at: Timestamp = Field(description="When the invitation was sent.")
-    organization: InvitingOrganizationResponse
+    organization: InvitingOrganizationResponse = Field(description="The organization that you are invited to.")
 
 
 @routes.get("/api/invitations")

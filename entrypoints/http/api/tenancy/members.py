@@ -39,8 +39,8 @@ class MemberRoleResponse(ResponseModel):
 class MemberResponse(ResponseModel):
     """A member of an organization."""
 
-    user: MemberUserResponse
-    membership: MemberRoleResponse
+    user: MemberUserResponse = Field(description="The user.")
+    membership: MemberRoleResponse = Field(description="The user's role.")
 
 
 class MemberLimitResponse(ResponseModel):
@@ -54,8 +54,8 @@ class MemberListResponse(ResponseModel):
     """One page of the members, oldest first."""
 
     members: list[MemberResponse] = Field(description="The members on this page.")
-    pagination: Pagination
-    limits: MemberLimitResponse
+    pagination: Pagination = Field(description="The position of this page in the list.")
+    limits: MemberLimitResponse = Field(description="The maximum number of members.")
 
 
 @routes.get("/api/organizations/<org_slug>/members")
@@ -116,8 +116,8 @@ class MemberReferenceResponse(ResponseModel):
 class RoleChangeResponse(ResponseModel):
     """The member after the change."""
 
-    user: MemberReferenceResponse
-    membership: MembershipResponse
+    user: MemberReferenceResponse = Field(description="The user.")
+    membership: MembershipResponse = Field(description="The user's membership.")
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
@@ -175,8 +175,8 @@ class OwnershipTransferResponse(ResponseModel):
     """The former and the new owner."""
 
     message: str = Field(description="A confirmation for people.")
-    old_owner: FormerOwnerResponse
-    new_owner: NewOwnerResponse
+    old_owner: FormerOwnerResponse = Field(description="The former owner.")
+    new_owner: NewOwnerResponse = Field(description="The new owner.")
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")

@@ -95,8 +95,8 @@ class OrganizationRequest(RequestModel):
 class OwnOrganizationResponse(ResponseModel):
     """An organization, and the caller's membership in it."""
 
-    organization: OrganizationResponse
-    membership: MembershipResponse
+    organization: OrganizationResponse = Field(description="The organization.")
+    membership: MembershipResponse = Field(description="Your membership.")
 
 
 def _to_own_response(organization: Organization, membership: Membership) -> OwnOrganizationResponse:
@@ -143,7 +143,7 @@ class OrganizationLimitsResponse(ResponseModel):
 class OrganizationDetailResponse(OrganizationResponse):
     """An organization with the limits that apply to it."""
 
-    limits: OrganizationLimitsResponse
+    limits: OrganizationLimitsResponse = Field(description="The limits that apply.")
 
 
 def _to_detail_response(organization: Organization) -> OrganizationDetailResponse:
@@ -207,8 +207,8 @@ async def delete(org_slug: str) -> Response:
 class SelectedOrganizationResponse(ResponseModel):
     """New tokens for the selected organization."""
 
-    user: MemberUserResponse
-    membership: MembershipResponse
+    user: MemberUserResponse = Field(description="You.")
+    membership: MembershipResponse = Field(description="Your membership.")
     access_token: str = Field(description="The new access token, which names the organization.")
     refresh_token: str = Field(description="The new refresh token. The session's earlier refresh token no longer works.")
     expires_in: int = Field(description="The lifetime of the access token in seconds.")
