@@ -1,4 +1,4 @@
-"""Where to listen, and whom to ask, as the operator writes it."""
+"""Parsing of addresses in settings: listening addresses and name servers."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -6,7 +6,10 @@ DNS_PORT = 53
 
 
 def parse_bind(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `:port`, whose empty host is every address of the machine. Raises ValueError."""
+    """Return host and port of `host:port`, `[v6]:port` or `:port`. An empty host means all addresses of the machine.
+
+    Raises: ValueError.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError("must look like 127.0.0.1:8080, [::1]:8080 or :8080")
@@ -14,7 +17,10 @@ def parse_bind(text: str) -> tuple[str, int]:
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Address and port of a name server: `192.0.2.1`, `192.0.2.1:5353`, `2001:db8::1` or `[2001:db8::1]:5353`. Raises ValueError."""
+    """Return address and port of a name server: `192.0.2.1`, `192.0.2.1:5353`, `2001:db8::1` or `[2001:db8::1]:5353`.
+
+    Raises: ValueError.
+    """
     try:
         try:
             return str(ip_address(text)), DNS_PORT
@@ -29,6 +35,6 @@ def parse_server(text: str) -> tuple[str, int]:
 
 
 def show_server(server: tuple[str, int]) -> str:
-    """Address and port of a name server as `parse_server` takes them."""
+    """Return a name server in the format of `parse_server`."""
     address, port = server
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

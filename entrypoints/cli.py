@@ -162,11 +162,11 @@ def openapi() -> None:
 
 def _told(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `run` returns; what an operator can mend becomes a sentence instead of a traceback."""
-    from entrypoints.main import MENDABLE
+    from entrypoints.main import FIXABLE
 
     try:
         return run(*args, **kwargs)
-    except MENDABLE as error:
+    except FIXABLE as error:
         raise Sentence(getattr(error, "message", None) or str(error)) from None
 
 

@@ -29,11 +29,11 @@ from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import (
     check_database_address,
     check_sender,
+    geoip,
     hashes_at_once,
     mail_folder,
     openings,
     payment_settings,
-    geoip,
     provider_settings,
     smtp,
     vault_of,

@@ -1,7 +1,7 @@
-"""Logs: one JSON object a line on standard output, or readable text on a terminal (security.md L-3).
+"""Logs: one JSON object per line on standard output, or readable text on a terminal (security L-3).
 
-`configure` is called once, when a process starts. Everybody logs through structlog, libraries through logging; the line of each
-record, which is on the way of every request, is put together by hand in `access`.
+`configure` is called once per process. Our code logs through structlog, libraries through logging. The
+access line of each request is formatted by hand, because it is on the path of every request.
 """
 
 import json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from entrypoints.http.edge.middleware import RequestRecord
 
 STANDARD_OUTPUT: Final = 1
-# Of the lines that several processes write to one pipe, only those up to this length are sure to stay whole (POSIX, write).
+# Lines of several processes on one pipe stay intact only up to this length (POSIX, write).
 LONGEST_LINE: Final = max(select.PIPE_BUF, 4096)
 LONGEST_AGENT: Final = 512
 LONGEST_EXCEPTION: Final = 32_000
@@ -35,29 +35,29 @@ MASK: Final = "[masked]"
 _HEAD = ("timestamp", "level", "logger", "event", "request_id")
 _DEPTH = 6
 
-# A name is taken for a secret's when one of its words ends like this: the last line of defence, not the first.
+# A field is masked if one of the words of its name ends like this. This is the last line of defense, not the first.
 _SECRET_ENDINGS = (
     "password", "passwd", "passphrase", "secret", "token", "code", "key", "authorization", "cookie", "credential", "otp",
 )  # fmt: skip
-# ... unless it ends in one of these words, which make it a fact about the secret,
+# A last word from this list makes the field a fact about the secret,
 _FACT_ENDINGS = frozenset({"id", "ids", "type", "use", "count", "ttl", "at"})
-# ... or is one of these.
+# and these names are no secrets either.
 _NO_SECRETS = frozenset({"error_code", "status_code", "exit_code", "country_code"})
 _WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 
-# What would let a value break out of its line, or show itself as something else, on a terminal: C0 and C1 controls, line and paragraph
-# separators, directions of writing. JSON's own escapes (all that is not ASCII) cover them too.
+# Characters with which a value could leave its line or disguise itself on a terminal: C0 and C1 controls, line and paragraph
+# separators, bidirectional controls. JSON escapes all non-ASCII characters, and so these too.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSAFE_IN_TRACEBACK = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
-# They log whole addresses, which hold secrets of webhooks, and headers, at the levels below.
-_TALKATIVE = ("httpx", "httpcore")
+# Below the level warning, these libraries log full URLs, which can contain secrets of webhooks, and headers.
+_VERBOSE_LIBRARIES = ("httpx", "httpcore")
 
 _json = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def configure(log_format: LogFormat, level: LogLevel, descriptor: int = STANDARD_OUTPUT) -> None:
-    """Log in this format, from this level on. `auto` is text on a terminal and JSON elsewhere. May be called again."""
+    """Configure format and lowest level of the logs. `auto` means text on a terminal, otherwise JSON. Can be called again."""
     global _access
     console = log_format == "console" or (log_format == "auto" and os.isatty(descriptor))
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -68,13 +68,13 @@ def configure(log_format: LogFormat, level: LogLevel, descriptor: int = STANDARD
             structlog.stdlib.add_logger_name,
             structlog.processors.add_log_level,
             _add_timestamp,
-            structlog.processors.format_exc_info,  # without local variables, which hold passwords
+            structlog.processors.format_exc_info,  # without local variables, which can contain passwords
             _clean,
             *([_escape, _console(os.isatty(descriptor))] if console else [_lines]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda name="gatehouse": _Logger(write, name),
-        cache_logger_on_first_use=False,  # loggers are made when modules are imported, before anything is configured
+        cache_logger_on_first_use=False,  # loggers are created at import time, before this configuration
     )
     _access = _log_access if console else _AccessLines(write, threshold)
 
@@ -84,12 +84,12 @@ def configure(log_format: LogFormat, level: LogLevel, descriptor: int = STANDARD
             root.removeHandler(handler)
     root.addHandler(_ToStructlog())
     root.setLevel(threshold)
-    for name in _TALKATIVE:
+    for name in _VERBOSE_LIBRARIES:
         logging.getLogger(name).setLevel(max(threshold, logging.WARNING))
 
 
 def access(record: "RequestRecord") -> None:
-    """The line of an record that has ended; and what went wrong with it, where the application did not say so itself."""
+    """Log a finished request, and its exception if the application did not handle it."""
     _access(record)
     if record.error is not None:
         log = structlog.get_logger("http")
@@ -100,7 +100,7 @@ def access(record: "RequestRecord") -> None:
 
 
 class _AccessLines:
-    """Access lines in JSON, made by hand, which costs a sixth of the general way."""
+    """Access lines in JSON, formatted by hand at a sixth of the cost of structlog."""
 
     def __init__(self, write: "_Writer", threshold: int) -> None:
         self._write = write
@@ -133,30 +133,28 @@ class _AccessLines:
 
 
 def _log_access(record: "RequestRecord") -> None:
-    """The access line in the general way: for terminals, where time is not short, and before `configure`."""
+    """Log the access line through structlog: for terminals, and before `configure`."""
     log = structlog.get_logger("access")
     log.log(
-        logging.ERROR if _is_ours(record.status) else logging.INFO,
+        logging.ERROR if _is_server_error(record.status) else logging.INFO,
         f"{record.method} {record.path}",
         status=record.status,
         duration_ms=round(record.duration * 1000, 2),
         address=record.address,
         request_id=record.request_id,
         **{
-            name: value
-            for name in ("caller", "impersonator", "organization", "error_code")
-            if (value := getattr(record, name)) is not None
+            name: value for name in ("caller", "impersonator", "organization", "error_code") if (value := getattr(record, name)) is not None
         },
         **({"aborted": True} if record.aborted else {}),
     )
 
 
 def _access_level(status: int) -> str:
-    return "error" if _is_ours(status) else "info"
+    return "error" if _is_server_error(status) else "info"
 
 
-def _is_ours(status: int) -> bool:
-    """Whether it says that something failed here; 501 says what somebody asks for in vain."""
+def _is_server_error(status: int) -> bool:
+    """Return whether a status is a failure of the server. 501 is not: the client asked for an unsupported feature."""
     return status >= 500 and status != 501
 
 
@@ -172,12 +170,12 @@ def _add_timestamp(logger: WrappedLogger, method: str, event: EventDict) -> Even
 
 
 def _clean(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Mask what looks like a secret by its name, and cut what a stranger may make long."""
+    """Mask fields with names of secrets, and cut long values that clients control."""
     return {name: value if name in _HEAD else _cleaned(name, value, _DEPTH) for name, value in event.items()}
 
 
 def _cleaned(name: str, value: Any, depth: int) -> Any:
-    if _is_secret(name) and not (isinstance(value, int) and name.endswith("s")):  # "one_time_tokens": 3 is how many were swept
+    if _is_secret(name) and not (isinstance(value, int) and name.endswith("s")):  # "one_time_tokens": 3 is a count
         return MASK
     if isinstance(value, str):
         if name == "exception" and len(value) > LONGEST_EXCEPTION:
@@ -204,7 +202,7 @@ def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
 
 
 def _escaped(value: Any, unsafe: re.Pattern[str] = _UNSAFE) -> Any:
-    """The value with control characters as `\\n` or `\\x1b`. What is no text is shown as JSON, which does the same."""
+    """Return the value with control characters escaped, such as `\\n`. Values that are not text become JSON, which escapes them too."""
     if isinstance(value, bool | int | float | None):
         return value
     text = value if isinstance(value, str) else _json(value)
@@ -212,14 +210,14 @@ def _escaped(value: Any, unsafe: re.Pattern[str] = _UNSAFE) -> Any:
 
 
 def _console(is_terminal: bool) -> structlog.dev.ConsoleRenderer:
-    # The library's default formatter shows local variables where `rich` is installed.
+    # If `rich` is installed, the default formatter of structlog shows local variables.
     return structlog.dev.ConsoleRenderer(
         colors=is_terminal and "NO_COLOR" not in os.environ, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )
 
 
 def _lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
-    """The event as one line of JSON, or, where that would be too long to stay whole on a pipe, as several."""
+    """Return the event as one line of JSON, or as several if one line would be too long for a pipe."""
     record = {name: event.pop(name) for name in _HEAD if name in event}
     record.update(event)
     line = _json(record)
@@ -227,7 +225,7 @@ def _lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The longest value in parts, each beside all the others, which are cut."""
+    """Split the longest value into parts. Each part carries the other values, cut."""
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in record.items()}
     longest = max(texts, key=lambda name: len(texts[name]))
     beside = {name: record[name] if len(text) <= 30 else _fitting(text, 200) for name, text in texts.items() if name != longest}
@@ -242,7 +240,7 @@ def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _fitting(text: str, room: int) -> str:
-    """As much of the beginning as fits when it is quoted; a character may become twelve."""
+    """Return the longest prefix that fits when quoted. One character can become twelve."""
     piece = text[:room]
     while (size := len(quoted(piece))) > room:
         piece = piece[: max(1, len(piece) * room // size - 1)]
@@ -251,23 +249,23 @@ def _fitting(text: str, room: int) -> str:
 
 # ------------------------------------------------------------------------------------------------------------------ output
 
-_second: tuple[int, str] = (0, "")
+_cached_second: tuple[int, str] = (0, "")
 
 
 def _timestamp() -> str:
-    """Now, by RFC 3339, in UTC with milliseconds. Most lines share their second with the one before."""
-    global _second
+    """Return the current time in the format of RFC 3339, in UTC with milliseconds. The second is cached."""
+    global _cached_second
     now = time.time()
-    whole, text = _second
+    whole, text = _cached_second
     if int(now) != whole:
         whole = int(now)
         text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-        _second = (whole, text)
+        _cached_second = (whole, text)
     return f"{text}.{int((now - whole) * 1000):03d}Z"
 
 
 class _Writer:
-    """Writes each text with one system call, past Python's buffers, which several processes would flush into each other's lines."""
+    """Writes each text with one system call. Buffers of several processes would mix their lines."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -277,14 +275,14 @@ class _Writer:
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # somebody made the pipe so; wait as for any other
+            except BlockingIOError:  # the pipe is non-blocking; wait until it is writable
                 select.select([], [self._descriptor], [])
             except OSError:
-                return  # nobody reads any more, or the disk is full: no reason to fail a request
+                return  # the reader is gone or the disk is full: this must not fail a request
 
 
 class _Logger:
-    """What structlog hands the rendered text to; `name` is for the processors."""
+    """The final logger of structlog, which writes the rendered text. Processors read `name`."""
 
     def __init__(self, write: _Writer, name: str) -> None:
         self._write = write
@@ -298,7 +296,7 @@ class _Logger:
 
 
 class _ToStructlog(logging.Handler):
-    """Lets libraries that use `logging` speak through structlog."""
+    """A handler that forwards records of `logging` to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Starting, running and stopping the service: one process, or a parent of several."""
+"""Start, run and stop the service, as one process or as a parent with several workers."""
 
 import gc
 import os
@@ -33,7 +33,7 @@ from entrypoints.bind import parse_bind
 from entrypoints.http.edge.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, openings, start_actors, wire
-from entrypoints.workers import let_interrupts_in, parent_gone, run_workers
+from entrypoints.workers import parent_gone, run_workers, unblock_interrupts
 from ports import Ports
 from ports.crypto import SealBroken
 
@@ -41,13 +41,13 @@ T = TypeVar("T")
 
 log = structlog.get_logger("main")
 
-# How long running requests get: after SIGTERM, which a supervisor sends, and after Ctrl-C, when a person waits.
+# Seconds for running requests to finish: after SIGTERM from a supervisor, and after Ctrl-C, when a person waits.
 DRAIN_ON_SIGTERM: Final = 30.0
 DRAIN_ON_SIGINT: Final = 2.0
 DATABASE_RETRY: Final = 2.0  # seconds
 
-# What an operator can mend: told in a sentence, not as a traceback.
-MENDABLE: Final = (
+# Errors that an operator can fix. They are shown as a sentence, without a traceback.
+FIXABLE: Final = (
     SettingsInvalid,
     BindError,
     embedded.EmbeddedError,
@@ -61,7 +61,7 @@ MENDABLE: Final = (
 
 @contextmanager
 def database(settings: Settings) -> Iterator[str]:
-    """How to reach the database: the operator's own; or the embedded one, attached to if it runs, else started for as long as the block."""
+    """Yield the connection string of the database: the operator's, or the embedded one, which is started for the block if needed."""
     conninfo = running_database(settings)
     if conninfo is not None:
         yield conninfo
@@ -71,7 +71,7 @@ def database(settings: Settings) -> Iterator[str]:
 
 
 def running_database(settings: Settings) -> str | None:
-    """How to reach the operator's own database, or the embedded one if it runs; None if it does not."""
+    """Return the connection string of the operator's database, or of the embedded one if it runs, or None."""
     return settings.database_url.get_secret_value() if settings.database_url is not None else embedded.attach(_embedded_data(settings))
 
 
@@ -80,7 +80,7 @@ def _embedded_data(settings: Settings) -> Path:
 
 
 def base_url(settings: Settings, listening: socket | None = None) -> str:
-    """The address that links begin with: the operator's, or that of the socket."""
+    """Return the base URL of links: the operator's setting, or the address of the socket."""
     if settings.base_url is not None:
         return settings.base_url
     host, port = parse_bind(settings.bind) if listening is None else listening.getsockname()[:2]
@@ -89,7 +89,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 
 
 def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
-    """Run the service until it is told to stop; the exit code."""
+    """Run the service until it is told to stop. Return the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     _check(settings)
     _check_libraries()
@@ -104,14 +104,14 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
         if settings.database_url is not None:
             conninfo = settings.database_url.get_secret_value()
         else:
-            # Never attached to that of another service, which would end with it.
+            # Never attach to the database of another service, which would stop together with it.
             own = stack.enter_context(embedded.start(_embedded_data(settings)))
             conninfo = own.conninfo
         owner_created = trio.run(prepare, settings, address, conninfo, own)
-        greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _quietly
+        greet = partial(_greet, settings, address, owner_created=owner_created, show_password=show_password) if welcome else _do_nothing
         if settings.workers == 1:
             return trio.run(partial(run, settings, address, conninfo, listening, own=own, on_started=greet))
-        # Everything that a worker must not find out for itself goes into its environment.
+        # The environment fixes the values that all workers must share.
         environment = {
             **os.environ,
             "SSO_DATABASE_URL": conninfo,
@@ -128,14 +128,16 @@ def _check(settings: Settings) -> None:
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
-        raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be made: {error.strerror}.") from None
+        raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
     check(settings)
 
 
 def _check_libraries() -> None:
-    """Refuse to start with an lxml and an xmlsec that do not go together (security.md P-2).
+    """Refuse to start if lxml and xmlsec load different versions of libxml2 (security P-2).
 
-    In a process of its own: nothing here needs the two yet, and they would take 13 MB from every worker.
+    The check runs in a separate process, because the two libraries would cost every worker 13 MB.
+
+    Raises: XmlLibrariesDisagree.
     """
     checked = subprocess.run([sys.executable, "-m", "adapters.saml.libraries"], capture_output=True, text=True, check=False)
     if checked.returncode != 0:
@@ -143,24 +145,24 @@ def _check_libraries() -> None:
 
 
 def work(settings: Settings, descriptor: int, parent: int) -> int:
-    """Be one of several workers: serve on an inherited socket, and stop when the parent is gone."""
-    let_interrupts_in()
+    """Run one of several workers: serve on an inherited socket, and stop when the parent is gone."""
+    unblock_interrupts()
     logs.configure(settings.log_format, settings.log_level)
-    assert settings.database_url is not None, "the parent says which"
+    assert settings.database_url is not None, "the parent sets it"
     conninfo = settings.database_url.get_secret_value()
     with socket(fileno=descriptor) as listening:
         return trio.run(partial(run, settings, base_url(settings, listening), conninfo, listening, parent=parent))
 
 
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool) -> None:
-    mails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
-    lines = [f"Gatehouse serves on  {address}", f"Try the interface    {address}/docs", f"Mails are            {mails}"]
+    emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
+    lines = [f"Gatehouse serves on  {address}", f"Try the API          {address}/docs", f"Emails are           {emails}"]
     if owner_created and settings.platform_owner_password is not None:
-        # One that the operator has chosen is known already, and is never shown (security.md L-3).
+        # A password that the operator chose is never shown (security L-3).
         password = settings.platform_owner_password.get_secret_value() if show_password else "the one in SSO_PLATFORM_OWNER_PASSWORD"
         lines += [
             f"The platform owner was created just now{'; this is shown once' if show_password else ''}:",
-            f"  email             {settings.platform_owner_email}",
+            f"  email              {settings.platform_owner_email}",
             f"  password           {password}",
         ]
     lines.append("Ctrl-C stops everything.")
@@ -168,14 +170,16 @@ def _greet(settings: Settings, address: str, *, owner_created: bool, show_passwo
     sys.stdout.flush()
 
 
-def _quietly() -> None:
+def _do_nothing() -> None:
     pass
 
 
 async def prepare(settings: Settings, address: str, conninfo: str, own: embedded.Running | None) -> bool:
-    """Everything before the first request: migrations, signing keys, tiers, the first platform owner; whether that one was made now.
+    """Prepare the database: migrations, signing keys, tiers, and the first platform owner. Return whether the owner was created.
 
-    Waits for the database as long as it takes: it may well start later than we do. Raises StorageDown if it is our own and has ended.
+    Wait for the database as long as necessary, because it may start after the service.
+
+    Raises: StorageDown if the embedded database has ended.
     """
     while True:
         try:
@@ -213,9 +217,9 @@ async def run(
     *,
     own: embedded.Running | None = None,
     parent: int | None = None,
-    on_started: Callable[[], object] = _quietly,
+    on_started: Callable[[], object] = _do_nothing,
 ) -> int:
-    """One process: the actors' nursery outside, the HTTP server's inside, so that requests end before the actors do. The exit code."""
+    """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
     async with wire(settings, address, conninfo) as wired:
         app = application(settings, address, wired)
         async with trio.open_nursery() as actors:
@@ -223,19 +227,19 @@ async def run(
                 stop = _Stop(http.cancel_scope)
                 http.start_soon(stop.on_signals)
                 if parent is not None:
-                    http.start_soon(stop.on_orphanhood, parent)
+                    http.start_soon(stop.on_parent_gone, parent)
                 if own is not None:
                     http.start_soon(stop.on_end_of, own)
-                # The database was there a moment ago, but a worker may be started again at any time.
-                while not stop.asked.is_set() and not await _load_keys(wired):
+                # The parent has reached the database, but a worker can restart at any time.
+                while not stop.requested.is_set() and not await _load_keys(wired):
                     with trio.move_on_after(DATABASE_RETRY):
-                        await stop.asked.wait()
+                        await stop.requested.wait()
                 start_actors(actors, wired)
-                _spare_the_collector()
+                _tune_garbage_collector()
                 await serve_http(
                     app,
                     listening,
-                    shutdown=stop.asked,
+                    shutdown=stop.requested,
                     grace=lambda: stop.grace,
                     on_started=on_started,
                     malformed=app.middleware.malformed,
@@ -245,10 +249,11 @@ async def run(
     return stop.exit_code
 
 
-def _spare_the_collector() -> None:
-    """Tell the garbage collector that what is here now stays, and to look at the rest less often.
+def _tune_garbage_collector() -> None:
+    """Freeze the imported objects and collect less often.
 
-    Each full collection would walk everything that was imported, in the middle of some request: half of the slowest per cent is that.
+    A full collection would walk all imported objects during a request. That accounts for half of the
+    slowest percent of requests.
     """
     gc.collect()
     gc.freeze()
@@ -265,10 +270,10 @@ async def _load_keys(wired: Wired) -> bool:
 
 
 class _Stop:
-    """The wish to stop, and how patient it is: SIGTERM and Ctrl-C let requests end, a second Ctrl-C does not."""
+    """The stop request and its grace period. SIGTERM and Ctrl-C let requests finish, a second Ctrl-C does not."""
 
     def __init__(self, at_once: trio.CancelScope) -> None:
-        self.asked = trio.Event()
+        self.requested = trio.Event()
         self.grace = DRAIN_ON_SIGTERM
         self.exit_code = 0
         self._at_once = at_once
@@ -278,62 +283,65 @@ class _Stop:
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 if number == signal.SIGINT:
-                    if self.asked.is_set():
+                    if self.requested.is_set():
                         self._at_once.cancel()
                     self.grace = DRAIN_ON_SIGINT
-                self.asked.set()
+                self.requested.set()
 
-    async def on_orphanhood(self, parent: int) -> None:
+    async def on_parent_gone(self, parent: int) -> None:
         await parent_gone(parent)
         self.grace = DRAIN_ON_SIGINT
-        self.asked.set()
+        self.requested.set()
 
     async def on_end_of(self, database: embedded.Running) -> None:
-        """Nothing starts the database again but a start of the whole service, which is left to whoever supervises it."""
+        """Stop the service when its embedded database ends. A supervisor must restart the service, and with it the database."""
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
             while not _has_ended(database):
                 await anext(aiter(signals))
-        if not self.asked.is_set():
+        if not self.requested.is_set():
             self.exit_code = 1
             self.grace = DRAIN_ON_SIGINT
-            self.asked.set()
+            self.requested.set()
 
 
 def _has_ended(database: embedded.Running | None) -> bool:
     if database is None or not database.ended:
         return False
-    log.error("database_ended", reason="the embedded database ended by itself, so the service ends too", see=str(database.log))
+    log.error("database_ended", reason="the embedded database has ended, so the service ends too", see=str(database.log))
     return True
 
 
 def migrate_now(settings: Settings) -> list[str]:
-    """The migrations that were applied."""
+    """Apply the pending migrations and return their names."""
     with database(settings) as conninfo:
         return trio.run(migrate, conninfo)
 
 
 def create_owner_now(settings: Settings, email: str, password: str) -> None:
-    """The first platform owner. Raises PlatformOwnerExists and whatever is wrong with address or password."""
+    """Create the first platform owner.
+
+    Raises: PlatformOwnerExists; EmailInvalid; PasswordLength; PasswordCommon.
+    """
     _with_ports(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
 
 
 def seed_demo_now(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:
-    """The demo, and the address that it is served at."""
+    """Create the demo data. Return it with the base URL of the service."""
     return _with_ports(settings, lambda ports: demo.seed(ports, redirect_uris)), base_url(settings)
 
 
 def rotate_keys_now(settings: Settings) -> str:
-    """The id of the new signing key."""
+    """Create a new signing key and return its id."""
     return _with_ports(settings, signing_keys.rotate) or ""
 
 
 def reencrypt_now(settings: Settings) -> int:
-    """How many values were encrypted again."""
+    """Encrypt all sealed values with the current key. Return the number of changed values."""
     return _with_ports(settings, housekeeping.reencrypt)
 
 
 def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
-    """Run one use case on the configured database, which is started for it if nothing else runs it."""
+    """Run one use case on the configured database. Start the embedded database for it if needed."""
 
     async def once(conninfo: str) -> T:
         await migrate(conninfo)

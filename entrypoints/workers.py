@@ -1,7 +1,7 @@
-"""The parent of several identical workers that accept on one inherited socket.
+"""The parent process of several identical workers that share one inherited socket.
 
-A worker that dies is replaced; signals are passed on; and when the parent is gone, even by kill -9, its workers notice and end, so that
-the port is free for the next one.
+The parent replaces workers that die, and forwards signals. When the parent is gone, even by kill -9, its
+workers notice and stop, so that the port is free.
 """
 
 import math
@@ -15,25 +15,25 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-HEALTHY_AFTER = 10.0  # seconds; who dies younger failed to start
-BACKOFF, BACKOFF_MAX = 0.5, 30.0  # seconds before the second attempt to start, doubled for each further one
-GIVE_UP_AFTER = 5  # failures to start in a row, while no other worker is healthy
-TERM_GRACE = 35.0  # seconds that SIGTERM leaves before SIGKILL; longer than the drain of a worker itself
-INT_GRACE = 5.0  # ... that Ctrl-C leaves
-HURRY_GRACE = 1.0  # ... and a second Ctrl-C
+HEALTHY_AFTER = 10.0  # seconds; a worker that dies earlier failed to start
+BACKOFF, BACKOFF_MAX = 0.5, 30.0  # seconds before the second start attempt, doubled for each further one
+GIVE_UP_AFTER = 5  # consecutive failures to start, while no other worker is healthy
+TERM_GRACE = 35.0  # seconds between SIGTERM and SIGKILL; longer than the drain of a worker
+INT_GRACE = 5.0  # seconds between SIGINT and SIGKILL
+SECOND_INT_GRACE = 1.0  # seconds after a second SIGINT
 
 log = structlog.get_logger("workers")
 
 
 async def parent_gone(fd: int) -> None:
-    """Return when there is no parent any more, or when it wants this worker to end quickly: what a first Ctrl-C means."""
-    # Nothing is ever written to this pipe. It becomes readable when its last writer, the parent, is closed by whatever end it came to.
+    """Return when the parent is gone, or when it wants this worker to stop quickly, as after Ctrl-C."""
+    # The pipe carries no data. It becomes readable when its only writer, the parent, has ended for any reason.
     await trio.lowlevel.wait_readable(fd)
 
 
-def let_interrupts_in() -> None:
-    """For a worker, first of all: an interrupt is for those who listen for it, and before and after them it ends in no traceback."""
-    # One that comes too early is missed, which does no harm: the pipe closes as well.
+def unblock_interrupts() -> None:
+    """Ignore SIGINT outside of signal receivers, and unblock it. A worker calls this first, so that Ctrl-C causes no traceback."""
+    # A SIGINT that comes too early is lost, which is harmless: the pipe closes as well.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
@@ -49,25 +49,26 @@ def run_workers(
     term_grace: float = TERM_GRACE,
     int_grace: float = INT_GRACE,
 ) -> int:
-    """Keep `count` processes of `command` running until SIGTERM or SIGINT; return the exit code for this process. Main thread only.
+    """Keep `count` processes of `command` running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
 
-    Each is started with `--socket` and `--parent` added: the descriptors of the listening socket and of what `parent_gone` waits for;
-    and each has to call `let_interrupts_in`.
-    0: asked to stop, and every worker did in time. 1: asked to stop, and one had to be killed, or failed on its way out; or `give_up`
-    said so, which is asked whenever a child process has ended, one of others too. Else the workers could not be started, and it is their
-    exit code. `on_death` hears of every worker that is gone, by its id.
+    `command` gets the options `--socket` and `--parent`: the descriptors of the listening socket and of
+    the pipe for `parent_gone`. Each worker must call `unblock_interrupts`. `on_death` is called with the
+    process id of each worker that ended. `give_up` is called whenever any child process has ended.
+
+    The exit code is 0 if all workers stopped in time; 1 if a worker had to be killed or failed while
+    stopping, or if `give_up` returned true; otherwise the exit code of workers that could not start.
     """
     return trio.run(_Parent(count, command, listening, env, on_death, give_up, term_grace, int_grace).run)
 
 
 @dataclass(slots=True)
 class _Worker:
-    """One of the places that a process fills."""
+    """The slot of one worker process."""
 
     process: subprocess.Popen[bytes] | None = None
     since: float = 0.0
     start_at: float = 0.0
-    failures: int = 0  # to start, in a row
+    failures: int = 0  # consecutive failures to start
 
 
 class _Parent:
@@ -86,19 +87,19 @@ class _Parent:
         self._give_up = give_up
         self._grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
         self._workers = [_Worker() for _ in range(count)]
-        self._alive, self._life = os.pipe()  # the workers get the first end, and the second is open for as long as we are
+        self._alive, self._life = os.pipe()  # workers inherit the reading end; the writing end stays open while the parent lives
         self._listening = listening
         self._command = [*command, "--socket", str(listening.fileno()), "--parent", str(self._alive)]
         self._inherited = (listening.fileno(), self._alive)
         self._env = dict(env)
-        self._stop_by: float | None = None  # when the patience with stopping workers ends
+        self._stop_by: float | None = None  # the deadline for stopping workers
         self._interrupts = 0
         self._exit_code = 0
 
     async def run(self) -> int:
         try:
             with trio.open_signal_receiver(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT) as signals:
-                self._handle(signal.SIGCHLD)  # what happened before anybody listened
+                self._handle(signal.SIGCHLD)  # workers may have died before the receiver was open
                 while self._stop_by is None or self._running():
                     self._start_due()
                     with trio.move_on_at(self._next_deadline()) as waiting:
@@ -112,10 +113,10 @@ class _Parent:
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGCHLD:
-            # Signals of one kind fold into one, so it says no more than that somebody may have died.
+            # Several SIGCHLD can merge into one, so check all workers.
             for worker in self._running():
                 if worker.process is not None and worker.process.poll() is not None:
-                    self._bury(worker, worker.process)
+                    self._record_death(worker, worker.process)
             if self._stop_by is None and self._give_up():
                 self._exit_code = 1
                 self._stop(signal.SIGTERM)
@@ -138,22 +139,22 @@ class _Parent:
                 worker.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # An interrupt while a worker still imports would make it die with a traceback, so it begins with the signal held back: the mask
-        # is inherited. (A preexec_fn would run Python after the fork, which is not safe: on a first start, threads are left.)
+        # SIGINT during the imports of a worker would end it with a traceback, so the worker inherits a mask that
+        # blocks SIGINT. A preexec_fn would run Python after the fork, which is not safe while threads exist.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return subprocess.Popen(  # noqa: S603 - our own command
                 self._command,
                 env=self._env,
                 pass_fds=self._inherited,
-                # The terminal sends Ctrl-C to its whole process group. Out of that group a worker gets it from us alone, once, and can
-                # tell a first from a second.
+                # The terminal sends Ctrl-C to its whole process group. Outside of that group, a worker gets it only
+                # from the parent, and can tell the first from the second.
                 process_group=0,
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _bury(self, worker: _Worker, process: subprocess.Popen[bytes]) -> None:
+    def _record_death(self, worker: _Worker, process: subprocess.Popen[bytes]) -> None:
         worker.process = None
         self._on_death(process.pid)
         code = process.returncode
@@ -176,20 +177,20 @@ class _Parent:
         log.warning("worker_died", pid=process.pid, exit_code=code, restart_in=round(worker.start_at - now, 1))
 
     def _stop(self, number: signal.Signals) -> None:
-        # As long as anybody has it open, the kernel takes connections on it, which nobody would answer.
+        # While any process has the socket open, the kernel accepts connections that no process would serve.
         self._listening.close()
         grace = self._grace[number]
         if number == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts > 1:
-                grace = HURRY_GRACE
+                grace = SECOND_INT_GRACE
         stop_by = trio.current_time() + grace
         self._stop_by = stop_by if self._stop_by is None else min(self._stop_by, stop_by)
         for worker in self._running():
             if worker.process is not None:
                 worker.process.send_signal(number)
         if number == signal.SIGINT:
-            self._close_life()  # after the signals, so that whoever listens hears of the reason first
+            self._close_life()  # after the signals, so that workers receive the signal first
 
     def _kill(self) -> None:
         for worker in self._running():
@@ -197,7 +198,7 @@ class _Parent:
                 log.error("worker_killed", reason="it did not stop in time", pid=worker.process.pid)
                 worker.process.kill()
                 worker.process.wait()
-                self._bury(worker, worker.process)
+                self._record_death(worker, worker.process)
 
     def _close_life(self) -> None:
         if self._life >= 0:

@@ -41,7 +41,7 @@ from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.middleware import EdgeMiddleware, Headers, Refused, RequestRecord, json_error
 from entrypoints.http.edge.openapi import changes_state, describe_interface, interface_description, is_oauth
-from entrypoints.http.pages import account, sign_in, social
+from entrypoints.http.pages import account, account_access, email_links, sign_in, social
 from entrypoints.http.pages import device_flow as device_pages
 from entrypoints.http.pages import invitations as invitation_pages
 from entrypoints.http.pages import oauth as oauth_pages
@@ -95,7 +95,9 @@ BLUEPRINTS: Final = (
     (provider_events, "Events of the payment provider."),
     (invitation_pages, "Pages: invitations."),
     (sign_in, "Pages: sign in and sign out."),
+    (email_links, "Pages: the links in emails about accounts."),
     (account, "Pages: the user's account."),
+    (account_access, "Pages: the devices, linked accounts and sessions of the user."),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

@@ -1,10 +1,11 @@
-"""Health, metrics, published keys, and the description of the interface (organizations.md section 4.11; RFC 7517)."""
+"""Health, metrics, signing keys (RFC 7517), the API description, and assets."""
 
 import hmac
 import json
 from typing import Literal
 
 import trio
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import validate_response
 
@@ -23,15 +24,18 @@ routes = Blueprint("operations", __name__)
 class Health(ResponseModel):
     """The service is up."""
 
-    status: Literal["healthy"]
-    version: str
+    status: Literal["healthy"] = Field(description="Always `healthy`.")
+    version: str = Field(description="The version of Gatehouse.")
 
 
 @routes.get("/health")
 @operations
 @validate_response(Health)
 async def health() -> Health:
-    """Whether the service is up, and its version."""
+    """Check that the service is up.
+
+    Returns the version. Needs no credentials and has no rate limit.
+    """
     return Health(status="healthy", version=VERSION)
 
 
@@ -39,16 +43,19 @@ async def health() -> Health:
 @operations
 @describes({200: "Alive."})
 async def live() -> Response:
-    """Whether the process answers at all."""
+    """Check that the process responds.
+
+    For liveness probes. Does not touch the database.
+    """
     return Response(b"", 200)
 
 
 class Readiness(ResponseModel):
-    """Whether the database answers."""
+    """The state of the database connection."""
 
-    status: Literal["ready", "unhealthy"]
-    version: str
-    database: Literal["connected", "disconnected"]
+    status: Literal["ready", "unhealthy"] = Field(description="`ready` if requests can be served.")
+    version: str = Field(description="The version of Gatehouse.")
+    database: Literal["connected", "disconnected"] = Field(description="Whether the database responds.")
 
 
 @routes.get("/health/ready")
@@ -56,7 +63,10 @@ class Readiness(ResponseModel):
 @validate_response(Readiness, 200)
 @validate_response(Readiness, 503)
 async def ready() -> tuple[Readiness, int]:
-    """Whether requests can be served: asks the database something trivial."""
+    """Check that requests can be served.
+
+    For readiness probes. Runs a trivial query, and responds with 503 if the database is down.
+    """
     try:
         await ports().storage.ping()
     except StorageDown:
@@ -69,19 +79,25 @@ async def ready() -> tuple[Readiness, int]:
 @refuses(401)
 @describes({200: "Metrics in the text exposition format 0.0.4."}, content_type="text/plain")
 async def metrics() -> Response:
-    """Metrics for Prometheus; closed to others where the operator has set a token for it."""
-    here = app_context()
-    token = here.metrics_token
+    """Return metrics for Prometheus.
+
+    If the operator has set a metrics token, it is required as a bearer token.
+    """
+    context = app_context()
+    token = context.metrics_token
     if token is not None and not hmac.compare_digest(digest(bearer_token()), digest(token)):
         raise Unauthenticated
-    return Response(await trio.to_thread.run_sync(here.exposition), 200, content_type=here.exposition_type)
+    return Response(await trio.to_thread.run_sync(context.exposition), 200, content_type=context.exposition_type)
 
 
 @routes.get("/.well-known/jwks.json")
 @operations
 @describes({200: "A JWK set (RFC 7517)."}, content_type="application/jwk-set+json")
 async def jwks() -> Response:
-    """The public keys that access tokens are checked with."""
+    """Return the public signing keys.
+
+    Applications verify access tokens with these keys. Cache them, and load them again for an unknown `kid`.
+    """
     headers = {"Cache-Control": "public, max-age=300"}
     return Response(json.dumps(ports().tokens.jwks()), 200, headers, content_type="application/jwk-set+json")
 
@@ -90,7 +106,10 @@ async def jwks() -> Response:
 @operations
 @describes({200: "An OpenAPI 3.1 document."}, content_type="application/json")
 async def openapi() -> Response:
-    """This description of the interface."""
+    """Return this API description.
+
+    The document is the same for all installations of a version.
+    """
     return Response(app_context().description, 200, content_type="application/json")
 
 
@@ -98,24 +117,33 @@ async def openapi() -> Response:
 @operations
 @describes_page({200: "The interactive page."})
 async def interactive_docs() -> Response:
-    """This description, to read and to try out."""
+    """Show the interactive API page.
+
+    The page renders this description and can call the API.
+    """
     return page_response(docs())
 
 
 @routes.get("/assets/<name>")
 @operations
-@describes({200: "The asset.", 404: "There is no such asset."}, content_type="*/*")
+@describes({200: "The file.", 404: "The file does not exist."}, content_type="*/*")
 async def assets(name: str) -> Response:
-    """Styles, scripts and icons of our pages."""
-    found = asset(name)
-    if found is None:
+    """Return a static file of the pages.
+
+    File names contain a fingerprint, so responses can be cached forever.
+    """
+    file = asset(name)
+    if file is None:
         raise NotFound
-    return Response(found.body(), 200, dict(found.headers))
+    return Response(file.body(), 200, dict(file.headers))
 
 
 @routes.get("/")
 @operations
 @describes_page({200: "The page."})
 async def home() -> Response:
-    """What this is, for whoever opens the address in a browser."""
+    """Show the start page.
+
+    It links to the sign-in page and to the API page.
+    """
     return page_response(render("home.html"))

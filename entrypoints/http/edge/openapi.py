@@ -164,6 +164,7 @@ PATH_PARAMETERS = {
     "org_id": "The id of the organization.",
     "user_id": "The id of the user.",
     "device_id": "The id of the device.",
+    "session_id": "The id of the session.",
     "service_id": "The id of the service.",
     "plan_id": "The id of the plan.",
     "key_id": "The id of the API key.",

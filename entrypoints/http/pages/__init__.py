@@ -1,7 +1,7 @@
-"""The pages that people see in a browser, and the files that the API page needs; all of it from here, nothing from elsewhere.
+"""The rendering of HTML pages, and the assets of the API page. Nothing is loaded from other hosts.
 
-A page is complete in itself: markup, style and mark come in one response, under a policy that lets nothing else in
-(security.md G-1). Pages work without scripts; only the API page has one.
+A page is complete: one response contains markup, style and icon, and its content security policy allows
+nothing else (security G-1). Pages work without scripts; only the API page needs one.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An HTML answer. The outermost layer adds what every answer has: `nosniff`, HSTS under https, the request id."""
+    """A rendered page. The middleware adds the headers of all responses: `nosniff`, HSTS with https, the request id."""
 
     body: str
     status: int
@@ -32,13 +32,13 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file for the browser, with headers that let it be kept for ever: its name changes when its content does."""
+    """A static file. Browsers may cache it forever, because its name changes with its content."""
 
     path: Path
     headers: Mapping[str, str]
 
     def body(self) -> bytes:
-        """Read each time: the script of the API page is large, and each browser that looks at it asks once."""
+        """Return the content. It is not cached in memory: the script of the API page is large, and each browser loads it once."""
         return self.path.read_bytes()
 
 
@@ -63,17 +63,17 @@ def _load_assets() -> tuple[dict[str, Asset], dict[str, str]]:
     return assets, names
 
 
-# What is not in this table does not exist, so no name that a client makes up ever becomes a path.
+# Only names in this table are served, so a client's input never becomes a file path.
 _assets, _asset_names = _load_assets()
 
 
 def asset(name: str) -> Asset | None:
-    """The file that is served at /assets/<name>, or None."""
+    """Return the file for /assets/<name>, or None."""
     return _assets.get(name)
 
 
 def asset_url(file: str) -> str:
-    """Where a file such as `icon.svg` is served, with its fingerprint in the name."""
+    """Return the URL of a file such as `icon.svg`, with the fingerprint in its name."""
     return f"/assets/{_asset_names[file]}"
 
 
@@ -83,17 +83,17 @@ _environment = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    auto_reload=False,  # or each page looks at its files
+    auto_reload=False,  # otherwise every page checks the template files
 )
 _environment.globals |= {
     "asset_url": asset_url,
-    "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (our own file)
+    "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     "ui": _environment.get_template("ui.html").module,
 }
 
 _FIXED = "frame-ancestors 'none'; base-uri 'none'"
 
-# Swagger UI needs scripts and styles, in files only, and to call the service it describes.
+# Swagger UI needs scripts and styles from files, and connections to this service.
 DOCS_CSP = (
     f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; {_FIXED}"
 )
@@ -108,18 +108,18 @@ def render(
     scripted: bool = False,
     **values: object,
 ) -> Page:
-    """The page of a template, which knows `status` and `values`; the head of each template says which it needs. All are escaped.
+    """Render a template with `status` and `values`, which are escaped. The head of each template lists its values.
 
-    `form_action` is the policy's list of origins that a form may send to: ours, or that of a service. With `design` the page has the name,
-    the logo and the colours of an organization; its foot says whose page it really is. One that is `scripted` has
-    one script, and works without it, too.
+    `form_action` is the list of origins that forms may be sent to. `design` adds the name, logo and colors
+    of an organization; the footer still names the platform. A `scripted` page has one script, and works
+    without it too.
     """
     nonce = token_urlsafe(16)
     values |= {"design": design, "colors": None, "product": PRODUCT}
     images = "'self' data:"
     if design is not None:
         values["colors"] = None if design.color is None else derive_palette(design.color)
-        if design.name != values.get("organization"):  # the title of such a page names it already
+        if design.name != values.get("organization"):  # the title of such a page already names the organization
             values["product"] = design.name
         if design.logo_origin is not None:
             images += f" {design.logo_origin}"
@@ -131,7 +131,7 @@ def render(
 
 
 def docs() -> Page:
-    """The interactive description of the API, which reads /openapi.json."""
+    """Return the interactive API page, which reads /openapi.json."""
     return _page(_environment.get_template("docs.html").render(), 200, DOCS_CSP)
 
 

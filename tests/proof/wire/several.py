@@ -69,7 +69,7 @@ def main() -> None:
     arguments.add_argument("--broken", action="store_true")
     given = arguments.parse_args()
     if given.socket is not None:
-        workers.let_interrupts_in()
+        workers.unblock_interrupts()
         if given.broken:
             sys.exit(3)
         with socket.socket(fileno=given.socket) as listening:

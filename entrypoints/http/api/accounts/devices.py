@@ -1,9 +1,10 @@
-"""The devices that somebody signs in from (identity.md sections 2.5 and 4.3; decisions, points 78 to 85)."""
+"""The devices of the signed-in user."""
 
 from functools import wraps
 from typing import Any
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import document_response, validate_request, validate_response
 
@@ -19,47 +20,47 @@ from entrypoints.http.edge.streaming import streamed
 routes = Blueprint("devices", __name__)
 
 
-class DeviceShown(ResponseModel):
-    """A device. `is_current` is the one of this session; on a `trusted` one the second factor is remembered."""
+class DeviceResponse(ResponseModel):
+    """A device that you have signed in from."""
 
-    id: UUID
-    name: str
-    device_type: DeviceType
-    browser: str
-    os: str
-    last_used_at: Timestamp
-    last_ip: str | None
-    is_current: bool
-    trusted: bool
-    created_at: Timestamp
-
-
-class Location(ResponseModel):
-    """A city, by its English name, and a country, by its code (ISO 3166-1)."""
-
-    city: str | None
-    country: str
+    id: UUID = Field(description="The id of the device.")
+    name: str = Field(description="The name of the device.", examples=["Firefox on Linux"])
+    device_type: DeviceType = Field(description="The kind of client.")
+    browser: str = Field(description="The browser, from the User-Agent header.", examples=["Firefox"])
+    os: str = Field(description="The operating system, from the User-Agent header.", examples=["Linux"])
+    last_used_at: Timestamp = Field(description="The time of the last sign-in.")
+    last_ip: str | None = Field(description="The IP address of the last sign-in, or null.", examples=["203.0.113.9"])
+    is_current: bool = Field(description="Whether this is the device of your session.")
+    trusted: bool = Field(description="Whether sign-ins from the device skip the second factor.")
+    created_at: Timestamp = Field(description="The time of the first sign-in.")
 
 
-class DeviceDetails(DeviceShown):
-    """All that there is to say of a device. `last_location` is null where it is unknown; `risk_score` is 0.0 to 1.0, of the last login."""
+class LocationResponse(ResponseModel):
+    """The location of an IP address."""
 
-    browser_version: str | None
-    os_version: str | None
-    last_location: Location | None
-    risk_score: float
+    city: str | None = Field(description="The name of the city in English, or null.", examples=["Lisbon"])
+    country: str = Field(description="The country code (ISO 3166-1 alpha-2).", examples=["PT"])
 
 
-class Devices(ResponseModel):
-    """Devices, the one that was used last first, and how many there are."""
+class DeviceDetailsResponse(DeviceResponse):
+    """A device with all its details."""
 
-    devices: list[DeviceShown]
-    total: int
+    browser_version: str | None = Field(description="The version of the browser, or null.", examples=["121.0"])
+    os_version: str | None = Field(description="The version of the operating system, or null.", examples=["14.2"])
+    last_location: LocationResponse | None = Field(description="The location of the last sign-in, or null if it is unknown.")
+    risk_score: float = Field(description="The risk of the last sign-in, from 0.0 to 1.0.", examples=[0.3])
 
 
-def _show(seen: ListedDevice) -> DeviceShown:
-    device = seen.device
-    return DeviceShown(
+class DeviceListResponse(ResponseModel):
+    """Your devices."""
+
+    devices: list[DeviceResponse] = Field(description="The devices, the most recently used first.")
+    total: int = Field(description="The number of devices.")
+
+
+def _to_response(listed: ListedDevice) -> DeviceResponse:
+    device = listed.device
+    return DeviceResponse(
         id=device.id,
         name=device.name,
         device_type=device.device_type,
@@ -67,81 +68,94 @@ def _show(seen: ListedDevice) -> DeviceShown:
         os=device.os,
         last_used_at=device.last_used_at,
         last_ip=device.last_ip,
-        is_current=seen.is_current,
-        trusted=seen.trusted,
+        is_current=listed.is_current,
+        trusted=listed.trusted,
         created_at=device.created_at,
     )
 
 
 @routes.get("/api/user/devices")
 @person(applications=True)
-@refuses(404)  # as the documents have it
-@document_response(Devices)
-async def listed() -> Response:
-    """List the devices that you have signed in from and not revoked."""
-    return await streamed(devices.list_own(ports(), signed_in()), _show, named="devices", counted="total")
+@refuses(404)  # documented, but never sent
+@document_response(DeviceListResponse)
+async def list_devices() -> Response:
+    """List your devices.
+
+    Revoked devices are left out. The list is complete; it has no pages.
+    """
+    return await streamed(devices.list_own(ports(), signed_in()), _to_response, named="devices", counted="total")
 
 
 @routes.get("/api/user/devices/<device_id>")
 @person(applications=True)
 @refuses(404)
-@validate_response(DeviceDetails)
-async def find(device_id: str) -> DeviceDetails:
-    """One of your devices."""
-    seen = await devices.find(ports(), signed_in(), path_id(device_id))
-    device = seen.device
-    return DeviceDetails(
-        **dict(_show(seen)),
+@validate_response(DeviceDetailsResponse)
+async def get_device(device_id: str) -> DeviceDetailsResponse:
+    """Return one of your devices.
+
+    A revoked device is answered with 404.
+    """
+    listed = await devices.find(ports(), signed_in(), path_id(device_id))
+    device, location = listed.device, listed.device.location
+    return DeviceDetailsResponse(
+        **dict(_to_response(listed)),
         browser_version=device.browser_version,
         os_version=device.os_version,
-        last_location=None if device.location is None else Location(city=device.location.city, country=device.location.country),
+        last_location=None if location is None else LocationResponse(city=location.city, country=location.country),
         risk_score=device.risk.score / 100,
     )
 
 
-class DeviceName(RequestModel):
-    """What the device is to be called."""
+class RenameDeviceRequest(RequestModel):
+    """A new name for a device."""
 
-    name: Name
+    name: Name = Field(description="The new name.", examples=["Work laptop"])
 
 
-class DeviceRenamed(ResponseModel):
+class RenamedDeviceResponse(ResponseModel):
     """A device with its new name."""
 
-    id: UUID
-    name: str
-    device_type: DeviceType
-    updated_at: Timestamp
+    id: UUID = Field(description="The id of the device.")
+    name: str = Field(description="The new name.", examples=["Work laptop"])
+    device_type: DeviceType = Field(description="The kind of client.")
+    updated_at: Timestamp = Field(description="The time of the change.")
 
 
-def of_the_caller(view: View) -> View:
-    """For routes with a body: that the caller has no such device is told before the body is looked at (decisions, point 16)."""
+def own_device(view: View) -> View:
+    """Check that the caller has the device before the body is validated, so that an unknown id is 404, not 400 (decision 16)."""
 
     @wraps(view)
-    async def found(device_id: str, **arguments: Any) -> Any:
+    async def checked(device_id: str, **arguments: Any) -> Any:
         await devices.find(ports(), signed_in(), path_id(device_id))
         return await view(device_id=device_id, **arguments)
 
-    return found
+    return checked
 
 
 @routes.patch("/api/user/devices/<device_id>")
 @person(impersonated=False)
 @refuses(404)
-@of_the_caller
-@validate_request(DeviceName)
-@validate_response(DeviceRenamed)
-async def rename(device_id: str, data: DeviceName) -> DeviceRenamed:
-    """Give one of your devices another name."""
+@own_device
+@validate_request(RenameDeviceRequest)
+@validate_response(RenamedDeviceResponse)
+async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDeviceResponse:
+    """Rename one of your devices.
+
+    A later sign-in that sends a device name replaces it.
+    """
     device = await devices.rename(ports(), signed_in(), path_id(device_id), data.name)
-    return DeviceRenamed(id=device.id, name=device.name, device_type=device.device_type, updated_at=device.updated_at)
+    return RenamedDeviceResponse(id=device.id, name=device.name, device_type=device.device_type, updated_at=device.updated_at)
 
 
 @routes.delete("/api/user/devices/<device_id>")
 @person(impersonated=False)
 @refuses(400, 404)
 @validate_response(Message)
-async def revoke(device_id: str) -> Message:
-    """Revoke one of your devices: its sessions and its trust end. The one that you are using is ended by signing out."""
+async def revoke_device(device_id: str) -> Message:
+    """Revoke one of your devices.
+
+    Its sessions and its trust end. The device of your own session is refused: sign out instead. Revoking a
+    device again changes nothing.
+    """
     await devices.revoke(ports(), signed_in(), path_id(device_id))
     return Message(message="The device was revoked. Its sessions were ended.")

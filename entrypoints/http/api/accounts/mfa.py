@@ -1,4 +1,4 @@
-"""The second factor of the caller's own account (identity.md section 4.2; decisions, points 26, 43 and 44)."""
+"""The second factor of the signed-in user (decisions 26, 43, 44)."""
 
 from typing import Annotated, Literal
 
@@ -17,97 +17,118 @@ from entrypoints.http.edge.qr import qr_svg
 
 routes = Blueprint("mfa", __name__)
 
-QR_TITLE = f"QR code for an authenticator app to learn your {PRODUCT} account"
-# Its form is judged by the use case, as that of every code is.
+QR_TITLE = f"QR code to add your {PRODUCT} account to an authenticator app"
+# The use case checks the format, as it does for all codes.
 SetupCode = Annotated[str, Field(max_length=MAX_TEXT), WithJsonSchema({"type": "string", "pattern": "^[0-9]{6}$"})]
+BACKUP_CODE_LIST = Field(
+    description="Backup codes. Each one works once in place of a code of the app.", examples=[["ABCD-2345", "K7QM-9XPT"]]
+)
 
 
-class MfaStatus(ResponseModel):
-    """Whether two-factor authentication is on, and whether at least one backup code is left."""
+class MfaStatusResponse(ResponseModel):
+    """The status of your second factor."""
 
-    enabled: bool
-    has_backup_codes: bool
+    enabled: bool = Field(description="Whether two-factor authentication is on.")
+    has_backup_codes: bool = Field(description="Whether at least one backup code is unused.")
 
 
 @routes.get("/api/user/mfa/status")
 @person(applications=True)
 @refuses(404)
-@validate_response(MfaStatus)
-async def status() -> MfaStatus:
-    """Whether you have two-factor authentication."""
-    found = await mfa.get_status(ports(), signed_in())
-    return MfaStatus(enabled=found.enabled_at is not None, has_backup_codes=found.backup_codes > 0)
+@validate_response(MfaStatusResponse)
+async def get_status() -> MfaStatusResponse:
+    """Return the status of your two-factor authentication.
+
+    A setup that is not confirmed counts as off.
+    """
+    status = await mfa.get_status(ports(), signed_in())
+    return MfaStatusResponse(enabled=status.enabled_at is not None, has_backup_codes=status.backup_codes > 0)
 
 
-class MfaSetup(ResponseModel):
-    """A new secret: in base32, as a QR code (SVG), and as the address that the QR code shows."""
+class MfaSetupResponse(ResponseModel):
+    """A new secret to confirm, in three forms."""
 
-    secret: str
-    qr_code_svg: str
-    qr_code_uri: str
+    secret: str = Field(description="The secret in base32, to type into an app.", examples=["JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"])
+    qr_code_svg: str = Field(description="A QR code of the URI, as an SVG image.")
+    qr_code_uri: str = Field(
+        description="The URI that authenticator apps open.", examples=["otpauth://totp/Gatehouse:ada%40example.com?..."]
+    )
 
 
 @routes.post("/api/user/mfa/setup")
 @person(impersonated=False, limit=MFA_SETUP)
 @refuses(400, 404)
-@validate_response(MfaSetup)
-async def setup() -> MfaSetup:
-    """Begin to set up two-factor authentication. Confirm it within 15 minutes by a code of the app that was given the secret."""
-    begun = await mfa.start_setup(ports(), signed_in())
-    return MfaSetup(secret=begun.secret, qr_code_svg=qr_svg(begun.uri, QR_TITLE), qr_code_uri=begun.uri)
+@validate_response(MfaSetupResponse)
+async def start_setup() -> MfaSetupResponse:
+    """Start to set up two-factor authentication.
+
+    Confirm the secret with `POST /api/user/mfa/verify` within 15 minutes. Another setup replaces an
+    unconfirmed secret.
+    """
+    setup = await mfa.start_setup(ports(), signed_in())
+    return MfaSetupResponse(secret=setup.secret, qr_code_svg=qr_svg(setup.uri, QR_TITLE), qr_code_uri=setup.uri)
 
 
-class MfaCode(RequestModel):
-    """The six digits that the authenticator app shows."""
+class ConfirmMfaRequest(RequestModel):
+    """A code that confirms the setup."""
 
-    code: SetupCode
+    code: SetupCode = Field(description="The 6-digit code from the authenticator app.", examples=["123456"])
 
 
-class MfaEnabled(ResponseModel):
-    """Two-factor authentication is on. Each backup code stands in for the app once; they are shown only here."""
+class MfaEnabledResponse(ResponseModel):
+    """Two-factor authentication is on. No other response contains these backup codes."""
 
-    enabled: Literal[True]
-    backup_codes: list[str]
+    enabled: Literal[True] = Field(description="Always true.")
+    backup_codes: list[str] = BACKUP_CODE_LIST
 
 
 @routes.post("/api/user/mfa/verify")
 @person(impersonated=False, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
 @refuses(404)
-@validate_request(MfaCode)
-@validate_response(MfaEnabled)
-async def verify(data: MfaCode) -> MfaEnabled:
-    """Confirm the authenticator app, which switches two-factor authentication on."""
-    return MfaEnabled(enabled=True, backup_codes=list(await mfa.confirm_setup(ports(), signed_in(), data.code)))
+@validate_request(ConfirmMfaRequest)
+@validate_response(MfaEnabledResponse)
+async def confirm_setup(data: ConfirmMfaRequest) -> MfaEnabledResponse:
+    """Confirm the authenticator app and turn two-factor authentication on.
+
+    The backup codes are returned only once. Trusted devices and pending sign-ins end.
+    """
+    return MfaEnabledResponse(enabled=True, backup_codes=list(await mfa.confirm_setup(ports(), signed_in(), data.code)))
 
 
-class MfaDisabled(ResponseModel):
+class MfaDisabledResponse(ResponseModel):
     """Two-factor authentication is off."""
 
-    success: Literal[True]
-    message: str
+    success: Literal[True] = Field(description="Always true.")
+    message: str = Field(description="The result in one sentence.")
 
 
 @routes.delete("/api/user/mfa")
 @person(impersonated=False, limit=MFA_SETUP)
 @refuses(404)
-@validate_response(MfaDisabled)
-async def disable() -> MfaDisabled:
-    """Switch two-factor authentication off. The secret and all backup codes are deleted."""
+@validate_response(MfaDisabledResponse)
+async def disable() -> MfaDisabledResponse:
+    """Turn two-factor authentication off.
+
+    The secret and all backup codes are deleted, and no device is trusted any longer.
+    """
     was_on = await mfa.disable(ports(), signed_in())
-    message = "Two-factor authentication was switched off." if was_on else "Two-factor authentication was not on."
-    return MfaDisabled(success=True, message=message)
+    message = "Two-factor authentication was turned off." if was_on else "Two-factor authentication was already off."
+    return MfaDisabledResponse(success=True, message=message)
 
 
-class BackupCodes(ResponseModel):
-    """Each code stands in for the authenticator app once; they are shown only here."""
+class BackupCodesResponse(ResponseModel):
+    """New backup codes. No other response contains them."""
 
-    backup_codes: list[str]
+    backup_codes: list[str] = BACKUP_CODE_LIST
 
 
 @routes.post("/api/user/mfa/backup-codes/regenerate")
 @person(impersonated=False, limit=MFA_SETUP)
 @refuses(400, 404)
-@validate_response(BackupCodes)
-async def regenerate() -> BackupCodes:
-    """Make new backup codes. All earlier ones are void, used or not."""
-    return BackupCodes(backup_codes=list(await mfa.regenerate_backup_codes(ports(), signed_in())))
+@validate_response(BackupCodesResponse)
+async def regenerate_backup_codes() -> BackupCodesResponse:
+    """Replace your backup codes.
+
+    The new codes are returned only once. All earlier codes stop working.
+    """
+    return BackupCodesResponse(backup_codes=list(await mfa.regenerate_backup_codes(ports(), signed_in())))

@@ -1,16 +1,15 @@
-"""People, their second factor, and who is a platform owner, for platform owners (organizations.md section 4.6; decisions, points 241 to
-244)."""
+"""Users, their second factors and platform ownership, for platform owners (decisions 241, 242, 243, 244)."""
 
 from functools import wraps
 from typing import Any
 from uuid import UUID
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from quart import Blueprint
 from quart_schema import validate_querystring, validate_request, validate_response
 
 from core.accounts import platform, platform_users
-from core.accounts.platform_users_rules import MfaAlert, MfaAlertType, FoundUser
+from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaAlertType
 from core.kernel.errors import Invalid
 from core.kernel.principals import Role
 from entrypoints.http.edge.access import View, platform_owner
@@ -23,97 +22,104 @@ routes = Blueprint("platform_users", __name__)
 
 
 class ReasonMissing(Invalid):
-    """Say why, as "reason" in the body or in the query."""
+    """The reason is missing. Send it as "reason" in the body or in the query."""
 
 
-def of_a_person(view: View) -> View:
-    """For routes of `<user_id>`: an account that does not exist is told of before the body is looked at (decisions, point 16)."""
+def existing_user(view: View) -> View:
+    """Check that the user exists before the body is validated, so that an unknown id is 404, not 400 (decision 16)."""
 
     @wraps(view)
-    async def found(user_id: str, **arguments: Any) -> Any:
+    async def checked(user_id: str, **arguments: Any) -> Any:
         account = await platform_users.find(ports(), path_id(user_id))
         return await view(user_id=account.id, **arguments)
 
-    return found
+    return checked
 
 
-class UsersQuery(Query):
-    """Which people: part of their address, and the id of one. An id that nobody has matches nothing."""
+class UserSearchQuery(Query):
+    """The search terms. Without any, all users match."""
 
-    email: Text | None = None
-    user_id: Text | None = None
-    limit: SearchLimit = 20
-
-
-class OrganizationOfUser(ResponseModel):
-    """An organization that the person is a member of, and as what."""
-
-    id: UUID
-    slug: str
-    name: str
-    role: Role
+    email: Text | None = Field(default=None, description="A part of the email address, in any case.", examples=["ada@"])
+    user_id: Text | None = Field(default=None, description="The id of a user. An unknown id matches no user.")
+    limit: SearchLimit = Field(default=20, description="The largest number of users to return.")
 
 
-class UserFound(ResponseModel):
-    """An account, and the organizations that the person is a member of."""
+class UserOrganizationResponse(ResponseModel):
+    """An organization that a user is a member of."""
 
-    id: UUID
-    email: str
-    is_platform_owner: bool
-    mfa_enabled: bool
-    created_at: Timestamp
-    organizations: list[OrganizationOfUser]
+    id: UUID = Field(description="The id of the organization.")
+    slug: str = Field(description="The slug of the organization.", examples=["acme"])
+    name: str = Field(description="The name of the organization.", examples=["Acme"])
+    role: Role = Field(description="The role of the user.")
 
 
-class UsersFound(ResponseModel):
-    """The newest accounts that were looked for."""
+class FoundUserResponse(ResponseModel):
+    """A user in search results."""
 
-    users: list[UserFound]
+    id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
+    is_platform_owner: bool = Field(description="Whether the user is a platform owner.")
+    mfa_enabled: bool = Field(description="Whether the user has two-factor authentication.")
+    created_at: Timestamp = Field(description="The time when the account was created.")
+    organizations: list[UserOrganizationResponse] = Field(description="The organizations of the user, sorted by slug.")
+
+
+class UserSearchResponse(ResponseModel):
+    """The users that match a search."""
+
+    users: list[FoundUserResponse] = Field(description="The users, the newest first.")
 
 
 @routes.get("/api/platform/users/search")
 @platform_owner
 @refuses(400, 404)
-@validate_querystring(UsersQuery)
-@validate_response(UsersFound)
-async def search(query_args: UsersQuery) -> UsersFound:
-    """Look people up, the newest first; where nothing is looked for, everybody is found."""
-    # What is not an id is one that nobody has, as in paths: it matches nothing (decisions, point 13).
+@validate_querystring(UserSearchQuery)
+@validate_response(UserSearchResponse)
+async def search(query_args: UserSearchQuery) -> UserSearchResponse:
+    """Search all users of the platform.
+
+    The newest users come first. The result includes deactivated users. It has no pages: narrow the search
+    to find older users.
+    """
+    # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user (decision 13).
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
-    found = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id)
-    return UsersFound(users=[_found(one) for one in found])
+    users = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id)
+    return UserSearchResponse(users=[_to_response(user) for user in users])
 
 
-def _found(person: FoundUser) -> UserFound:
-    return UserFound(
-        id=person.id,
-        email=person.email,
-        is_platform_owner=person.is_platform_owner,
-        mfa_enabled=person.mfa_enabled,
-        created_at=person.created_at,
-        organizations=[OrganizationOfUser(id=one.id, slug=one.slug, name=one.name, role=one.role) for one in person.organizations],
+def _to_response(user: FoundUser) -> FoundUserResponse:
+    return FoundUserResponse(
+        id=user.id,
+        email=user.email,
+        is_platform_owner=user.is_platform_owner,
+        mfa_enabled=user.mfa_enabled,
+        created_at=user.created_at,
+        organizations=[UserOrganizationResponse(id=org.id, slug=org.slug, name=org.name, role=org.role) for org in user.organizations],
     )
 
 
-class UserMfaStatus(ResponseModel):
-    """How somebody's second factor stands; `last_mfa_challenge` is when a code was last asked for and given, right or wrong."""
+class UserMfaStatusResponse(ResponseModel):
+    """The status of a user's second factor."""
 
-    user_id: UUID
-    email: str
-    mfa_enabled: bool
-    mfa_enabled_at: Timestamp | None
-    backup_codes_remaining: int
-    last_mfa_challenge: Timestamp | None
+    user_id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
+    mfa_enabled: bool = Field(description="Whether two-factor authentication is on.")
+    mfa_enabled_at: Timestamp | None = Field(description="The time when it was turned on, or null.")
+    backup_codes_remaining: int = Field(description="The number of unused backup codes.", examples=[9])
+    last_mfa_challenge: Timestamp | None = Field(description="The time when the user last entered a code, right or wrong, or null.")
 
 
 @routes.get("/api/platform/users/<user_id>/mfa/status")
 @platform_owner
 @refuses(400)
-@validate_response(UserMfaStatus)
-async def user_mfa_status(user_id: str) -> UserMfaStatus:
-    """How the second factor of an account stands."""
+@validate_response(UserMfaStatusResponse)
+async def get_mfa_status(user_id: str) -> UserMfaStatusResponse:
+    """Return the status of a user's two-factor authentication.
+
+    Use it before `DELETE /api/platform/users/{user_id}/mfa`, when a user has lost their phone.
+    """
     status = await platform_users.get_mfa_status(ports(), path_id(user_id))
-    return UserMfaStatus(
+    return UserMfaStatusResponse(
         user_id=status.user_id,
         email=status.email,
         mfa_enabled=status.enabled_at is not None,
@@ -123,101 +129,113 @@ async def user_mfa_status(user_id: str) -> UserMfaStatus:
     )
 
 
-class Removal(RequestModel):
-    """Why the second factor is taken away. Clients that send no body with DELETE say it in the query."""
+class RemoveMfaRequest(RequestModel):
+    """The reason for removing a second factor. Clients that cannot send a body with DELETE send it in the query."""
 
-    # The document requires it, and says nothing of the query.
+    # The description declares the reason as required, because it cannot express that the query may have it instead.
     model_config = ConfigDict(strict=True, frozen=True, json_schema_extra={"required": ["reason"]})
 
-    reason: Reason | None = None
+    reason: Reason | None = Field(default=None, description="The reason, for the platform's log.", examples=["Lost phone, ticket 4711"])
 
 
-class RemovalQuery(Query):
-    """Why, where the body does not say it."""
+class RemoveMfaQuery(Query):
+    """The reason, for clients that cannot send a body with DELETE."""
 
-    reason: Reason | None = None
+    reason: Reason | None = Field(default=None, description="The reason, if the body has none.", examples=["Lost phone, ticket 4711"])
 
 
-class Removed(ResponseModel):
-    """What became of it."""
+class RemoveMfaResponse(ResponseModel):
+    """The result of removing a second factor."""
 
-    success: bool
-    message: str
+    success: bool = Field(description="Always true.")
+    message: str = Field(description="The result in one sentence.")
 
 
 @routes.delete("/api/platform/users/<user_id>/mfa")
 @platform_owner
-@of_a_person
-@validate_request(Removal)
-@validate_querystring(RemovalQuery)
-@validate_response(Removed)
-async def remove_mfa(user_id: UUID, data: Removal, query_args: RemovalQuery) -> Removed:
-    """Take the second factor of somebody else away, and end all their sessions. They are told by mail."""
+@existing_user
+@validate_request(RemoveMfaRequest)
+@validate_querystring(RemoveMfaQuery)
+@validate_response(RemoveMfaResponse)
+async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMfaQuery) -> RemoveMfaResponse:
+    """Remove the two-factor authentication of another user.
+
+    All sessions of the user end, and the user gets an email. The organizations of the user get the event
+    `security.mfa.disabled` in their audit logs.
+    """
     reason = data.reason or query_args.reason
     if reason is None:
         raise ReasonMissing
     if await platform_users.remove_mfa(ports(), signed_in(), user_id, reason):
-        return Removed(success=True, message="Two-factor authentication was switched off for this account, and its sessions were ended.")
-    return Removed(success=True, message="This account had no two-factor authentication to switch off.")
+        message = "Two-factor authentication was turned off for this account, and its sessions were ended."
+    else:
+        message = "Two-factor authentication was already off for this account."
+    return RemoveMfaResponse(success=True, message=message)
 
 
-class MfaFiguresShown(ResponseModel):
-    """The second factor on the platform. Users are accounts that are not deactivated, `mfa_adoption_rate` is in percent."""
+class MfaMetricsResponse(ResponseModel):
+    """The use of two-factor authentication on the platform. Deactivated accounts are not counted as users."""
 
-    total_users: int
-    mfa_enabled_users: int
-    mfa_adoption_rate: float
-    backup_codes_used_7d: int
-    mfa_failures_7d: int
+    total_users: int = Field(description="The number of users.", examples=[1200])
+    mfa_enabled_users: int = Field(description="The number of users with two-factor authentication.", examples=[900])
+    mfa_adoption_rate: float = Field(description="The share of users with two-factor authentication, in percent.", examples=[75.0])
+    backup_codes_used_7d: int = Field(description="The number of backup codes used in the last 7 days.", examples=[4])
+    mfa_failures_7d: int = Field(description="The number of wrong codes at sign-ins in the last 7 days.", examples=[31])
 
 
 @routes.get("/api/platform/mfa/metrics")
 @platform_owner
 @refuses(400, 404)
-@validate_response(MfaFiguresShown)
-async def mfa_metrics() -> MfaFiguresShown:
-    """How many people have a second factor, and what happened to it in the last seven days."""
-    figures = await platform_users.get_mfa_metrics(ports())
-    return MfaFiguresShown(
-        total_users=figures.total_users,
-        mfa_enabled_users=figures.mfa_enabled_users,
-        mfa_adoption_rate=figures.adoption_rate,
-        backup_codes_used_7d=figures.backup_codes_used,
-        mfa_failures_7d=figures.failures,
+@validate_response(MfaMetricsResponse)
+async def get_mfa_metrics() -> MfaMetricsResponse:
+    """Return metrics about two-factor authentication.
+
+    They are computed at each request.
+    """
+    metrics = await platform_users.get_mfa_metrics(ports())
+    return MfaMetricsResponse(
+        total_users=metrics.total_users,
+        mfa_enabled_users=metrics.mfa_enabled_users,
+        mfa_adoption_rate=metrics.adoption_rate,
+        backup_codes_used_7d=metrics.backup_codes_used,
+        mfa_failures_7d=metrics.failures,
     )
 
 
-class AlertShown(ResponseModel):
-    """Something that may be the doing of somebody else. `details` depend on the type: `count` and `first_at`, or `login_at` and
-    `ip_address`."""
+class MfaAlertResponse(ResponseModel):
+    """Suspicious activity around a user's second factor."""
 
-    user_id: UUID
-    email: str
-    alert_type: MfaAlertType
-    details: dict[str, Any]
-    detected_at: Timestamp
+    user_id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
+    alert_type: MfaAlertType = Field(description="The kind of activity.")
+    details: dict[str, Any] = Field(
+        description="`count` and `first_at`; for `disabled_after_login`, `login_at` and `ip_address`.",
+        examples=[{"count": 7, "first_at": "2026-03-14T15:09:26Z"}],
+    )
+    detected_at: Timestamp = Field(description="The time of the last event of the activity.")
 
 
-class Alerts(ResponseModel):
-    """What was suspicious, the newest first."""
+class MfaAlertListResponse(ResponseModel):
+    """The alerts of the last 24 hours."""
 
-    alerts: list[AlertShown]
+    alerts: list[MfaAlertResponse] = Field(description="The alerts, the newest first, at most 100.")
 
 
 @routes.get("/api/platform/mfa/suspicious")
 @platform_owner
 @refuses(400, 404)
-@validate_response(Alerts)
-async def mfa_suspicious() -> Alerts:
-    """List what happened to second factors in the last day that somebody should look at.
+@validate_response(MfaAlertListResponse)
+async def list_mfa_alerts() -> MfaAlertListResponse:
+    """List suspicious activity around second factors of the last 24 hours.
 
-    Many wrong codes, many backup codes used, or the second factor switched off right after a login.
+    The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned off right
+    after a sign-in.
     """
-    return Alerts(alerts=[_alert(one) for one in await platform_users.list_alerts(ports())])
+    return MfaAlertListResponse(alerts=[_to_alert_response(alert) for alert in await platform_users.list_alerts(ports())])
 
 
-def _alert(alert: MfaAlert) -> AlertShown:
-    return AlertShown(
+def _to_alert_response(alert: MfaAlert) -> MfaAlertResponse:
+    return MfaAlertResponse(
         user_id=alert.user_id,
         email=alert.email,
         alert_type=alert.type,
@@ -226,36 +244,42 @@ def _alert(alert: MfaAlert) -> AlertShown:
     )
 
 
-class OwnersChange(ResponseModel):
-    """Who became a platform owner, or is one no more."""
+class PlatformOwnerResponse(ResponseModel):
+    """The result of a change of platform owners."""
 
-    message: str
-    user_id: UUID
+    message: str = Field(description="The result in one sentence.")
+    user_id: UUID = Field(description="The id of the user.")
 
 
-class NewOwner(RequestModel):
-    """Who is to be a platform owner: an account with a verified address that is in use."""
+class AddPlatformOwnerRequest(RequestModel):
+    """A user to make a platform owner."""
 
-    user_id: Id
+    user_id: Id = Field(description="The id of a user. The account must be active, and its address verified.")
 
 
 @routes.post("/api/platform/owners")
 @platform_owner
 @refuses(404)
-@validate_request(NewOwner)
-@validate_response(OwnersChange)
-async def promote(data: NewOwner) -> OwnersChange:
-    """Make somebody a platform owner. For one who is that already, nothing happens."""
+@validate_request(AddPlatformOwnerRequest)
+@validate_response(PlatformOwnerResponse)
+async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
+    """Make a user a platform owner.
+
+    Sessions that impersonate the user end. If the user already is a platform owner, nothing changes.
+    """
     await platform.promote(ports(), signed_in(), data.user_id)
-    return OwnersChange(message="This person is a platform owner.", user_id=data.user_id)
+    return PlatformOwnerResponse(message="This user is now a platform owner.", user_id=data.user_id)
 
 
 @routes.delete("/api/platform/owners/<user_id>")
 @platform_owner
 @refuses(400)
-@validate_response(OwnersChange)
-async def demote(user_id: str) -> OwnersChange:
-    """End somebody's rights as a platform owner. Not one's own, and not those of the last one."""
-    wanted = path_id(user_id)
-    await platform.demote(ports(), signed_in(), wanted)
-    return OwnersChange(message="This person is a platform owner no more.", user_id=wanted)
+@validate_response(PlatformOwnerResponse)
+async def remove_owner(user_id: str) -> PlatformOwnerResponse:
+    """Revoke the rights of another platform owner.
+
+    Their impersonation sessions end. You cannot revoke your own rights, or those of the last platform owner.
+    """
+    owner_id = path_id(user_id)
+    await platform.demote(ports(), signed_in(), owner_id)
+    return PlatformOwnerResponse(message="This user is no longer a platform owner.", user_id=owner_id)

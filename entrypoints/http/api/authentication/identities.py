@@ -1,9 +1,10 @@
-"""Accounts at external identity providers that the caller has linked, and what these gave (identity.md section 4.2)."""
+"""The caller's linked accounts at identity providers, and the tokens of these providers."""
 
 from typing import Final
 from urllib.parse import urlencode
 
 import trio
+from pydantic import Field
 from quart import Blueprint
 from quart_schema import validate_response
 
@@ -17,26 +18,29 @@ from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("identities", __name__)
 
-PAUSE: Final = 0.05  # seconds
+RENEWAL_POLL: Final = 0.05  # seconds
 
 
-class IdentityShown(ResponseModel):
-    """An account at an external provider that is linked to the caller's; the email address is what the provider says it is."""
+class LinkedAccountResponse(ResponseModel):
+    """A linked account at an identity provider."""
 
-    provider: Provider
-    provider_user_id: str
-    email: str | None
-    linked_at: Timestamp
+    provider: Provider = Field(description="The identity provider.")
+    provider_user_id: str = Field(description="The id of the user at the provider.")
+    email: str | None = Field(description="The email address that the provider sent, if any.")
+    linked_at: Timestamp = Field(description="When the account was linked.")
 
 
 @routes.get("/api/user/identities")
 @person(applications=True)
 @refuses(404)
-@validate_response(list[IdentityShown])
-async def linked() -> list[IdentityShown]:
-    """List your linked accounts: those of the account itself, or with an application's token those of its service."""
+@validate_response(list[LinkedAccountResponse])
+async def list_identities() -> list[LinkedAccountResponse]:
+    """List your linked accounts at identity providers.
+
+    With an application's token, these are the accounts that are linked in its service.
+    """
     return [
-        IdentityShown(
+        LinkedAccountResponse(
             provider=identity.provider,
             provider_user_id=identity.provider_user_id,
             email=identity.email,
@@ -46,20 +50,23 @@ async def linked() -> list[IdentityShown]:
     ]
 
 
-class LinkStarted(ResponseModel):
-    """Where to send the browser, within a minute, and once."""
+class LinkStartResponse(ResponseModel):
+    """The URL that starts the link."""
 
-    authorization_url: str
+    authorization_url: str = Field(description="The URL to open in the user's browser. It works once, for one minute.")
 
 
 @routes.post("/api/user/identities/<provider>/link")
 @person(impersonated=False)
 @refuses(400)
-@validate_response(LinkStarted)
-async def link(provider: str) -> LinkStarted:
-    """Start to link an account at an identity provider. It goes on in the browser that opens the address."""
+@validate_response(LinkStartResponse)
+async def start_link(provider: str) -> LinkStartResponse:
+    """Start to link an account at an identity provider.
+
+    The link is completed in the browser that opens the URL. Your session must still be live then.
+    """
     ticket = await identities.start_link(ports(), signed_in(), provider)
-    return LinkStarted(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")
+    return LinkStartResponse(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")
 
 
 @routes.delete("/api/user/identities/<provider>")
@@ -67,36 +74,40 @@ async def link(provider: str) -> LinkStarted:
 @refuses(400)
 @validate_response(Message)
 async def unlink(provider: str) -> Message:
-    """Unlink an account at an identity provider, unless you could not sign in any more."""
+    """Unlink an account at an identity provider.
+
+    With your own token, it is unlinked in your account and in all services. With an application's token, it is unlinked in its service.
+    The last way to sign in cannot be unlinked.
+    """
     await identities.unlink(ports(), signed_in(), provider)
     return Message(message="The account at the identity provider was unlinked.")
 
 
-class ProviderTokenShown(ResponseModel):
-    """An access token that the provider gave for you. `expires_at` is null if it has not said when it expires."""
+class ProviderTokenResponse(ResponseModel):
+    """An access token of an identity provider."""
 
-    provider: Provider
-    access_token: str
-    expires_at: Timestamp | None
-    scopes: list[str]
+    provider: Provider = Field(description="The identity provider.")
+    access_token: str = Field(description="The access token for the provider's API.")
+    expires_at: Timestamp | None = Field(description="When the token expires, or null if the provider did not say.")
+    scopes: list[str] = Field(description="The scopes that the provider granted.")
 
 
 @routes.get("/api/provider-token/<provider>")
 @person(impersonated=False, applications=True)
-@validate_response(ProviderTokenShown)
-async def provider_token(provider: str) -> ProviderTokenShown:
-    """The access token that you have from an identity provider, with which its own interface can be used in your name.
+@validate_response(ProviderTokenResponse)
+async def get_provider_token(provider: str) -> ProviderTokenResponse:
+    """Return your access token of an identity provider.
 
-    One that has expired is renewed with the provider.
+    Use it to call the provider's API on behalf of the user. An expired token is renewed first, which can take a few seconds.
     """
-    token = await _provider_token(provider)
-    return ProviderTokenShown(
+    token = await _load_provider_token(provider)
+    return ProviderTokenResponse(
         provider=Provider(provider), access_token=token.access_token, expires_at=token.expires_at, scopes=list(token.scopes)
     )
 
 
-async def _provider_token(provider: str) -> ProviderToken:
-    """Of several who come at once one renews it, and the others wait for that one. Raises what identities.load_provider_token raises."""
+async def _load_provider_token(provider: str) -> ProviderToken:
+    """Return the token, after a wait if another request renews it. Raises: the errors of `identities.load_provider_token`."""
     deadline = trio.current_time() + identities_rules.RENEWAL_TTL.total_seconds()
     while True:
         try:
@@ -104,4 +115,4 @@ async def _provider_token(provider: str) -> ProviderToken:
         except RenewalInProgress:
             if trio.current_time() > deadline:
                 raise
-        await trio.sleep(PAUSE)
+        await trio.sleep(RENEWAL_POLL)

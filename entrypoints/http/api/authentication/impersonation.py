@@ -1,13 +1,14 @@
-"""Acting as somebody else, for platform owners (identity.md section 4.8)."""
+"""Impersonation of users by platform owners."""
 
 from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint
 from quart_schema import validate_request, validate_response
 
 from core.authentication import impersonation
 from core.kernel.rate_limits import IMPERSONATE
-from entrypoints.http.api.accounts.platform_users import of_a_person
+from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
@@ -15,46 +16,49 @@ from entrypoints.http.edge.context import ports, signed_in
 routes = Blueprint("impersonation", __name__)
 
 
-class Wanted(RequestModel):
-    """Why, which the platform's log keeps; and as what the person is looked at: as a member of the organization, or, with `service_slug` as
-    well, as a user of that service of it."""
+class ImpersonationRequest(RequestModel):
+    """The reason for an impersonation, and its context."""
 
-    reason: Reason
-    org_slug: Text | None = None
-    service_slug: Text | None = None
-
-
-class Impersonated(ResponseModel):
-    """Whom one acts as."""
-
-    id: UUID
-    email: str
+    reason: Reason = Field(description="The reason. The audit log of the platform stores it.")
+    org_slug: Text | None = Field(default=None, description="Act as a member of this organization.")
+    service_slug: Text | None = Field(default=None, description="Act as a user of this service. Send it with `org_slug`.")
 
 
-class ImpersonationSession(ResponseModel):
-    """A session as somebody else (identity.md section 2.9). Its tokens can be renewed, but nothing of it outlives `expires_at`."""
+class ImpersonatedUserResponse(ResponseModel):
+    """The impersonated user."""
 
-    access_token: str
-    refresh_token: str
-    impersonated_user: Impersonated
-    session_id: UUID
-    expires_at: Timestamp
-    audit_log_id: UUID
+    id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.")
+
+
+class ImpersonationResponse(ResponseModel):
+    """An impersonation session. Its tokens can be refreshed until `expires_at`."""
+
+    access_token: str = Field(description="An access token of the user.")
+    refresh_token: str = Field(description="The refresh token of the impersonation session. It works once.")
+    impersonated_user: ImpersonatedUserResponse = Field(description="The impersonated user.")
+    session_id: UUID = Field(description="The id of the impersonation session.")
+    expires_at: Timestamp = Field(description="When the session and all its tokens end.")
+    audit_log_id: UUID = Field(description="The id of the entry in the audit log of the platform.")
 
 
 @routes.post("/api/platform/impersonate/<user_id>")
 @platform_owner(limit=IMPERSONATE)
-@of_a_person
-@validate_request(Wanted)
-@validate_response(ImpersonationSession)
-async def impersonate(user_id: UUID, data: Wanted) -> ImpersonationSession:
-    """Act as somebody else, for an hour at most. Signing out with the new token ends it, and so does the end of your own session."""
-    begun = await impersonation.start(ports(), signed_in(), user_id, data.reason, org_slug=data.org_slug, service_slug=data.service_slug)
-    return ImpersonationSession(
-        access_token=begun.access_token,
-        refresh_token=begun.refresh_token,
-        impersonated_user=Impersonated(id=begun.user_id, email=begun.email),
-        session_id=begun.session_id,
-        expires_at=begun.expires_at,
-        audit_log_id=begun.entry_id,
+@existing_user
+@validate_request(ImpersonationRequest)
+@validate_response(ImpersonationResponse)
+async def start_impersonation(user_id: UUID, data: ImpersonationRequest) -> ImpersonationResponse:
+    """Start to act as a user.
+
+    The session lasts at most one hour, and ends when your own session ends. To end it earlier, sign out with its access token. Every
+    request of the session is recorded in the audit log of the platform.
+    """
+    started = await impersonation.start(ports(), signed_in(), user_id, data.reason, org_slug=data.org_slug, service_slug=data.service_slug)
+    return ImpersonationResponse(
+        access_token=started.access_token,
+        refresh_token=started.refresh_token,
+        impersonated_user=ImpersonatedUserResponse(id=started.user_id, email=started.email),
+        session_id=started.session_id,
+        expires_at=started.expires_at,
+        audit_log_id=started.entry_id,
     )

@@ -1,4 +1,4 @@
-"""What a service is known by at the identity providers (decisions, point 211)."""
+"""The OAuth credentials of a service at identity providers (decision 211)."""
 
 import re
 from functools import wraps
@@ -22,83 +22,96 @@ routes = Blueprint("oauth_credentials", __name__)
 
 PATH = "/api/organizations/<org_slug>/services/<service_slug>/oauth-credentials/<provider>"
 
-# What an identity provider can have given (RFC 6749, appendices A.1 and A.2), without what copying may have added.
-_VISIBLE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+# The characters of a client id or secret (RFC 6749 appendices A.1 and A.2), without spaces around them, which copying can add.
+VISIBLE_PATTERN = "[!-~](?:[ -~]*[!-~])?"
+_VISIBLE = re.compile(VISIBLE_PATTERN)
 
 
-def _visible(text: str) -> str:
+def _check_visible(text: str) -> str:
     if not _VISIBLE.fullmatch(text):
-        raise ValueError("it must be of printable ASCII characters, without spaces around them")
+        raise ValueError("it must have only printable ASCII characters, and no spaces around them")
     return text
 
 
-def _given(**schema: str) -> Any:
-    return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_TEXT, **schema})
+def _schema(**schema: str) -> Any:
+    return WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_TEXT, "pattern": f"^{VISIBLE_PATTERN}$", **schema})
 
 
-ClientId = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_visible), _given()]
-ClientSecret = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_visible), _given(format="password")]
+ClientId = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_check_visible), _schema()]
+ClientSecret = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_check_visible), _schema(format="password")]
 
 
-class NewCredentials(RequestModel):
-    """What the provider has given to the service. The secret is encrypted, and told to nobody."""
+class OAuthCredentialsRequest(RequestModel):
+    """The credentials that the identity provider issued to the service."""
 
-    client_id: ClientId
-    client_secret: ClientSecret
-
-
-class CredentialsShown(ResponseModel):
-    """What the service is known by at the provider."""
-
-    provider: Provider
-    client_id: str
-    has_secret: bool
-    updated_at: Timestamp
+    client_id: ClientId = Field(description="The client id at the provider.")
+    client_secret: ClientSecret = Field(description="The client secret at the provider. It is stored encrypted and never returned.")
 
 
-def _show(credentials: ServiceOAuthCredentials) -> CredentialsShown:
-    return CredentialsShown(
+class OAuthCredentialsResponse(ResponseModel):
+    """The service's own credentials at the identity provider, without the secret."""
+
+    provider: Provider = Field(description="The identity provider.")
+    client_id: str = Field(description="The client id at the provider.")
+    has_secret: bool = Field(description="Whether a client secret is stored. Always true.")
+    updated_at: Timestamp = Field(description="When the credentials were last set.")
+
+
+def _to_response(credentials: ServiceOAuthCredentials) -> OAuthCredentialsResponse:
+    return OAuthCredentialsResponse(
         provider=credentials.provider, client_id=credentials.client_id, has_secret=True, updated_at=credentials.updated_at
     )
 
 
-def of_a_provider(view: View) -> View:
-    """For routes of `<provider>`: that there is no such provider is told before the body is looked at (decisions, point 16)."""
+def existing_provider(view: View) -> View:
+    """Decorate routes of `<provider>`: an unknown provider is refused before the body is validated (decision 16)."""
 
     @wraps(view)
-    async def found(provider: str, **arguments: Any) -> Any:
+    async def checked(provider: str, **arguments: Any) -> Any:
         return await view(provider=oauth_credentials_rules.parse_provider(provider), **arguments)
 
-    return found
+    return checked
 
 
 @routes.put(PATH)
 @member(Capability.SERVICES_MANAGE)
 @existing_service
-@of_a_provider
-@validate_request(NewCredentials)
-@validate_response(CredentialsShown)
-async def put(org_slug: str, service_slug: str, provider: Provider, data: NewCredentials) -> CredentialsShown:
-    """Have the service known to this identity provider by credentials of its own, instead of the platform's."""
-    return _show(await oauth_credentials.put(ports(), acting_member(), service_slug, provider, data.client_id, data.client_secret))
+@existing_provider
+@validate_request(OAuthCredentialsRequest)
+@validate_response(OAuthCredentialsResponse)
+async def put_oauth_credentials(
+    org_slug: str, service_slug: str, provider: Provider, data: OAuthCredentialsRequest
+) -> OAuthCredentialsResponse:
+    """Set the service's own OAuth credentials at an identity provider.
+
+    The service then signs users in with its own OAuth client instead of the platform's. The request replaces earlier credentials.
+    """
+    credentials = await oauth_credentials.put(ports(), acting_member(), service_slug, provider, data.client_id, data.client_secret)
+    return _to_response(credentials)
 
 
 @routes.get(PATH)
 @member(Capability.SERVICES_MANAGE)
 @existing_service
-@of_a_provider
-@validate_response(CredentialsShown)
-async def current(org_slug: str, service_slug: str, provider: Provider) -> CredentialsShown:
-    """The credentials of the service at this identity provider, without the secret."""
-    return _show(await oauth_credentials.load(ports(), acting_member(), service_slug, provider))
+@existing_provider
+@validate_response(OAuthCredentialsResponse)
+async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Provider) -> OAuthCredentialsResponse:
+    """Return the service's own OAuth credentials at an identity provider.
+
+    The client secret is never returned. 404: the service uses the credentials of the platform.
+    """
+    return _to_response(await oauth_credentials.load(ports(), acting_member(), service_slug, provider))
 
 
 @routes.delete(PATH)
 @member(Capability.SERVICES_MANAGE)
 @existing_service
-@of_a_provider
-@describes({204: "The service is known to this identity provider by the credentials of the platform again."})
-async def remove(org_slug: str, service_slug: str, provider: Provider) -> Response:
-    """Remove the credentials of the service at this identity provider."""
+@existing_provider
+@describes({204: "The service uses the credentials of the platform again."})
+async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: Provider) -> Response:
+    """Delete the service's own OAuth credentials at an identity provider.
+
+    The service then uses the credentials of the platform again.
+    """
     await oauth_credentials.remove(ports(), acting_member(), service_slug, provider)
     return no_content()
