@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.app import Application, Edge, configure, routed
+from entrypoints.http.app import Application, Edge, configure, build_routes
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeGeoIp, FakeTxtRecords

@@ -127,7 +127,7 @@ async def test_messages_refresh_the_figures_at_most_once_a_second(
         times.append(trio.current_time())
         return PlatformFigures(0, 0, 0)
 
-    monkeypatch.setattr(platform, "figures", record_time)
+    monkeypatch.setattr(platform, "get_figures", record_time)
     inbox, pool = Mailbox(), CountingPool()
     with structlog.testing.capture_logs(), trio.move_on_after(45):
         async with trio.open_nursery() as nursery:

@@ -83,28 +83,29 @@ async def test_pauses_double_while_the_upstream_service_is_down(autojump_clock: 
 
 
 async def run_sweeper(
-    posts: list[float], due: list[float | None], *, period: float = 600.0, outcome: Any = None, until: float = 500.0
+    posts: list[float], due: list[float | None], *, period: float = 1000.0, outcome: Any = None, until: float = 500.0
 ) -> list[float]:
     """Return the times of the sweeps, in seconds, when messages for the times `posts` arrive at the start.
 
     After each sweep the database names the next entry of `due`.
     """
-    ports, inbox = SweepPorts(), TimedMailbox()
+    ports, inbox, started = SweepPorts(), TimedMailbox(), trio.current_time()
+    beginning = ports.clock.now()
     times: list[float] = []
 
     async def sweep(_: Ports, __: UUID) -> Any:
-        times.append(round(trio.current_time()))
+        times.append(round(trio.current_time() - started))
         return outcome
 
     async def next_due(_: Ports) -> datetime | None:
         seconds = due.pop(0) if due else None
-        return None if seconds is None else ports.clock.start + timedelta(seconds=seconds)
+        return None if seconds is None else beginning + timedelta(seconds=seconds)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sweeper, cast("Ports", ports), SweepJob("expiry", sweep, period, next_due), inbox, new_id())
         await trio.testing.wait_all_tasks_blocked()
         for post in posts:
-            inbox.post(ports.clock.start + timedelta(seconds=post))
+            inbox.post(beginning + timedelta(seconds=post))
         await trio.sleep(until)
         nursery.cancel_scope.cancel()
     return times

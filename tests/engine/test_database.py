@@ -1,4 +1,4 @@
-"""The test run's own database: tests after a test find nothing of it, and runs after a killed run find no litter."""
+"""The databases of a test run: tests leave no rows behind, and a killed run leaves no directories behind."""
 
 import os
 import time
@@ -41,7 +41,7 @@ def test_empty_deletes_every_row_but_the_seeded_ones(server: str) -> None:
 
 
 @pytest.mark.slow
-def test_litter_of_a_killed_run_is_swept_and_a_living_run_is_not() -> None:
+def test_directories_of_a_killed_run_are_deleted_and_those_of_a_running_one_are_not() -> None:
     with reachable_directory() as home:
         hour_ago = time.time() - 3600
         dead, living, starting = (home / f"gatehouse-test-{name}" for name in ("dead", "living", "starting"))

@@ -1,4 +1,4 @@
-"""psycopg on Trio: what a connection does, and what is left of it when a task is cancelled."""
+"""psycopg on Trio: statements, transactions, cancellation and connecting."""
 
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -51,8 +51,8 @@ async def test_session_has_the_settings_it_was_opened_with(blank: str) -> None:
 
 
 async def test_options_of_the_url_win(blank: str) -> None:
-    given = make_conninfo(blank, options="-c statement_timeout=42 -c work_mem=8MB", application_name="mine")
-    async with session(given, statement_timeout_ms=1000) as connection:
+    conninfo = make_conninfo(blank, options="-c statement_timeout=42 -c work_mem=8MB", application_name="mine")
+    async with session(conninfo, statement_timeout_ms=1000) as connection:
         assert await connection.row(
             "select current_setting('statement_timeout'), current_setting('work_mem'), current_setting('application_name')"
         ) == ("42ms", "8MB", "mine")
@@ -67,14 +67,14 @@ async def test_rows_row_and_run(blank: str) -> None:
         assert await connection.run("insert into t select generate_series(1, 7)") == 7
 
 
-async def test_statement_is_prepared_when_it_comes_again(blank: str) -> None:
+async def test_a_statement_is_prepared_at_its_second_execution(blank: str) -> None:
     async with session(blank) as connection:
         for expected in (0, 1, 1):
             assert await connection.row("select %(n)s::int", {"n": 5}) == (5,)
             assert await prepared(connection) == expected
 
 
-async def test_several_statements_in_one_text_work_again_and_again(blank: str) -> None:
+async def test_a_text_of_several_statements_can_be_repeated(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):
             cursor = await connection.execute("select 1; select 2")
@@ -87,13 +87,13 @@ async def test_rollback_keeps_prepared_statements(blank: str) -> None:
             connection.begin()
             await connection.row("select %(n)s::int", {"n": 5})
             await connection.rollback()
-        assert await prepared(connection) == 2  # that one, and what begins a transaction
+        assert await prepared(connection) == 2  # this statement, and `begin`
 
 
-async def test_what_is_sent_ahead_comes_before_the_next_statement(fresh: str) -> None:
+async def test_a_statement_sent_ahead_runs_before_the_next_one(fresh: str) -> None:
     async with session(fresh) as connection, session(fresh) as other:
         await connection.run("create table t (n int primary key)")
-        for _ in range(3):  # not yet prepared, prepared by then, and once more
+        for _ in range(3):  # not prepared, being prepared, and prepared
             connection.begin()
             connection.ahead("insert into t values (%(n)s)", {"n": 1})
             connection.ahead("update t set n = n + %(more)s", {"more": 10})
@@ -108,7 +108,7 @@ async def test_what_is_sent_ahead_comes_before_the_next_statement(fresh: str) ->
             assert await other.run("delete from t") == 2
 
 
-async def test_the_next_statement_raises_what_is_wrong_with_one_that_was_sent_ahead(fresh: str) -> None:
+async def test_the_next_statement_raises_the_error_of_one_that_was_sent_ahead(fresh: str) -> None:
     async with session(fresh) as connection, session(fresh) as other:
         await connection.run("create table t (n int constraint t_key primary key)")
         await connection.run("insert into t values (1)")
@@ -119,21 +119,21 @@ async def test_the_next_statement_raises_what_is_wrong_with_one_that_was_sent_ah
         async def ask() -> None:
             await connection.rows("select n from t")
 
-        for then in (ask, commit):
+        for next_statement in (ask, commit):
             connection.begin()
             connection.ahead("insert into t values (2)")
             connection.ahead("insert into t values (1)")
             connection.ahead("insert into t values (3)")
             with pytest.raises(errors.UniqueViolation) as violated:
-                await then()
+                await next_statement()
             assert violated.value.diag.constraint_name == "t_key"
             await connection.rollback()
             assert connection.is_idle
             assert await other.rows("select n from t") == [(1,)]
-            assert await connection.rows("select n from t") == [(1,)]  # nothing waits to be sent any more
+            assert await connection.rows("select n from t") == [(1,)]  # no statement is left to be sent
 
 
-async def test_what_was_asked_ahead_is_known_after_the_next_statement(blank: str) -> None:
+async def test_a_deferred_row_is_set_after_the_next_statement(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
@@ -145,7 +145,7 @@ async def test_what_was_asked_ahead_is_known_after_the_next_statement(blank: str
             await connection.rollback()
 
 
-async def test_what_was_skipped_because_of_an_error_is_not_taken_for_prepared(blank: str) -> None:
+async def test_a_statement_skipped_after_an_error_does_not_count_as_prepared(blank: str) -> None:
     async with session(blank) as connection:
         await connection.row("select 3")
         for _ in range(3):
@@ -158,7 +158,7 @@ async def test_what_was_skipped_because_of_an_error_is_not_taken_for_prepared(bl
             assert await connection.row("select 3") == (3,)
 
 
-async def test_a_parameter_of_no_type_leaves_the_connection_as_it_was(blank: str) -> None:
+async def test_a_parameter_without_a_type_leaves_the_connection_usable(blank: str) -> None:
     async with session(blank) as connection:
         for _ in range(3):
             connection.begin()
@@ -170,7 +170,7 @@ async def test_a_parameter_of_no_type_leaves_the_connection_as_it_was(blank: str
             assert await connection.row("select 2") == (2,)
 
 
-async def test_a_statement_is_refused_itself_whatever_was_sent_ahead(fresh: str) -> None:
+async def test_a_failing_statement_raises_its_own_error_after_one_that_was_sent_ahead(fresh: str) -> None:
     async with session(fresh) as connection:
         await connection.run("create table t (n int primary key)")
         connection.begin()
@@ -181,7 +181,7 @@ async def test_a_statement_is_refused_itself_whatever_was_sent_ahead(fresh: str)
         assert await connection.rows("select n from t") == []
 
 
-async def test_a_transaction_in_which_nothing_is_done_does_not_begin(blank: str) -> None:
+async def test_a_transaction_without_statements_does_not_begin(blank: str) -> None:
     async with session(blank) as connection:
         for end in (connection.commit, connection.rollback):
             connection.begin()
@@ -191,7 +191,7 @@ async def test_a_transaction_in_which_nothing_is_done_does_not_begin(blank: str)
         assert connection.is_idle
 
 
-async def test_cancelled_with_something_sent_ahead_the_connection_is_closed(blank: str) -> None:
+async def test_a_cancellation_with_a_statement_sent_ahead_closes_the_connection(blank: str) -> None:
     async with session(blank) as connection:
         connection.begin()
         connection.ahead("select 1")
@@ -212,7 +212,7 @@ async def test_transaction_is_committed_or_rolled_back(fresh: str) -> None:
         connection.begin()
         await connection.run("insert into t values (2)")
         await connection.rollback()
-        await connection.rollback()  # nothing left to roll back
+        await connection.rollback()  # there is nothing left to roll back
         assert await other.rows("select n from t") == [(1,)]
         assert connection.is_idle
 
@@ -236,7 +236,7 @@ async def test_statement_timeout_ends_a_query(blank: str) -> None:
         assert await connection.row("select 1") == (1,)
 
 
-async def test_cancelled_query_ends_on_the_server_and_closes_its_connection(blank: str) -> None:
+async def test_a_canceled_query_ends_on_the_server_and_closes_its_connection(blank: str) -> None:
     async with session(blank) as connection, session(blank) as observer:
         pid = connection.info.backend_pid
         with trio.move_on_after(0.05) as scope:
@@ -244,15 +244,15 @@ async def test_cancelled_query_ends_on_the_server_and_closes_its_connection(blan
         assert scope.cancelled_caught
         assert connection.closed
 
-        async def gone() -> bool:
+        async def has_ended() -> bool:
             return await observer.row("select 1 from pg_stat_activity where pid = %(pid)s", {"pid": pid}) is None
 
-        await eventually(gone)
+        await eventually(has_ended)
         with pytest.raises(errors.OperationalError):
             await connection.run("select 1")
 
 
-async def test_cancelled_query_ends_even_when_the_server_cannot_be_asked(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_canceled_query_ends_even_if_the_server_cannot_be_reached(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unreachable(self: Connection, *, timeout: float = 0) -> None:  # noqa: ASYNC109
         raise errors.OperationalError("no route to host")
 
@@ -264,7 +264,7 @@ async def test_cancelled_query_ends_even_when_the_server_cannot_be_asked(blank: 
         assert connection.closed
 
 
-async def test_task_that_is_cancelled_already_sends_nothing(blank: str) -> None:
+async def test_a_task_that_is_already_canceled_sends_nothing(blank: str) -> None:
     async with session(blank) as connection:
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -273,7 +273,7 @@ async def test_task_that_is_cancelled_already_sends_nothing(blank: str) -> None:
         assert await connection.row("select 2") == (2,)
 
 
-async def test_cancelled_between_two_statements_leaves_the_connection_open(blank: str) -> None:
+async def test_a_cancellation_between_two_statements_leaves_the_connection_open(blank: str) -> None:
     async with session(blank) as connection:
         with trio.CancelScope() as scope:
             connection.begin()
@@ -301,7 +301,7 @@ async def test_two_tasks_on_one_connection_take_turns(blank: str) -> None:
         assert all(answer == (number,) for number, answer in answers)
 
 
-async def test_closing_wakes_the_task_that_waits(blank: str) -> None:
+async def test_closing_wakes_a_waiting_task(blank: str) -> None:
     async with session(blank) as connection, trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -340,7 +340,7 @@ async def test_notification_arrives_on_another_connection(blank: str) -> None:
         assert await listener.row("select 1") == (1,)
 
 
-async def test_notification_is_held_until_commit(blank: str) -> None:
+async def test_a_notification_is_sent_with_the_commit(blank: str) -> None:
     async with session(blank) as listener, session(blank) as speaker:
         await listener.execute("listen news")
         speaker.begin()
@@ -352,7 +352,7 @@ async def test_notification_is_held_until_commit(blank: str) -> None:
             assert [notification.payload async for notification in notifications] == ["held"]
 
 
-async def test_listening_can_be_cancelled_and_taken_up_again(blank: str) -> None:
+async def test_listening_can_be_canceled_and_continued(blank: str) -> None:
     async with session(blank) as listener, session(blank) as speaker:
         await listener.execute("listen news")
         with trio.move_on_after(0.02) as scope:
@@ -365,7 +365,7 @@ async def test_listening_can_be_cancelled_and_taken_up_again(blank: str) -> None
             assert (await anext(notifications)).payload == "later"
 
 
-async def test_timeout_of_zero_hears_what_has_arrived(blank: str) -> None:
+async def test_a_timeout_of_zero_returns_notifications_that_have_arrived(blank: str) -> None:
     async with session(blank) as listener, session(blank) as speaker:
         await listener.execute("listen news")
         await speaker.run("notify news, 'waiting'")
@@ -374,7 +374,7 @@ async def test_timeout_of_zero_hears_what_has_arrived(blank: str) -> None:
             assert [notification.payload async for notification in notifications] == ["waiting"]
 
 
-async def test_listener_learns_that_the_server_is_gone(blank: str) -> None:
+async def test_a_listener_notices_that_the_server_ended_its_session(blank: str) -> None:
     async with session(blank) as listener, session(blank) as other:
         await listener.execute("listen news")
         async with trio.open_nursery() as nursery:
@@ -384,19 +384,19 @@ async def test_listener_learns_that_the_server_is_gone(blank: str) -> None:
                     await anext(notifications)
 
 
-# -- the rest of psycopg -----------------------------------------------------------------------------------------------
+# -- other features of psycopg -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 async def test_large_values_go_both_ways(blank: str) -> None:
-    # More than the buffers of a socket, so that the driver has to wait for room while it sends.
+    # More than the socket buffers hold, so that the driver has to wait while it sends.
     large = "äöü" * 3_000_000
     async with session(blank) as connection:
         row = await connection.row("select %(text)s::text, length(%(text)s)", {"text": large})
         assert row == (large, len(large))
 
 
-async def test_sending_much_can_be_cancelled(blank: str) -> None:
+async def test_sending_a_large_value_can_be_canceled(blank: str) -> None:
     async with session(blank) as connection:
         with trio.CancelScope() as scope:
 
@@ -450,7 +450,7 @@ async def test_server_side_cursors_and_streams(blank: str) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """The port of a server that takes connections and says nothing."""
+    """The port of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 
@@ -460,12 +460,12 @@ async def test_refused_connection_is_an_operational_error() -> None:
         await connect("host=/nonexistent", timeout=PATIENCE)
 
 
-async def test_silent_server_does_not_hold_us_longer_than_agreed(silent: int) -> None:
+async def test_connecting_to_a_silent_server_times_out(silent: int) -> None:
     with trio.fail_after(PATIENCE), pytest.raises(errors.ConnectionTimeout):
         await connect(f"host=127.0.0.1 port={silent}", timeout=0.1)
 
 
-async def test_connecting_can_be_cancelled(silent: int) -> None:
+async def test_connecting_can_be_canceled(silent: int) -> None:
     with trio.move_on_after(0.05) as scope:
         await connect(f"host=127.0.0.1 port={silent}", timeout=PATIENCE)
     assert scope.cancelled_caught
@@ -473,14 +473,14 @@ async def test_connecting_can_be_cancelled(silent: int) -> None:
 
 @pytest.mark.slow
 async def test_next_host_is_tried_when_one_is_silent(blank: str, silent: int) -> None:
-    given = conninfo_to_dict(blank)
-    both = make_conninfo(blank, host=f"127.0.0.1,{given['host']}", port=f"{silent},{given['port']}")
+    address = conninfo_to_dict(blank)
+    both = make_conninfo(blank, host=f"127.0.0.1,{address['host']}", port=f"{silent},{address['port']}")
     connection = await connect(both, timeout=0.6)
     assert await connection.row("select 1") == (1,)
     connection.finish()
 
 
-async def test_error_of_the_last_host_is_told(silent: int) -> None:
+async def test_the_error_of_the_last_host_is_raised(silent: int) -> None:
     with pytest.raises(errors.OperationalError, match="No such file"):
         await connect(f"host=127.0.0.1,/nonexistent port={silent},5432", timeout=0.2)
 

@@ -1,4 +1,4 @@
-"""The embedded database: a real server, started, killed and fought over."""
+"""The embedded database: a real server that is started, killed, and claimed by several processes."""
 
 import os
 import pwd
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
-# A process that starts a database and stays until it is ended.
+# A process that starts a database and stays until it is stopped.
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -43,7 +43,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def data(home: Path) -> Path:
-    """Where a database could be made."""
+    """The directory for a new database."""
     return home / "postgres"
 
 
@@ -56,7 +56,7 @@ def stopped() -> Iterator[Path]:
 
 @pytest.fixture
 def made(stopped: Path, data: Path) -> Path:
-    """A database that is there and does not run: a copy, because making one takes ten times as long."""
+    """An existing database that does not run. It is a copy, because creating one takes ten times as long."""
     subprocess.run(["cp", "-a", stopped, data], check=True)
     return data
 
@@ -73,7 +73,7 @@ def kept(conninfo: str) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    # A server whose parent was killed is adopted, perhaps by somebody who never asks for its end: a zombie has ended too.
+    # A server is adopted when its parent is killed, perhaps by a process that never reaps it. So a zombie has ended, too.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -87,14 +87,14 @@ def owning_process(data: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        said, _ = process.communicate()
-        if server := said.split():  # unless the test has read what it said
+        output, _ = process.communicate()
+        if server := output.split():  # empty if the test has read the output
             until(lambda: has_ended(int(server[0])), "the server has ended")
 
 
 @pytest.fixture
 def owner(made: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
-    """Another process that runs the database in `made`: the process, the server's pid, and how to reach it."""
+    """Another process that runs the database in `made`, with the server's pid and its connection string."""
     with owning_process(made) as process:
         assert process.stdout is not None
         pid, _, conninfo = process.stdout.readline().strip().partition(" ")
@@ -102,7 +102,7 @@ def owner(made: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
     until(lambda: has_ended(int(pid)), "the server has ended")
 
 
-# -- the usual life ----------------------------------------------------------------------------------------------------
+# -- starting and stopping ----------------------------------------------------------------------------------------------------
 
 
 def test_rows_are_kept_from_one_start_to_the_next(data: Path) -> None:
@@ -120,7 +120,7 @@ def test_rows_are_kept_from_one_start_to_the_next(data: Path) -> None:
             assert connection.execute("select current_setting('fsync')").fetchone() == ("off",)
 
 
-def test_stop_ends_the_server_in_good_order_and_may_be_called_again(made: Path) -> None:
+def test_stop_shuts_the_server_down_and_may_be_called_again(made: Path) -> None:
     running = start(made, durable=False)
     idle = psycopg.connect(running.conninfo)
     running.stop()
@@ -140,7 +140,7 @@ def test_directory_and_socket_are_private(data: Path) -> None:
         assert data.with_name("postgres.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_log_tells_nothing_of_statements_and_values(made: Path) -> None:
+def test_log_contains_no_statements_and_values(made: Path) -> None:
     with start(made, durable=False) as running, psycopg.connect(running.conninfo, autocommit=True) as connection:
         connection.execute("create table people (email text unique); insert into people values ('a@example.org')")
         with pytest.raises(psycopg.errors.UniqueViolation):
@@ -162,7 +162,7 @@ def test_environment_of_the_caller_changes_nothing(data: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", ["with blanks, a comma and 'quotes\"", "long" * 30])
-def test_name_that_cannot_hold_the_socket_gets_a_private_directory_for_it(home: Path, name: str) -> None:
+def test_a_path_that_cannot_hold_the_socket_gets_a_private_directory_for_it(home: Path, name: str) -> None:
     data = home / name / "postgres"
     with start(data, durable=False) as running:
         write(running.conninfo, 1)
@@ -173,7 +173,7 @@ def test_name_that_cannot_hold_the_socket_gets_a_private_directory_for_it(home: 
     assert not socket_dir.exists()
 
 
-def test_worker_thread_may_not_start_it(data: Path) -> None:
+def test_a_worker_thread_may_not_start_it(data: Path) -> None:
     caught: list[Exception] = []
 
     def run() -> None:
@@ -191,27 +191,27 @@ def test_worker_thread_may_not_start_it(data: Path) -> None:
 # -- one owner ---------------------------------------------------------------------------------------------------------
 
 
-def test_second_owner_is_refused_with_a_sentence(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+def test_a_second_owner_is_refused(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
     process, _, conninfo = owner
-    with pytest.raises(EmbeddedError, match=rf"in use by another process \(pid {process.pid}\): stop that one first"):
+    with pytest.raises(EmbeddedError, match=rf"in use by another process \(pid {process.pid}\): stop that process first"):
         start(made)
-    write(conninfo, 1)  # and the first one is not disturbed
+    write(conninfo, 1)  # the first owner is not affected
 
 
-def test_other_processes_attach_to_a_running_one(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
+def test_other_processes_attach_to_a_running_server(made: Path, owner: tuple[subprocess.Popen[str], int, str]) -> None:
     conninfo = attach(made)
     assert conninfo == owner[2]
     write(conninfo, 7)
     assert kept(owner[2]) == [7]
 
 
-def test_there_is_nothing_to_attach_to_before_and_after(made: Path) -> None:
+def test_without_a_running_server_there_is_nothing_to_attach_to(made: Path) -> None:
     assert attach(made) is None
     start(made, durable=False).stop()
     assert attach(made) is None
 
 
-def test_attaching_waits_for_one_that_is_being_started(data: Path) -> None:
+def test_attaching_waits_for_a_server_that_is_starting(data: Path) -> None:
     with owning_process(data):
         until(lambda: location.has_owner(data), "the directory has an owner")
         conninfo = attach(data)
@@ -228,7 +228,7 @@ def test_server_ends_with_its_parent_and_keeps_its_rows(
     process.send_signal(sign)
     process.wait()
     until(lambda: has_ended(server), "the server has ended")
-    assert not (made / "postmaster.pid").exists()  # it was a shutdown, not a crash
+    assert not (made / "postmaster.pid").exists()  # the server shut down and did not crash
     with start(made, durable=False) as running:
         assert kept(running.conninfo) == [1]
 
@@ -259,7 +259,7 @@ def test_files_of_a_crash_do_not_stop_a_start(made: Path) -> None:
     with start(made) as first:
         write(first.conninfo, 1)
         left = (made / "postmaster.pid").read_text()
-    # As after a crash of the machine, with the server's number given to a process of the same user since.
+    # As after a crash of the machine, when the server's pid was reused for a process of the same user.
     stranger = start(made.with_name("another"), durable=False)
     (made / "postmaster.pid").write_text(left.replace(str(first.pid), str(stranger.pid), 1))
     shutil.copystat(made / "PG_VERSION", made / "postmaster.pid")
@@ -270,7 +270,7 @@ def test_files_of_a_crash_do_not_stop_a_start(made: Path) -> None:
         assert not has_ended(stranger.pid)
 
 
-def test_creation_that_was_interrupted_starts_anew(data: Path) -> None:
+def test_an_interrupted_creation_starts_over(data: Path) -> None:
     half = data.with_name("postgres.new")
     half.mkdir()
     (half / "PG_VERSION").write_text("18\n")
@@ -279,31 +279,31 @@ def test_creation_that_was_interrupted_starts_anew(data: Path) -> None:
     assert not half.exists()
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_database_of_another_version_is_refused_with_a_sentence(data: Path) -> None:
+def test_a_database_of_another_version_is_refused(data: Path) -> None:
     data.mkdir()
     (data / "PG_VERSION").write_text("9.6\n")
-    with pytest.raises(EmbeddedError, match=r"was made by PostgreSQL 9\.6, but the programs in .* are version \d+: set PG_BINDIR"):
+    with pytest.raises(EmbeddedError, match=r"was created by PostgreSQL 9\.6, but .* has version \d+: set PG_BINDIR"):
         start(data)
 
 
-def test_directory_with_something_else_in_it_is_left_alone(data: Path) -> None:
+def test_a_directory_with_other_files_is_not_touched(data: Path) -> None:
     data.mkdir()
     (data / "letters.txt").write_text("dear")
-    with pytest.raises(EmbeddedError, match="is not the data directory of a PostgreSQL"):
+    with pytest.raises(EmbeddedError, match="is not a data directory of PostgreSQL"):
         start(data)
     assert (data / "letters.txt").read_text() == "dear"
 
 
-def test_empty_directory_is_taken(data: Path) -> None:
+def test_an_empty_directory_is_used(data: Path) -> None:
     data.mkdir(parents=True)
     with start(data, durable=False) as running:
         write(running.conninfo, 1)
 
 
-def test_reason_of_a_failed_start_is_told(made: Path) -> None:
+def test_the_error_names_the_reason_of_a_failed_start(made: Path) -> None:
     start(made, durable=False).stop()
     with (made / "postgresql.conf").open("a") as file:
         file.write("max_wal_senders = many\n")
@@ -312,22 +312,24 @@ def test_reason_of_a_failed_start_is_told(made: Path) -> None:
     assert not location.has_owner(made)
 
 
-def test_wrong_pg_bindir_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_pg_bindir_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PG_BINDIR", "/nonexistent")
-    with pytest.raises(EmbeddedError, match="PG_BINDIR is /nonexistent, but the programs postgres and initdb are not there"):
+    with pytest.raises(
+        EmbeddedError, match="PG_BINDIR is /nonexistent, but this directory does not contain the programs postgres and initdb"
+    ):
         start(data)
 
 
-def test_machine_without_postgresql_is_told_how_to_get_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_postgresql_the_error_says_how_to_install_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PG_BINDIR", raising=False)
-    for source in ("_of_wheel", "_of_debian", "_of_path"):
+    for source in ("_package_directories", "_debian_directories", "_path_directories"):
         monkeypatch.setattr(programs, source, lambda: iter(()))
     with pytest.raises(EmbeddedError, match="apt-get install postgresql"):
         start(data)
 
 
-def test_programs_are_looked_for_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(name: str) -> Path:
+def test_programs_are_searched_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def add_programs(name: str) -> Path:
         directory = home / name / "bin"
         directory.mkdir(parents=True)
         for program in ("postgres", "initdb"):
@@ -335,17 +337,17 @@ def test_programs_are_looked_for_in_order(home: Path, monkeypatch: pytest.Monkey
         return directory
 
     monkeypatch.delenv("PG_BINDIR", raising=False)
-    path, debian, wheel, chosen = made("path"), made("debian"), made("wheel"), made("chosen")
-    for source in ("_of_wheel", "_of_debian", "_of_path"):
+    path, debian, wheel, configured = add_programs("path"), add_programs("debian"), add_programs("wheel"), add_programs("configured")
+    for source in ("_package_directories", "_debian_directories", "_path_directories"):
         monkeypatch.setattr(programs, source, lambda: iter(()))
-    monkeypatch.setattr(programs, "_of_path", lambda: iter([path]))
+    monkeypatch.setattr(programs, "_path_directories", lambda: iter([path]))
     assert programs.find_programs() == path
-    monkeypatch.setattr(programs, "_of_debian", lambda: iter([home / "not there", debian]))
+    monkeypatch.setattr(programs, "_debian_directories", lambda: iter([home / "not there", debian]))
     assert programs.find_programs() == debian
-    monkeypatch.setattr(programs, "_of_wheel", lambda: iter([wheel]))
+    monkeypatch.setattr(programs, "_package_directories", lambda: iter([wheel]))
     assert programs.find_programs() == wheel
-    monkeypatch.setenv("PG_BINDIR", str(chosen))
-    assert programs.find_programs() == chosen
+    monkeypatch.setenv("PG_BINDIR", str(configured))
+    assert programs.find_programs() == configured
 
 
 def test_newest_version_comes_first() -> None:
@@ -356,16 +358,16 @@ def test_newest_version_comes_first() -> None:
 
 
 @as_root_only
-def test_root_lends_the_server_to_nobody(made: Path) -> None:
+def test_root_runs_the_server_as_another_user(made: Path) -> None:
     with start(made, durable=False) as running:
         assert Path(f"/proc/{running.pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
         assert made.stat().st_uid == pwd.getpwnam("nobody").pw_uid
         status = Path(f"/proc/{running.pid}/status").read_text()
-    assert "Groups:\t \n" in status or "Groups:\t\n" in status  # none of root's other groups came along
+    assert "Groups:\t \n" in status or "Groups:\t\n" in status  # without root's other groups
 
 
 @as_root_only
-def test_project_that_nobody_can_reach_has_its_database_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_out_of_reach_has_its_database_in_the_fallback_directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(location, "FALLBACK_DIRECTORY", home / "elsewhere")
     clone = home / "clone"
     clone.mkdir(mode=0o700)
@@ -378,25 +380,25 @@ def test_project_that_nobody_can_reach_has_its_database_elsewhere(home: Path, mo
     assert clone.stat().st_mode & 0o777 == 0o700
     with start(data, durable=False) as running:
         assert kept(running.conninfo) == [1]
-    shutil.rmtree(clone / "var")  # with the service's keys goes its database
+    shutil.rmtree(clone / "var")  # deletes the service's keys, and with them its database
     with start(data, durable=False) as running, psycopg.connect(running.conninfo) as connection:
         assert connection.execute("select to_regclass('kept')").fetchone() == (None,)
 
 
 @as_root_only
-def test_programs_that_nobody_can_reach_are_copied(home: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_out_of_reach_are_copied(home: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(location, "FALLBACK_DIRECTORY", home / "elsewhere")
     monkeypatch.delenv("PG_BINDIR", raising=False)
-    found = next(iter(programs._of_wheel()), None)
-    if found is None:
+    directory = next(iter(programs._package_directories()), None)
+    if directory is None:
         pytest.skip("the wheel with the programs is not installed")
-    install, package = found.parent, found.parent.parent
+    install, package = directory.parent, directory.parent.parent
     site = home / "site-packages"
     shutil.copytree(install, site / package.name / install.name, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
     shutil.copytree(package.with_name(f"{package.name}.libs"), site / f"{package.name}.libs", symlinks=True)
-    (site / package.name / install.name / "bin" / "postgres").chmod(0o700)  # as under a umask of 077
+    (site / package.name / install.name / "bin" / "postgres").chmod(0o700)  # as with a umask of 077
     site.chmod(0o700)
-    monkeypatch.setattr(programs, "_of_wheel", lambda: iter([site / package.name / install.name / "bin"]))
+    monkeypatch.setattr(programs, "_package_directories", lambda: iter([site / package.name / install.name / "bin"]))
     for _ in range(2):
         with start(data, durable=False) as running:
             write(running.conninfo, 1)
@@ -405,7 +407,7 @@ def test_programs_that_nobody_can_reach_are_copied(home: Path, data: Path, monke
 
 
 @as_root_only
-def test_ordinary_user_runs_it_as_himself(home: Path, data: Path) -> None:
+def test_an_ordinary_user_runs_the_server_as_that_user(home: Path, data: Path) -> None:
     # In a fork, because an interpreter under /root could not be started by another user.
     someone = pwd.getpwnam("daemon")
     os.chown(home, someone.pw_uid, someone.pw_gid)
@@ -425,12 +427,12 @@ def test_ordinary_user_runs_it_as_himself(home: Path, data: Path) -> None:
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    with start(data, durable=False) as running:  # root takes over what is another's as that other
+    with start(data, durable=False) as running:  # root runs another user's database as that user
         assert kept(running.conninfo) == [1, 2]
         assert Path(f"/proc/{running.pid}").stat().st_uid == someone.pw_uid
 
 
-def test_account_without_the_right_to_enter_cannot_reach(home: Path) -> None:
+def test_a_user_without_the_permission_to_enter_cannot_reach_a_path(home: Path) -> None:
     user = location.ServerUser("someone", 4242, 4343)
     (home / "a" / "b").mkdir(parents=True)
     (home / "a").chmod(0o711)
@@ -446,5 +448,5 @@ def test_account_without_the_right_to_enter_cannot_reach(home: Path) -> None:
         assert user.can_reach(home / "a" / "b")
 
 
-def test_names_of_the_package_are_what_others_import() -> None:
+def test_the_package_exports_its_public_names() -> None:
     assert set(embedded.__all__) == {"EmbeddedError", "Running", "attach", "start"}

@@ -1,4 +1,4 @@
-"""Migrations: applied once, in order, whole or not at all, by however many processes start at once."""
+"""Migrations are applied once, in order, completely or not at all, by any number of processes."""
 
 import subprocess
 import sys
@@ -57,14 +57,14 @@ async def test_migrations_are_applied_in_order_and_once(fresh: str, directory: P
     assert all(isinstance(row[3], datetime) for row in rows)
 
 
-async def test_new_file_is_applied_on_top(fresh: str, directory: Path) -> None:
+async def test_a_new_file_is_applied_later(fresh: str, directory: Path) -> None:
     await migrate(fresh, directory)
     (directory / "0010_third.sql").write_text("drop table one")
     assert await pending(fresh, directory) == ["0010_third"]
     assert await migrate(fresh, directory) == ["0010_third"]
 
 
-async def test_failed_migration_leaves_nothing_of_itself_and_all_before_it(fresh: str, directory: Path) -> None:
+async def test_a_failed_migration_is_rolled_back_and_the_ones_before_stay(fresh: str, directory: Path) -> None:
     (directory / "0003_broken.sql").write_text("create table three (n int); insert into nowhere values (1);")
     with pytest.raises(errors.UndefinedTable) as caught:
         await migrate(fresh, directory)
@@ -138,21 +138,21 @@ def test_processes_that_migrate_at_once_share_the_work(fresh: str, directory: Pa
     code += "print(*trio.run(migrate, sys.argv[1], pathlib.Path(sys.argv[2])), sep='\\n')"
     command = [sys.executable, "-c", code, fresh, str(directory)]
     processes = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    for process in processes:  # both have imported what they need and wait for this
+    for process in processes:  # both have finished their imports and wait for this
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=60)[0].split() for process in processes]
+    outputs = [process.communicate(timeout=60)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert sorted(said[0] + said[1]) == sorted(path.stem for path in directory.glob("*.sql"))
+    assert sorted(outputs[0] + outputs[1]) == sorted(path.stem for path in directory.glob("*.sql"))
 
 
-async def test_database_that_does_not_come_is_an_outage(directory: Path) -> None:
+async def test_a_database_that_stays_down_is_an_outage(directory: Path) -> None:
     with pytest.raises(StorageDown):
         await migrate("host=/nonexistent", directory, patience=0.05)
 
 
-async def test_database_that_comes_later_is_waited_for(fresh: str, directory: Path, tmp_path: Path) -> None:
+async def test_a_database_that_starts_later_is_waited_for(fresh: str, directory: Path, tmp_path: Path) -> None:
     socket_dir = tmp_path / "s"
     applied: list[str] = []
 
@@ -161,12 +161,12 @@ async def test_database_that_comes_later_is_waited_for(fresh: str, directory: Pa
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
-        await trio.testing.wait_all_tasks_blocked()  # it found nobody and waits
+        await trio.testing.wait_all_tasks_blocked()  # it found no server and waits
         socket_dir.symlink_to(str(conninfo_to_dict(fresh)["host"]))
     assert applied == ["0001_first", "0002_second"]
 
 
-async def test_the_services_own_migrations_apply(fresh: str) -> None:
+async def test_all_migrations_of_the_service_apply(fresh: str) -> None:
     applied = await migrate(fresh)
     assert applied == sorted(path.stem for path in MIGRATIONS.glob("*.sql"))
     assert await pending(fresh) == []

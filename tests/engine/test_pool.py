@@ -1,4 +1,4 @@
-"""The pool: who gets a connection, in what state, and what happens when the database goes away."""
+"""The connection pool: leases, the state of leased connections, and outages of the database."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ async def pid_of(connection: Connection) -> object:
     return await connection.row("select pg_backend_pid()")
 
 
-async def test_connection_is_used_again_and_the_last_one_first(blank: str) -> None:
+async def test_the_connection_that_was_used_last_is_used_first(blank: str) -> None:
     async with pool_of(blank, 3) as pool, trio.open_nursery() as nursery:
         pids: dict[trio.Event, object] = {}
         leave = [trio.Event(), trio.Event()]
@@ -69,7 +69,7 @@ async def test_connection_is_used_again_and_the_last_one_first(blank: str) -> No
             assert await pid_of(connection) == pids[leave[1]]
 
 
-async def test_connection_is_in_autocommit_with_its_timeouts(blank: str) -> None:
+async def test_a_connection_is_in_autocommit_mode_with_its_timeouts(blank: str) -> None:
     async with pool_of(blank, 1, statement_timeout=1.5) as pool, pool.connection() as connection:
         assert connection.autocommit
         assert await connection.row(
@@ -78,7 +78,7 @@ async def test_connection_is_in_autocommit_with_its_timeouts(blank: str) -> None
         ) == ("1500ms", "5s", "1min")
 
 
-async def test_no_more_than_size_at_once(blank: str) -> None:
+async def test_there_are_never_more_connections_than_the_limit(blank: str) -> None:
     most = 0
 
     async def use() -> None:
@@ -116,18 +116,18 @@ async def test_waiting_too_long_for_a_connection_is_an_outage(blank: str) -> Non
 
 
 @pytest.mark.parametrize("size", [1, 2])
-async def test_task_that_holds_a_connection_may_not_take_another(blank: str, size: int) -> None:
+async def test_a_task_that_holds_a_connection_may_not_take_another(blank: str, size: int) -> None:
     async with pool_of(blank, size) as pool:
         async with pool.connection() as connection:
             with pytest.raises(RuntimeError, match="opened inside another"):
                 async with pool.connection():
-                    raise AssertionError("the task would hold two")
+                    raise AssertionError("the task would hold two connections")
             assert await connection.row("select 1") == (1,)
-        async with pool.connection() as connection:  # after the first one it may
+        async with pool.connection() as connection:  # allowed after the first one was returned
             assert await connection.row("select 1") == (1,)
 
 
-async def test_connection_with_a_transaction_open_is_not_used_again(fresh: str) -> None:
+async def test_a_connection_in_a_transaction_is_not_used_again(fresh: str) -> None:
     async with pool_of(fresh, 1) as pool:
         async with pool.connection() as connection:
             await connection.run("create table t (n int)")
@@ -139,10 +139,10 @@ async def test_connection_with_a_transaction_open_is_not_used_again(fresh: str) 
 
 
 @pytest.mark.slow
-async def test_cancelled_queries_leave_the_pool_clean(blank: str) -> None:
+async def test_canceled_queries_leave_the_pool_clean(blank: str) -> None:
     size = 5
 
-    async def sleep_and_be_cancelled() -> None:
+    async def sleep_until_canceled() -> None:
         async with pool.connection() as connection:
             with trio.move_on_after(0.01):
                 await connection.run("select pg_sleep(600)")
@@ -150,7 +150,7 @@ async def test_cancelled_queries_leave_the_pool_clean(blank: str) -> None:
     async with pool_of(blank, size, acquire_timeout=PATIENCE) as pool:
         async with trio.open_nursery() as nursery:
             for _ in range(100):
-                nursery.start_soon(sleep_and_be_cancelled)
+                nursery.start_soon(sleep_until_canceled)
         assert pool.stats.total == 0
         async with session(blank) as observer:
             others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
@@ -164,7 +164,7 @@ async def test_cancelled_queries_leave_the_pool_clean(blank: str) -> None:
             assert await observer.row(others) == (1,)
 
 
-async def test_connection_ended_while_idle_is_noticed_before_it_is_handed_out(blank: str) -> None:
+async def test_a_connection_that_ended_while_idle_is_not_handed_out(blank: str) -> None:
     async with pool_of(blank, 2) as pool:
         async with pool.connection() as connection:
             first = await pid_of(connection)
@@ -175,7 +175,7 @@ async def test_connection_ended_while_idle_is_noticed_before_it_is_handed_out(bl
         assert pool.stats == PoolStats(total=1, idle=1, maximum=2)
 
 
-async def test_statement_that_a_migration_made_invalid_works_on_the_next_connection(fresh: str) -> None:
+async def test_a_statement_invalidated_by_a_migration_works_on_the_next_connection(fresh: str) -> None:
     async def ask() -> object:
         async with pool.connection() as connection:
             return await connection.row("select n from t")
@@ -198,10 +198,10 @@ async def test_closed_pool_keeps_nothing_open(blank: str) -> None:
     assert connection.closed
     with pytest.raises(RuntimeError, match="closed"):
         async with pool.connection():
-            raise AssertionError("it is closed")
+            raise AssertionError("the pool is closed")
 
 
-# -- a database that goes away -----------------------------------------------------------------------------------------
+# -- outages of the database -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ async def test_pool_survives_a_restart_of_the_database(data_dir: Path) -> None:
             assert pool.stats.idle == 4
         finally:
             first.stop()
-        with pytest.raises(StorageDown):  # and at once, not after a timeout
+        with pytest.raises(StorageDown):  # at once, and not after a timeout
             await ask()
         with embedded.start(data_dir, durable=False) as second:
             assert second.conninfo == first.conninfo
@@ -242,7 +242,7 @@ async def test_pool_survives_a_restart_of_the_database(data_dir: Path) -> None:
 
 async def test_absent_database_is_an_outage() -> None:
     async with pool_of("host=/nonexistent", 1) as pool:
-        for _ in range(2):  # the failure gives its place back
+        for _ in range(2):  # a failure releases its place
             with pytest.raises(StorageDown) as caught:
                 async with pool.connection():
                     raise AssertionError("there is no database")
@@ -272,14 +272,14 @@ async def test_unique_violation_is_the_refusal_of_its_constraint(connection: Con
     assert isinstance(caught.value.__cause__, errors.UniqueViolation)
 
 
-async def test_violation_of_an_unnamed_constraint_is_left_alone(connection: Connection) -> None:
+async def test_a_violation_of_another_constraint_is_not_translated(connection: Connection) -> None:
     with pytest.raises(errors.UniqueViolation), translated(CONSTRAINTS):
         await connection.run("insert into t values ('b', 1)")
     with pytest.raises(errors.UniqueViolation), translated():
         await connection.run("insert into t values ('a', 2)")
 
 
-async def test_defect_in_a_statement_is_left_alone(connection: Connection) -> None:
+async def test_an_error_in_a_statement_is_not_translated(connection: Connection) -> None:
     with pytest.raises(errors.UndefinedColumn), translated(CONSTRAINTS):
         await connection.run("select nothing")
 
@@ -291,7 +291,7 @@ async def test_timeout_of_a_statement_is_an_outage(connection: Connection) -> No
     assert isinstance(caught.value.__cause__, errors.QueryCanceled)
 
 
-async def test_a_lock_that_somebody_keeps_is_an_outage_before_the_statement_runs_out_of_time(fresh: str, connection: Connection) -> None:
+async def test_a_lock_timeout_is_an_outage_before_the_statement_timeout(fresh: str, connection: Connection) -> None:
     connection.begin()
     await connection.run("update t set n = 2")
     async with pool_of(fresh, 1, lock_timeout=0.02) as pool, pool.connection() as other:
@@ -319,8 +319,8 @@ async def test_cancellation_passes_through(connection: Connection) -> None:
 
 
 @pytest.mark.slow
-async def test_a_server_that_says_nothing_any_more_is_given_up(blank: str) -> None:
-    """As when it is frozen, or a firewall begins to swallow packets: nobody would ever be told."""
+async def test_a_silent_server_counts_as_down(blank: str) -> None:
+    """The server is frozen, or a firewall drops packets. Without a limit the task would wait forever."""
     pool = Pool(blank, size=2, statement_timeout=0.2)
     async with pool.connection() as connection:
         [(pid,)] = await connection.rows("select pg_backend_pid()")

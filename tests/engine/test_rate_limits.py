@@ -1,4 +1,4 @@
-"""The buckets of the rate limits: all or none, across connections, at any time."""
+"""Token buckets: charged all or none, across connections, with any clock."""
 
 import math
 from datetime import timedelta
@@ -16,8 +16,8 @@ LOGIN, AUTH = Bucket("login", 6.0, 10), Bucket("auth", 1.0, 20)
 
 
 async def charge(storage: Postgres, client: str, *buckets: Bucket, at: float = 0.0) -> float:
-    async with storage.autocommit() as count:
-        return await count.rates.charge(client, buckets, NOW + timedelta(seconds=at))
+    async with storage.autocommit() as autocommit:
+        return await autocommit.rates.charge(client, buckets, NOW + timedelta(seconds=at))
 
 
 async def test_a_bucket_gives_its_burst_and_then_its_rate(storage: Postgres) -> None:
@@ -31,25 +31,25 @@ async def test_a_bucket_gives_its_burst_and_then_its_rate(storage: Postgres) -> 
     assert [await charge(storage, "a", bucket, at=1000.0) == 0 for _ in range(4)] == [True, True, True, False]
 
 
-async def test_a_bucket_of_one(storage: Postgres) -> None:
+async def test_a_bucket_of_one_token_refills(storage: Postgres) -> None:
     bucket = Bucket("x", 0.5, 1)
     assert await charge(storage, "a", bucket) == 0
     assert await charge(storage, "a", bucket) == pytest.approx(0.5, abs=1e-5)
     assert await charge(storage, "a", bucket, at=0.5) == 0
 
 
-async def test_all_buckets_or_none(storage: Postgres) -> None:
+async def test_all_buckets_are_charged_or_none(storage: Postgres) -> None:
     narrow, wide = Bucket("narrow", 60.0, 1), Bucket("wide", 1.0, 3)
     assert await charge(storage, "a", narrow, wide) == 0
     for _ in range(5):
         assert await charge(storage, "a", narrow, wide) == pytest.approx(60.0, abs=1e-5)
     assert [await charge(storage, "a", wide) == 0 for _ in range(3)] == [True, True, False]
-    # Both are empty now: the longest wait is told, in whichever order they come.
+    # Both are empty now, and the longer wait is returned, in either order.
     for buckets in ((narrow, wide), (wide, narrow)):
         assert await charge(storage, "a", *buckets) == pytest.approx(60.0, abs=1e-5)
 
 
-async def test_clients_and_buckets_do_not_share(storage: Postgres) -> None:
+async def test_clients_and_buckets_are_independent(storage: Postgres) -> None:
     bucket = Bucket("x", 10.0, 1)
     assert await charge(storage, "a", bucket) == 0
     assert await charge(storage, "b", bucket) == 0
@@ -59,14 +59,14 @@ async def test_clients_and_buckets_do_not_share(storage: Postgres) -> None:
 
 
 @pytest.mark.parametrize("behind", [0.5, 3600.0])
-async def test_a_clock_that_runs_behind_does_not_give_more(storage: Postgres, behind: float) -> None:
+async def test_a_clock_that_is_behind_allows_no_more_requests(storage: Postgres, behind: float) -> None:
     bucket = Bucket("x", 10.0, 2)
     assert [await charge(storage, "a", bucket) for _ in range(2)] == [0.0] * 2
     assert await charge(storage, "a", bucket, at=-behind) == pytest.approx(10.0 + behind, abs=1e-5)
 
 
 @pytest.mark.slow
-async def test_parallel_charges_admit_exactly_the_burst(storage: Postgres) -> None:
+async def test_parallel_charges_allow_exactly_the_burst(storage: Postgres) -> None:
     waits = await everyone(40, lambda _: charge(storage, "a", LOGIN, AUTH))
     assert sum(wait == 0 for wait in waits) == 10
     waits = await everyone(40, lambda _: charge(storage, "a", AUTH))
@@ -80,7 +80,7 @@ async def test_parallel_charges_of_different_buckets_and_clients_do_not_deadlock
     assert all(wait >= 0 and math.isfinite(wait) for wait in waits)
 
 
-async def test_a_bucket_that_is_full_again_can_be_swept(storage: Postgres, pool: Pool) -> None:
+async def test_a_bucket_that_is_full_again_is_deleted(storage: Postgres, pool: Pool) -> None:
     await charge(storage, "a", LOGIN, AUTH)
     await charge(storage, "a", AUTH)
     [(expires_at,)] = await run_sql(pool, "select expires_at from rates")

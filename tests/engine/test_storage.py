@@ -1,4 +1,4 @@
-"""Transactions on the real database: what is kept, what is undone, and that nobody's locks cross."""
+"""Transactions on the real database: commits, rollbacks and the order of locks."""
 
 from collections.abc import Awaitable
 from uuid import uuid4
@@ -26,7 +26,7 @@ from tests.support.rows import ADA, EVE, HOUR, NOW, account, add
 
 async def test_leaving_a_transaction_commits_and_an_error_rolls_back(storage: Postgres) -> None:
     await add(storage, account())
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statements before the error matter)
         async with storage.transaction(by=SYSTEM) as tx:
             await tx.accounts.add(account(EVE))
             assert await tx.accounts.by_email(EVE)
@@ -55,15 +55,15 @@ async def test_a_transaction_that_failed_in_the_database_can_be_left(storage: Po
     await add(storage, account(EVE))
 
 
-async def test_what_counts_survives_the_refusal_it_leads_to(storage: Postgres, pool: Pool) -> None:
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
-        async with storage.autocommit() as count:
-            await count.attempt_limits.count_attempt(SecretKind.PASSWORD, b"x", AttemptLimit(10, HOUR), NOW)
+async def test_autocommit_statements_survive_the_refusal_that_follows(storage: Postgres, pool: Pool) -> None:
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statements before the error matter)
+        async with storage.autocommit() as autocommit:
+            await autocommit.attempt_limits.count_attempt(SecretKind.PASSWORD, b"x", AttemptLimit(10, HOUR), NOW)
             raise ZeroDivisionError
     assert await run_sql(pool, "select failures from guesses") == [(1,)]
 
 
-async def test_a_database_that_is_away_is_storage_down(clock: FakeClock) -> None:
+async def test_a_database_that_is_down_raises_storage_down(clock: FakeClock) -> None:
     pool = Pool("host=127.0.0.1 port=1 dbname=nothing", size=1, acquire_timeout=0.2)
     storage = Postgres(pool, make_vault(), clock)
     for attempt in (storage.ping, lambda: add(storage, account())):
@@ -72,16 +72,16 @@ async def test_a_database_that_is_away_is_storage_down(clock: FakeClock) -> None
     await pool.aclose()
 
 
-async def test_ping(storage: Postgres) -> None:
+async def test_ping_answers(storage: Postgres) -> None:
     await storage.ping()
 
 
-# Lock order (security.md Z-6)
+# Lock order (security Z-6)
 
 
 @pytest.mark.slow
 async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
-    """Whoever takes its locks in another order than account, tokens, sessions is found here as StorageDown (a deadlock is one)."""
+    """A use case with another lock order than account, tokens, sessions raises StorageDown here, because of a deadlock."""
     people = [await add_account(ports), await add_account(ports, EVE)]
     pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
     callers = [await sessions.authenticate(ports, pair.access_token, address=None, agent=None) for pair in pairs]

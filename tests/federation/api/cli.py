@@ -1,4 +1,4 @@
-"""A program without a browser that is to be signed in to a service, as the tests of the device flow need it."""
+"""A client of the device flow, as its tests need it."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,12 +18,12 @@ CURL: Final = "curl/8.5.0"
 VERIFIER: Final = "the-verifier-that-only-this-program-knows-0123456789"
 PKCE: Final = {"code_challenge": s256_challenge(VERIFIER), "code_challenge_method": "S256"}
 INTERVAL: Final = timedelta(seconds=5)
-# What a session of a device leaves behind.
+# The tables to which the sign-in of a device adds rows.
 SIGN_IN_TABLES: Final = ("sessions", "refresh_tokens", "devices", "login_events", "service_users", "events")
 
 
 def oauth_error(answer: Answer) -> tuple[int, str, str]:
-    """How a client of OAuth is refused: status, what OAuth calls it, and what we do."""
+    """Return the status, the OAuth error and our error code of a refusal."""
     body = answer.json
     assert set(body) == {"error", "error_description", "error_code", "timestamp"}, body
     return answer.status, body["error"], body["error_code"]
@@ -31,7 +31,7 @@ def oauth_error(answer: Answer) -> tuple[int, str, str]:
 
 @dataclass(slots=True)
 class DeviceClient:
-    """The program, and the codes that it has been given."""
+    """A device, and the codes that it received."""
 
     api: Api
     pool: Pool
@@ -44,40 +44,40 @@ class DeviceClient:
         return {**FORM, "User-Agent": CURL}
 
     async def ask(self, **fields: str) -> Answer:
-        """For codes, as other people's clients do it; without fields by the client id alone."""
+        """Request codes as a form. Without fields, send only the client id."""
         sent = fields or {"client_id": str(self.service.client_id)}
         return await self.api.call("POST", CODE, raw=urlencode(sent).encode(), headers=self.headers)
 
     async def begin(self, **fields: str) -> str:
-        """The user code, after asking for one."""
+        """Request codes and return the user code."""
         answer = await self.ask(client_id=str(self.service.client_id), **fields)
         assert answer.status == 200, answer.text
         self.codes = answer.json
         return str(self.codes["user_code"])
 
     async def poll(self, **changes: str | None) -> Answer:
-        """For tokens, at once."""
+        """Poll for tokens without waiting."""
         sent: dict[str, str | None] = {"grant_type": GRANT, "device_code": self.codes["device_code"]}
         sent |= {"client_id": str(self.service.client_id)} | changes
         raw = urlencode({name: value for name, value in sent.items() if value is not None}).encode()
         return await self.api.call("POST", TOKEN, raw=raw, headers=self.headers)
 
     async def poll_after_interval(self, **changes: str | None) -> Answer:
-        """For tokens, after the interval, however long it has become."""
+        """Poll for tokens after the current interval."""
         [(seconds,)] = await run_sql(self.pool, "select max(interval_seconds) from device_codes")
         self.clock.advance(timedelta(seconds=seconds))
         return await self.poll(**changes)
 
     async def answer(self, token: str | None, action: str = "approve", user_code: str | None = None) -> Answer:
-        """What a person with this token says to it."""
+        """Approve or deny the device, as the user with this token."""
         return await self.api.post(VERIFY, {"user_code": user_code or self.codes["user_code"], "action": action}, token=token)
 
     async def status(self) -> list[str]:
         return [row[0] for row in await run_sql(self.pool, "select status from device_codes order by created_at")]
 
     async def left(self) -> dict[str, int]:
-        """How much there is of what a sign-in leaves behind."""
-        counted = {}
+        """Return the number of rows in each of SIGN_IN_TABLES."""
+        counts = {}
         for table in SIGN_IN_TABLES:
-            [(counted[table],)] = await run_sql(self.pool, f"select count(*) from {table}")  # noqa: S608
-        return counted
+            [(counts[table],)] = await run_sql(self.pool, f"select count(*) from {table}")  # noqa: S608
+        return counts

@@ -1,4 +1,4 @@
-"""An application that signs people in through us, as the tests of codes and tokens need it."""
+"""An OAuth application, as the tests of codes and tokens need it."""
 
 from base64 import b64encode
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def basic(client_id: object, secret: str) -> dict[str, str]:
-    """The header of RFC 6749 section 2.3.1."""
+    """Return the Authorization header of RFC 6749 section 2.3.1."""
     return {"Authorization": "Basic " + b64encode(f"{quote_plus(str(client_id))}:{quote_plus(secret)}".encode()).decode()}
 
 
 def redirect_parts(answer: Answer) -> tuple[str, dict[str, str]]:
-    """Where an answer sends the browser, and with what."""
+    """Return the URL of a redirect without its query, and the fields of its query."""
     target = leads_to(answer)
     parts = urlsplit(target)
     fields = dict(parse_qsl(parts.query, strict_parsing=True))
@@ -38,7 +38,7 @@ def redirect_parts(answer: Answer) -> tuple[str, dict[str, str]]:
 
 @dataclass(slots=True)
 class RelyingParty:
-    """The application: its credentials, and a browser in which somebody uses it."""
+    """An application with its credentials, and the browser of a user."""
 
     tenant: Tenant
     visitor: Visitor
@@ -53,7 +53,7 @@ class RelyingParty:
         return self.tenant.api
 
     def request(self, **changes: str | None) -> str:
-        """The address that it sends a browser to; what is None is left out."""
+        """Return the path and query of its authorization request. Omit fields with the value None."""
         fields: dict[str, str | None] = {
             "org": self.tenant.slug,
             "service": self.slug,
@@ -68,9 +68,9 @@ class RelyingParty:
         return await self.visitor.open(self.request(**changes))
 
     async def code(self, **changes: str | None) -> str:
-        """A code, in a browser that is signed in already."""
-        place, fields = redirect_parts(await self.ask(**changes))
-        assert place == self.redirect_uri
+        """Return a code for the user who is signed in in the browser."""
+        url, fields = redirect_parts(await self.ask(**changes))
+        assert url == self.redirect_uri
         assert (fields["state"], fields["iss"]) == ("af0ifjsldkj", BASE_URL)
         return fields["code"]
 
@@ -79,7 +79,7 @@ class RelyingParty:
         return await self.api.call("POST", path, raw=raw, headers={**FORM, **(headers or {})})
 
     async def exchange(self, code: str, **changes: str | None) -> Answer:
-        """With what it has to send; what is None is left out."""
+        """Exchange a code with all required fields. Omit fields with the value None."""
         fields: dict[str, str | None] = {
             "grant_type": "authorization_code",
             "code": code,
@@ -93,8 +93,8 @@ class RelyingParty:
     async def tokens(self) -> dict[str, Any]:
         answer = await self.exchange(await self.code())
         assert answer.status == 200, answer.text
-        found: dict[str, Any] = answer.json
-        return found
+        tokens: dict[str, Any] = answer.json
+        return tokens
 
     async def refresh(self, refresh_token: str, **changes: str | None) -> Answer:
         fields = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": str(self.client_id)}
@@ -113,7 +113,7 @@ def claims(tokens: dict[str, Any]) -> dict[str, Any]:
 
 
 async def add_relying_party(tenant: Tenant, visitor: Visitor, slug: str = "shop", service_type: str = "web") -> RelyingParty:
-    """An application of the organization, with one redirect URI."""
+    """Add an application of the organization, with one redirect URI."""
     service = await add_service(tenant.pool, tenant.org, slug, service_type, secret=SECRET)
     context = await service_context(tenant.pool, service)
     secret = None if context.is_public else SECRET
@@ -121,7 +121,10 @@ async def add_relying_party(tenant: Tenant, visitor: Visitor, slug: str = "shop"
 
 
 async def sign_in_browser(party: RelyingParty, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
-    """Sign somebody in in the party's browser, without hashing: the session. Unless `known` is false, they use the service already."""
+    """Sign the account in in the application's browser, without hashing. Return the session id.
+
+    Unless `known` is false, the account is already a user of the service.
+    """
     ports, cookie = party.tenant.ports, new_secret()
     now, session_id = ports.clock.now(), new_id()
     await run_sql(

@@ -1,5 +1,7 @@
-"""Devices that are signed in from elsewhere: the codes that they ask for, and what people say to them over the interface (decisions, points
-91 and 93 to 99; security.md V-1 to V-4; RFC 8628)."""
+"""The device flow: codes, and approval through the API.
+
+Covers security V-1, V-2, V-3 and V-4, decisions 91, 93, 94, 95, 96, 97, 98 and 99, and RFC 8628.
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -44,35 +46,35 @@ async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
 
 
 @pytest.fixture
-async def telephone(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
-    """A program of a service that can keep no secret."""
+async def mobile_cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
+    """A device of a mobile application, a public client."""
     return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
 
 
 @pytest.fixture
 async def token(ports: Ports, ada: Account) -> str:
-    """Ada's own."""
+    """An access token of the user."""
     return (await sign_in(ports, ada)).access_token
 
 
 # Codes
 
 
-async def test_a_device_is_given_a_pair_of_codes(cli: DeviceClient, clock: FakeClock, pool: Pool) -> None:
+async def test_a_device_gets_a_pair_of_codes(cli: DeviceClient, clock: FakeClock, pool: Pool) -> None:
     answer = await cli.ask()
     assert answer.status == 200, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
-    oauth_error = answer.json
-    user_code = oauth_error["user_code"]
-    assert oauth_error == {
-        "device_code": oauth_error["device_code"],
+    codes = answer.json
+    user_code = codes["user_code"]
+    assert codes == {
+        "device_code": codes["device_code"],
         "user_code": user_code,
         "verification_uri": f"{BASE_URL}/auth/device/verify",
         "verification_uri_complete": f"{BASE_URL}/auth/device/verify?user_code={user_code}",
         "expires_in": 300,
         "interval": 5,
     }
-    assert len(oauth_error["device_code"]) == 43
+    assert len(codes["device_code"]) == 43
     assert user_code[4] == "-"
     assert len(user_code) == 9
     assert set(user_code.replace("-", "")) <= set(USER_CODE_ALPHABET)
@@ -80,7 +82,7 @@ async def test_a_device_is_given_a_pair_of_codes(cli: DeviceClient, clock: FakeC
     now = clock.now()
     assert await run_sql(pool, f"select {columns} from device_codes") == [  # noqa: S608
         (
-            digest(oauth_error["device_code"]),
+            digest(codes["device_code"]),
             digest(user_code.replace("-", "")),
             cli.service.org_id,
             cli.service.id,
@@ -94,7 +96,7 @@ async def test_a_device_is_given_a_pair_of_codes(cli: DeviceClient, clock: FakeC
     ]
 
 
-async def test_no_secret_is_needed_but_a_wrong_one_is_wrong(cli: DeviceClient, pool: Pool) -> None:
+async def test_no_client_secret_is_needed_but_a_wrong_one_is_refused(cli: DeviceClient, pool: Pool) -> None:
     client_id = str(cli.service.client_id)
     for secret, status in (("a client secret", 200), ("wrong", 401)):
         assert (await cli.ask(client_id=client_id, client_secret=secret)).status == status
@@ -103,13 +105,13 @@ async def test_no_secret_is_needed_but_a_wrong_one_is_wrong(cli: DeviceClient, p
     assert await run_sql(pool, "select count(*) from device_codes") == [(2,)]
 
 
-def test_there_are_no_vowels_and_no_digits_in_user_codes() -> None:
+def test_user_codes_have_no_vowels_and_no_digits() -> None:
     assert len(USER_CODE_ALPHABET) == len(set(USER_CODE_ALPHABET)) == 20
     assert not set(USER_CODE_ALPHABET) & set("AEIOUY0123456789")
 
 
 @pytest.mark.parametrize("typed", ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "B.C.D.F.G.H.J.K", "BCDF\u2013GHJK", "b_c_d_f/g_h_j_k"])
-def test_case_and_separators_do_not_matter(typed: str) -> None:
+def test_case_and_separators_of_a_user_code_do_not_matter(typed: str) -> None:
     assert normalize_user_code(typed) == "BCDFGHJK"
     assert format_user_code(typed) == "BCDF-GHJK"
 
@@ -117,13 +119,13 @@ def test_case_and_separators_do_not_matter(typed: str) -> None:
 @pytest.mark.parametrize(
     "typed", ["", "BCDF-GHJ", "BCDF-GHJKL", "ACDF-GHJK", "1CDF-GHJK", "BCDF-GHJ\u212a", "B" + "-" * 60 + "CDFGHJK", "\x00"]
 )
-def test_what_cannot_be_a_code_is_none(typed: str) -> None:
+def test_text_that_cannot_be_a_user_code_is_none(typed: str) -> None:
     assert normalize_user_code(typed) is None
     assert format_user_code(typed) == typed
 
 
 @pytest.mark.parametrize("way", ["client id", "slugs", "all", "json", "scope"])
-async def test_an_application_is_named_in_any_way(cli: DeviceClient, api: Api, way: str) -> None:
+async def test_slugs_or_a_client_id_name_the_application(cli: DeviceClient, api: Api, way: str) -> None:
     client, slugs = {"client_id": str(cli.service.client_id)}, {"org": "acme", "service": "shop"}
     fields = {"client id": client, "slugs": slugs, "all": client | slugs, "json": client, "scope": client | {"scope": "read write"}}[way]
     answer = await (api.post(CODE, fields) if way == "json" else cli.ask(**fields))
@@ -131,7 +133,7 @@ async def test_an_application_is_named_in_any_way(cli: DeviceClient, api: Api, w
     assert await cli.status() == ["pending"]
 
 
-async def test_a_service_has_an_activation_page_of_its_own(cli: DeviceClient, pool: Pool) -> None:
+async def test_a_service_can_have_its_own_activation_page(cli: DeviceClient, pool: Pool) -> None:
     for uri, complete in (
         ("https://shop.example.com/activate", "https://shop.example.com/activate?user_code="),
         ("https://shop.example.com/?at=activate", "https://shop.example.com/?at=activate&user_code="),
@@ -162,38 +164,38 @@ REFUSED_CODES = {
 
 
 @pytest.mark.parametrize(("fields", "expected"), REFUSED_CODES.values(), ids=REFUSED_CODES)
-async def test_codes_are_refused_to(cli: DeviceClient, fields: Mapping[str, str], expected: tuple[int, str, str]) -> None:
+async def test_invalid_requests_for_codes_are_refused(cli: DeviceClient, fields: Mapping[str, str], expected: tuple[int, str, str]) -> None:
     assert oauth_error(await cli.ask(**fields)) == expected
     assert await cli.status() == []
 
 
-async def test_other_bodies_than_forms_and_json_are_refused(cli: DeviceClient, api: Api) -> None:
+async def test_bodies_other_than_forms_and_json_are_refused(cli: DeviceClient, api: Api) -> None:
     answer = await api.call("POST", CODE, raw=b"client_id=x", headers={"Content-Type": "text/plain"})
     assert oauth_error(answer) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
     assert oauth_error(await api.call("POST", CODE, raw=b"client_id=x&client_id=y", headers=FORM)) == INVALID_REQUEST
 
 
-async def test_a_mobile_application_must_send_a_challenge(telephone: DeviceClient) -> None:
-    assert oauth_error(await telephone.ask()) == INVALID_REQUEST
-    assert (await telephone.ask(client_id=str(telephone.service.client_id), **PKCE)).status == 200
+async def test_a_mobile_application_must_send_a_challenge(mobile_cli: DeviceClient) -> None:
+    assert oauth_error(await mobile_cli.ask()) == INVALID_REQUEST
+    assert (await mobile_cli.ask(client_id=str(mobile_cli.service.client_id), **PKCE)).status == 200
 
 
-async def test_a_suspended_organization_has_no_devices(cli: DeviceClient, pool: Pool) -> None:
+async def test_a_suspended_organization_gets_no_codes(cli: DeviceClient, pool: Pool) -> None:
     await run_sql(pool, "update organizations set status = 'suspended'")
     assert oauth_error(await cli.ask()) == (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
     assert await cli.status() == []
 
 
-async def test_no_two_devices_have_one_user_code(cli: DeviceClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_devices_never_have_the_same_user_code(cli: DeviceClient, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = iter("BBBBBBBB" + "BBBBBBBB" + "CCCCCCCC")
     monkeypatch.setattr("core.federation.oauth.device_flow.secrets.choice", lambda _: next(letters))
     assert [await cli.begin(), await cli.begin()] == ["BBBB-BBBB", "CCCC-CCCC"]
 
 
-# What people say
+# Approval
 
 
-async def test_a_person_approves_a_device(cli: DeviceClient, ada: Account, ports: Ports, pool: Pool) -> None:
+async def test_a_user_approves_a_device(cli: DeviceClient, ada: Account, ports: Ports, pool: Pool) -> None:
     session = await sign_in(ports, ada)
     await cli.begin()
     answer = await cli.answer(session.access_token)
@@ -201,7 +203,7 @@ async def test_a_person_approves_a_device(cli: DeviceClient, ada: Account, ports
     assert await run_sql(pool, "select status, session_id from device_codes") == [("approved", session.session_id)]
 
 
-async def test_a_person_denies_a_device(cli: DeviceClient, token: str, pool: Pool, metrics: FakeMetrics) -> None:
+async def test_a_user_denies_a_device(cli: DeviceClient, token: str, pool: Pool, metrics: FakeMetrics) -> None:
     await cli.begin()
     answer = await cli.answer(token, "deny")
     assert (answer.status, answer.json) == (200, {"status": "denied"})
@@ -209,13 +211,13 @@ async def test_a_person_denies_a_device(cli: DeviceClient, token: str, pool: Poo
     assert metrics.login_failures == {"device_code": 1}
 
 
-async def test_a_code_is_typed_as_people_type(cli: DeviceClient, token: str) -> None:
+async def test_a_user_code_can_be_typed_in_any_style(cli: DeviceClient, token: str) -> None:
     user_code = await cli.begin()
     assert (await cli.answer(token, user_code=f" {user_code.lower().replace('-', ' ')} ")).status == 200
 
 
 @pytest.mark.parametrize("action", ["approve", "deny"])
-async def test_what_was_said_stays_said(cli: DeviceClient, token: str, action: str) -> None:
+async def test_a_decision_is_final(cli: DeviceClient, token: str, action: str) -> None:
     await cli.begin()
     await cli.answer(token, action)
     before = await cli.status()
@@ -244,17 +246,17 @@ async def test_a_code_expires_after_five_minutes(cli: DeviceClient, token: str, 
         {"user_code": "BCDF-GHJK", "action": "x"},
     ],
 )
-async def test_a_body_that_makes_no_sense_is_refused(api: Api, token: str, body: Mapping[str, Any]) -> None:
+async def test_an_invalid_body_is_refused(api: Api, token: str, body: Mapping[str, Any]) -> None:
     assert refused(await api.post(VERIFY, body, token=token)) == BAD
 
 
-async def test_without_credentials_nobody_says_anything(cli: DeviceClient) -> None:
+async def test_a_decision_needs_credentials(cli: DeviceClient) -> None:
     await cli.begin()
     assert refused(await cli.answer(None)) == UNAUTHORIZED
     assert await cli.status() == ["pending"]
 
 
-async def test_only_people_themselves_say_something(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_only_the_user_decides(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
     await cli.begin()
     application = (await sign_in_to(ports, pool, cli.service.id, ada)).access_token
     assert refused(await cli.answer(application)) == FORBIDDEN
@@ -264,14 +266,14 @@ async def test_only_people_themselves_say_something(cli: DeviceClient, ports: Po
     assert await cli.status() == ["pending"]
 
 
-async def test_nobody_approves_a_device_of_a_suspended_organization(cli: DeviceClient, token: str, pool: Pool) -> None:
+async def test_a_device_of_a_suspended_organization_cannot_be_approved(cli: DeviceClient, token: str, pool: Pool) -> None:
     await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
     assert refused(await cli.answer(token)) == NOT_ACTIVE
     assert await cli.status() == ["pending"]
 
 
-async def test_whom_the_directory_of_the_organization_keeps_out_approves_no_device(
+async def test_a_user_blocked_by_the_directory_cannot_approve(
     cli: DeviceClient, ada: Account, token: str, pool: Pool, acme: Tenant
 ) -> None:
     await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
@@ -281,7 +283,7 @@ async def test_whom_the_directory_of_the_organization_keeps_out_approves_no_devi
     assert (await cli.answer(token, "deny")).status == 200
 
 
-async def test_whose_session_has_ended_approves_nothing(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_an_ended_session_cannot_approve(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
     await cli.begin()
     session = await sign_in(ports, ada)
     await run_sql(pool, "update sessions set ended_at = created_at where id = %s", session.session_id)
@@ -293,29 +295,29 @@ async def test_whose_session_has_ended_approves_nothing(cli: DeviceClient, ports
 
 
 async def guess(cli: DeviceClient, token: str, number: int) -> tuple[int, str]:
-    """At a code that nobody has."""
+    """Enter a code that no device has."""
     return refused(await cli.answer(token, user_code=USER_CODE_ALPHABET[number % 20] * 8))
 
 
-async def test_ten_wrong_codes_are_too_many_for_an_account(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool, clock: FakeClock) -> None:
+async def test_ten_wrong_codes_lock_an_account(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool, clock: FakeClock) -> None:
     token = (await sign_in(ports, ada)).access_token
     await cli.begin()
     for number in range(10):
         assert await guess(cli, token, number) == BAD
-        await run_sql(pool, "delete from guesses where subject = %s", digest("address 0.0.0.0"))  # as if from everywhere
+        await run_sql(pool, "delete from guesses where subject = %s", digest("address 0.0.0.0"))  # from many addresses
     answer = await cli.answer(token)
     assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == "900"
     assert await cli.status() == ["pending"]
     other = await add_account(ports, "eve@example.com")
-    assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200, "somebody else has not guessed"
+    assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200, "another account is not affected"
     clock.advance(timedelta(minutes=15))
     token = (await sign_in(ports, ada)).access_token
     await cli.begin()
     assert (await cli.answer(token)).status == 200
 
 
-async def test_ten_wrong_codes_are_too_many_for_an_address(cli: DeviceClient, ports: Ports, clock: FakeClock) -> None:
+async def test_ten_wrong_codes_lock_an_address(cli: DeviceClient, ports: Ports, clock: FakeClock) -> None:
     people = [(await sign_in(ports, await add_account(ports, f"p{number}@example.com", None))).access_token for number in range(11)]
     await cli.begin()
     for number, token in enumerate(people[:10]):
@@ -324,7 +326,7 @@ async def test_ten_wrong_codes_are_too_many_for_an_address(cli: DeviceClient, po
 
 
 @pytest.mark.slow
-async def test_right_codes_neither_count_nor_forgive(cli: DeviceClient, token: str) -> None:
+async def test_right_codes_neither_count_nor_reset_the_counter(cli: DeviceClient, token: str) -> None:
     for number in range(9):
         assert await guess(cli, token, number) == BAD
         await cli.begin()
@@ -336,8 +338,8 @@ async def test_right_codes_neither_count_nor_forgive(cli: DeviceClient, token: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("said", ["approve", "deny"])
-async def test_a_right_code_that_comes_again_is_no_guess(cli: DeviceClient, token: str, said: str) -> None:
-    """A double click, or somebody who goes back and sends the form once more."""
+async def test_a_right_code_entered_twice_is_no_failed_attempt(cli: DeviceClient, token: str, said: str) -> None:
+    """As by a double click, or by going back and sending the form again."""
     for number in range(9):
         assert await guess(cli, token, number) == BAD
     await cli.begin()
@@ -345,11 +347,11 @@ async def test_a_right_code_that_comes_again_is_no_guess(cli: DeviceClient, toke
     for _ in range(12):
         assert refused(await cli.answer(token, said)) == BAD
     assert await guess(cli, token, 9) == BAD
-    assert (await guess(cli, token, 10))[0] == 429, "the wrong ones count as ever"
+    assert (await guess(cli, token, 10))[0] == 429, "wrong codes still count"
 
 
 @pytest.mark.slow
-async def test_a_right_code_that_comes_too_late_is_no_guess(cli: DeviceClient, token: str, clock: FakeClock) -> None:
+async def test_an_expired_code_is_no_failed_attempt(cli: DeviceClient, token: str, clock: FakeClock) -> None:
     await cli.begin()
     clock.advance(TTL)
     for _ in range(12):
@@ -358,7 +360,7 @@ async def test_a_right_code_that_comes_too_late_is_no_guess(cli: DeviceClient, t
     assert (await cli.answer(token)).status == 200
 
 
-async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: DeviceClient, ports: Ports, pool: Pool, token: str) -> None:
+async def test_a_locked_account_does_not_lock_its_address(cli: DeviceClient, ports: Ports, pool: Pool, token: str) -> None:
     for number in range(10):
         await guess(cli, token, number)
     await run_sql(pool, "delete from guesses where subject = %s", digest("address 0.0.0.0"))
@@ -370,16 +372,16 @@ async def test_an_account_that_must_wait_does_not_shut_its_address_out(cli: Devi
 
 
 @pytest.mark.slow
-async def test_of_many_guesses_at_once_ten_are_looked_at(cli: DeviceClient, token: str) -> None:
+async def test_of_many_parallel_guesses_ten_are_checked(cli: DeviceClient, token: str) -> None:
     statuses = [status for status, _ in await everyone(20, lambda number: guess(cli, token, number))]
     assert sorted(statuses) == [400] * 10 + [429] * 10
 
 
-# At once
+# Races
 
 
 @pytest.mark.slow
-async def test_approving_and_denying_at_once_is_one_of_them(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool) -> None:
+async def test_of_a_parallel_approval_and_denial_one_wins(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool) -> None:
     eve = await add_account(ports, "eve@example.com")
     tokens = [(await sign_in(ports, account)).access_token for account in (ada, eve)]
     await cli.begin()
@@ -389,12 +391,12 @@ async def test_approving_and_denying_at_once_is_one_of_them(cli: DeviceClient, p
     assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
 
 
-async def test_there_are_no_codes_of_what_is_deleted_at_this_moment(cli: DeviceClient, pool: Pool) -> None:
+async def test_a_service_that_is_being_deleted_gets_no_codes(cli: DeviceClient, pool: Pool) -> None:
     answer = await meanwhile(pool, [("delete from services", ())], cli.ask)
     assert oauth_error(answer) == (404, "invalid_request", "NOT_FOUND")
 
 
-async def test_codes_of_what_was_deleted_are_gone(cli: DeviceClient, token: str, pool: Pool) -> None:
+async def test_codes_are_deleted_with_their_service(cli: DeviceClient, token: str, pool: Pool) -> None:
     await cli.begin()
     await run_sql(pool, "delete from services")
     assert await cli.status() == []

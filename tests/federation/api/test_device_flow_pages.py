@@ -1,5 +1,7 @@
-"""The page on which a person approves a device (decisions, points 97 and 176; security.md V-2, V-3, G-1, G-2, N-8; RFC 8628 sections 3.3
-and 5.4)."""
+"""The page where a user approves a device.
+
+Covers security V-2, V-3, G-1, G-2 and N-8, decisions 97 and 176, and RFC 8628 sections 3.3 and 5.4.
+"""
 
 import re
 from datetime import timedelta
@@ -30,7 +32,7 @@ async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
 
 @pytest.fixture
 def visitor(app: QuartTrio) -> Visitor:
-    """Somebody who is not signed in."""
+    """A browser without a session."""
     return Visitor(app)
 
 
@@ -42,11 +44,11 @@ async def signed_in(app: QuartTrio, ports: Ports, ada: Account) -> Visitor:
 
 
 async def say(visitor: Visitor, user_code: str, action: str | None = None) -> Answer:
-    """Send what the page's form sends."""
+    """Send the form of the page."""
     return await visitor.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
 
 
-async def test_a_visitor_signs_in_first_and_comes_back_with_the_code(visitor: Visitor, cli: DeviceClient, ada: Account) -> None:
+async def test_a_browser_without_a_session_signs_in_and_returns_with_the_code(visitor: Visitor, cli: DeviceClient, ada: Account) -> None:
     user_code = await cli.begin()
     path = f"{VERIFY}?user_code={user_code}"
     assert leads_to(await visitor.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
@@ -59,16 +61,16 @@ async def test_a_visitor_signs_in_first_and_comes_back_with_the_code(visitor: Vi
     assert await cli.status() == ["pending"], "a link approves nothing"
 
 
-async def test_a_second_factor_comes_in_between(visitor: Visitor, cli: DeviceClient, factor: Authenticator) -> None:
+async def test_the_second_factor_is_required_first(visitor: Visitor, cli: DeviceClient, factor: Authenticator) -> None:
     path = f"{VERIFY}?user_code={await cli.begin()}"
     code = leads_to(await visitor.sign_in(after=path))
     assert code == f"/app/sign-in/code?{urlencode({'next': path})}"
-    assert leads_to(await visitor.open(path)).startswith(SIGN_IN), "half signed in is not signed in"
+    assert leads_to(await visitor.open(path)).startswith(SIGN_IN), "a session without the second factor is not enough"
     assert leads_to(await visitor.submit("/app/sign-in/code", code, code=factor.code(), next=path)) == path
     assert (await visitor.open(path)).status == 200
 
 
-async def test_the_page_says_who_asks_before_anything_happens(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
+async def test_the_page_shows_the_request_before_any_decision(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
     asked, user_code = clock.now(), await cli.begin()
     clock.advance(timedelta(minutes=2))
     page = await say(signed_in, user_code.lower())
@@ -85,14 +87,14 @@ async def test_the_page_says_who_asks_before_anything_happens(signed_in: Visitor
     assert await cli.status() == ["approved"]
 
 
-async def test_the_person_denies_it(signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_a_user_denies_the_device(signed_in: Visitor, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "deny")
     assert page.status == 200
     assert "The device was denied" in page.text
     assert await cli.status() == ["denied"]
 
 
-async def test_names_and_agents_are_text_and_nothing_else(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
+async def test_names_and_user_agents_are_escaped(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
     evil = "<script>alert(1)</script>"
     user_code = await cli.begin()
     await run_sql(pool, "update services set name = %s", evil)
@@ -104,7 +106,7 @@ async def test_names_and_agents_are_text_and_nothing_else(signed_in: Visitor, cl
         assert "&lt;script&gt;" in page.text
 
 
-async def test_a_device_that_says_nothing_of_itself_is_shown(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
+async def test_a_device_without_a_user_agent_is_shown(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update device_codes set agent = null, address = null")
     page = await say(signed_in, user_code)
@@ -121,7 +123,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("typed", "action", "status", "sentence"), REFUSED.values(), ids=REFUSED)
-async def test_the_form_comes_again_after(signed_in: Visitor, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str) -> None:
+async def test_the_form_is_shown_again_after_an_error(signed_in: Visitor, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str) -> None:
     await cli.begin()
     page = await say(signed_in, typed, action)
     assert page.status == status
@@ -131,14 +133,14 @@ async def test_the_form_comes_again_after(signed_in: Visitor, cli: DeviceClient,
     assert await cli.status() == ["pending"]
 
 
-async def test_an_action_that_there_is_none_of_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_an_unknown_action_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "destroy")
     assert page.status == 400
     assert "Approve the device, or deny it." in page.text
     assert await cli.status() == ["pending"]
 
 
-async def test_an_expired_code_says_so(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
+async def test_an_expired_code_is_reported(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
     user_code = await cli.begin()
     clock.advance(timedelta(minutes=5))
     for action in (None, "approve"):
@@ -148,7 +150,7 @@ async def test_an_expired_code_says_so(signed_in: Visitor, cli: DeviceClient, cl
 
 
 @pytest.mark.slow
-async def test_looking_counts_as_guessing(signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_showing_a_request_counts_as_an_attempt(signed_in: Visitor, cli: DeviceClient) -> None:
     for _ in range(10):
         assert (await say(signed_in, "BCDF-GHJK")).status == 400
     page = await say(signed_in, await cli.begin())
@@ -157,7 +159,7 @@ async def test_looking_counts_as_guessing(signed_in: Visitor, cli: DeviceClient)
     assert page.headers["Retry-After"] == "900"
 
 
-async def test_a_suspended_organization_shows_no_devices(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
+async def test_devices_of_a_suspended_organization_are_not_shown(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
     page = await say(signed_in, user_code)
@@ -165,7 +167,7 @@ async def test_a_suspended_organization_shows_no_devices(signed_in: Visitor, cli
     assert "Shop" not in page.text
 
 
-# Whose form it is
+# Form tokens
 
 
 async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
@@ -177,7 +179,7 @@ async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: De
     assert await cli.status() == ["pending"]
 
 
-async def test_a_form_of_somebody_elses_page_does_nothing(signed_in: Visitor, cli: DeviceClient, app: QuartTrio) -> None:
+async def test_a_form_of_another_site_does_nothing(signed_in: Visitor, cli: DeviceClient, app: QuartTrio) -> None:
     user_code = await cli.begin()
     fields = {"form_token": form_token(await signed_in.open(VERIFY)), "user_code": user_code, "action": "approve"}
     assert (await signed_in.send(VERIFY, (b"sec-fetch-site", b"cross-site"), **fields)).status == 403
@@ -204,8 +206,8 @@ async def test_without_a_session_the_form_is_refused(visitor: Visitor, cli: Devi
     assert await cli.status() == ["pending"]
 
 
-async def test_the_cookie_does_not_do_for_json(app: QuartTrio, signed_in: Visitor, cli: DeviceClient) -> None:
-    """A page of somebody else's cannot send JSON without being asked whether it may; and ours sends none."""
+async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed_in: Visitor, cli: DeviceClient) -> None:
+    """Other sites cannot send JSON without a CORS preflight, and our page sends none."""
     user_code = await cli.begin()
     cookie = (b"cookie", f"gatehouse-session={signed_in.cookies['gatehouse-session']}".encode())
     body = f'{{"user_code": "{user_code}", "action": "approve"}}'.encode()
@@ -215,7 +217,7 @@ async def test_the_cookie_does_not_do_for_json(app: QuartTrio, signed_in: Visito
     assert await cli.status() == ["pending"]
 
 
-async def test_a_token_counts_before_the_cookie(app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, ada: Account) -> None:
+async def test_an_access_token_takes_precedence_over_the_cookie(app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, ada: Account) -> None:
     user_code = await cli.begin()
     support = await impersonate(ports, await add_platform_owner(ports), ada)
     token = form_token(await signed_in.open(VERIFY))
@@ -224,7 +226,7 @@ async def test_a_token_counts_before_the_cookie(app: QuartTrio, signed_in: Visit
     assert await cli.status() == ["pending"]
 
 
-async def test_programs_are_answered_with_json(app: QuartTrio) -> None:
+async def test_api_clients_get_json(app: QuartTrio) -> None:
     answer = await ask(app, "POST", VERIFY, headers=[FORM, AGENT], body=b"")
     assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
     for path in (f"{VERIFY}/more", "/auth/device/nothing"):

@@ -1,4 +1,7 @@
-"""Devices ask for their tokens (decisions, points 91 to 94 and 98 to 100; security.md A-4, V-4, Z-1; RFC 8628 sections 3.4 and 3.5)."""
+"""Polls of devices for their tokens.
+
+Covers security A-4, V-4 and Z-1, decisions 91, 92, 93, 94, 98, 99 and 100, and RFC 8628 sections 3.4 and 3.5.
+"""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -40,14 +43,14 @@ async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
 
 
 @pytest.fixture
-async def telephone(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
-    """A program of a service that can keep no secret."""
+async def mobile_cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
+    """A device of a mobile application, a public client."""
     return DeviceClient(acme.api, pool, clock, await service_context(pool, await add_service(pool, acme.org, "till", "mobile")))
 
 
 @pytest.fixture
 async def session(ports: Ports, pool: Pool, ada: Account) -> SignedIn:
-    """Ada's own; she has signed in through a provider."""
+    """A session of the user, who signed in through an identity provider."""
     begun = await sign_in(ports, ada)
     await run_sql(pool, "update sessions set provider = 'websuite' where id = %s", begun.session_id)
     return begun
@@ -69,7 +72,7 @@ def claims(answer: Answer) -> dict[str, Any]:
 # Tokens
 
 
-async def test_an_approved_device_gets_tokens_of_its_service(approved: DeviceClient, ada: Account, metrics: FakeMetrics) -> None:
+async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceClient, ada: Account, metrics: FakeMetrics) -> None:
     answer = await approved.poll()
     said = claims(answer)
     assert answer.json == {**answer.json, "token_type": "Bearer", "expires_in": 900}
@@ -83,7 +86,7 @@ async def test_an_approved_device_gets_tokens_of_its_service(approved: DeviceCli
     assert profile.json == {"id": str(ada.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 
-async def test_what_a_device_gets_is_on_record(approved: DeviceClient, ada: Account, clock: FakeClock) -> None:
+async def test_the_sign_in_of_a_device_is_recorded(approved: DeviceClient, ada: Account, clock: FakeClock) -> None:
     pool, now, service = approved.pool, clock.now(), approved.service
     sid = UUID(claims(await approved.poll())["sid"])
     [(device,)] = await run_sql(pool, "select device_id from sessions where id = %s", sid)
@@ -102,7 +105,7 @@ async def test_what_a_device_gets_is_on_record(approved: DeviceClient, ada: Acco
     assert events == [(service.org_id, "user.login.success", str(ada.id), ada.id, {"provider": "websuite", "service_id": str(service.id)})]
 
 
-async def test_a_device_that_comes_again_is_the_same_one(approved: DeviceClient, session: SignedIn) -> None:
+async def test_a_device_that_signs_in_again_is_recognized(approved: DeviceClient, session: SignedIn) -> None:
     assert (await approved.poll()).status == 200
     await approved.begin()
     await approved.answer(session.access_token)
@@ -111,8 +114,8 @@ async def test_a_device_that_comes_again_is_the_same_one(approved: DeviceClient,
     assert await run_sql(approved.pool, "select count(distinct device_id) from sessions where service_id is not null") == [(1,)]
 
 
-async def test_a_session_in_a_browser_approves_as_well(cli: DeviceClient, ports: Ports, ada: Account) -> None:
-    """Its provider is not known here, as of one that an earlier release began."""
+async def test_a_browser_session_can_approve(cli: DeviceClient, ports: Ports, ada: Account) -> None:
+    """This one has no provider, as sessions of earlier releases."""
     await begin_in_browser(ports, ada)
     await cli.begin()
     await run_sql(cli.pool, APPROVE_IN_BROWSER)
@@ -120,7 +123,7 @@ async def test_a_session_in_a_browser_approves_as_well(cli: DeviceClient, ports:
     assert await run_sql(cli.pool, "select provider from login_events") == [("password",)]
 
 
-async def test_the_tokens_say_what_the_person_has_subscribed_to(
+async def test_the_tokens_contain_the_users_subscription(
     approved: DeviceClient, ports: Ports, pool: Pool, ada: Account, clock: FakeClock
 ) -> None:
     plan = await add_plan(pool, approved.service.id, "Gold", features=["exports"])
@@ -129,11 +132,11 @@ async def test_the_tokens_say_what_the_person_has_subscribed_to(
     assert (said["plan"], said["features"], said["subscription_status"]) == ("Gold", ["exports"], "active")
 
 
-async def test_the_device_code_alone_is_enough(approved: DeviceClient) -> None:
+async def test_the_device_code_needs_no_client_id(approved: DeviceClient) -> None:
     assert (await approved.api.post(TOKEN, {"device_code": approved.codes["device_code"]})).status == 200
 
 
-async def test_it_refreshes_without_a_secret(approved: DeviceClient) -> None:
+async def test_a_device_refreshes_without_a_client_secret(approved: DeviceClient) -> None:
     pair = (await approved.poll()).json
     renewed = await approved.api.post(TOKEN, {"grant_type": "refresh_token", "refresh_token": pair["refresh_token"]})
     assert claims(renewed)["aud"] == str(approved.service.client_id)
@@ -144,7 +147,7 @@ async def test_it_refreshes_without_a_secret(approved: DeviceClient) -> None:
 # Refusals
 
 
-async def test_until_somebody_approves_it_waits(cli: DeviceClient, metrics: FakeMetrics) -> None:
+async def test_polls_before_the_approval_are_pending(cli: DeviceClient, metrics: FakeMetrics) -> None:
     await cli.begin()
     before = await cli.left()
     for _ in range(3):
@@ -153,13 +156,13 @@ async def test_until_somebody_approves_it_waits(cli: DeviceClient, metrics: Fake
     assert (metrics.tokens_issued, metrics.login_failures) == (0, {})
 
 
-async def test_whoever_asks_too_early_waits_five_seconds_longer_each_time(cli: DeviceClient, session: SignedIn, clock: FakeClock) -> None:
+async def test_each_early_poll_adds_five_seconds_to_the_interval(cli: DeviceClient, session: SignedIn, clock: FakeClock) -> None:
     await cli.begin()
     assert oauth_error(await cli.poll()) == PENDING
     clock.advance(INTERVAL - timedelta(microseconds=1))
-    assert oauth_error(await cli.poll()) == SLOW_DOWN  # ten seconds from now on,
+    assert oauth_error(await cli.poll()) == SLOW_DOWN  # ten seconds from now on
     clock.advance(2 * INTERVAL - timedelta(microseconds=1))
-    assert oauth_error(await cli.poll()) == SLOW_DOWN  # and fifteen
+    assert oauth_error(await cli.poll()) == SLOW_DOWN  # fifteen
     clock.advance(3 * INTERVAL)
     assert oauth_error(await cli.poll()) == PENDING
     await cli.answer(session.access_token)
@@ -168,14 +171,14 @@ async def test_whoever_asks_too_early_waits_five_seconds_longer_each_time(cli: D
     assert (await cli.poll()).status == 200
 
 
-async def test_early_polls_at_once_are_all_counted(cli: DeviceClient) -> None:
+async def test_parallel_early_polls_are_all_counted(cli: DeviceClient) -> None:
     await cli.begin()
     answers = [oauth_error(answer) for answer in await everyone(10, lambda _: cli.poll())]
     assert sorted(answers) == sorted([PENDING] + 9 * [SLOW_DOWN])
     assert await run_sql(cli.pool, "select interval_seconds from device_codes") == [(50,)]
 
 
-async def test_it_expires(approved: DeviceClient, clock: FakeClock) -> None:
+async def test_a_device_code_expires(approved: DeviceClient, clock: FakeClock) -> None:
     clock.advance(TTL - timedelta(microseconds=1))
     await approved.begin()
     first = approved.codes
@@ -192,7 +195,7 @@ async def test_an_approval_expires_as_well(approved: DeviceClient, clock: FakeCl
     assert await approved.left() == before
 
 
-async def test_it_was_denied(cli: DeviceClient, session: SignedIn) -> None:
+async def test_a_denied_device_gets_access_denied(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin()
     await cli.answer(session.access_token, "deny")
     before = await cli.left()
@@ -201,7 +204,7 @@ async def test_it_was_denied(cli: DeviceClient, session: SignedIn) -> None:
     assert await cli.left() == before
 
 
-async def test_it_is_good_once(approved: DeviceClient, metrics: FakeMetrics) -> None:
+async def test_a_device_code_works_once(approved: DeviceClient, metrics: FakeMetrics) -> None:
     assert (await approved.poll()).status == 200
     before = await approved.left()
     assert oauth_error(await approved.poll_after_interval()) == INVALID
@@ -209,13 +212,13 @@ async def test_it_is_good_once(approved: DeviceClient, metrics: FakeMetrics) -> 
     assert metrics.login_failures == {"device_code": 1}
 
 
-async def test_an_unknown_code_is_worth_nothing(approved: DeviceClient) -> None:
+async def test_an_unknown_device_code_is_refused(approved: DeviceClient) -> None:
     for unknown in ("x" * 43, "\u00e9", approved.codes["user_code"]):
         assert oauth_error(await approved.poll(device_code=unknown)) == INVALID
     assert await approved.status() == ["approved"]
 
 
-async def test_the_code_of_another_client_is_worth_nothing(approved: DeviceClient, acme: Tenant, twin: Tenant) -> None:
+async def test_the_device_code_of_another_client_is_refused(approved: DeviceClient, acme: Tenant, twin: Tenant) -> None:
     for org in (acme.org, twin.org):
         other = await service_context(approved.pool, await add_service(approved.pool, org, "other"))
         assert oauth_error(await approved.poll(client_id=str(other.client_id))) == INVALID
@@ -223,39 +226,39 @@ async def test_the_code_of_another_client_is_worth_nothing(approved: DeviceClien
     assert await approved.status() == ["approved"]
 
 
-async def test_a_mobile_application_shows_its_verifier(telephone: DeviceClient, session: SignedIn) -> None:
-    await telephone.begin(**PKCE)
-    assert oauth_error(await telephone.poll(code_verifier=VERIFIER)) == PENDING
-    await telephone.answer(session.access_token)
+async def test_a_mobile_application_must_send_its_verifier(mobile_cli: DeviceClient, session: SignedIn) -> None:
+    await mobile_cli.begin(**PKCE)
+    assert oauth_error(await mobile_cli.poll(code_verifier=VERIFIER)) == PENDING
+    await mobile_cli.answer(session.access_token)
     for wrong in (None, VERIFIER[::-1], VERIFIER[:-1]):
-        assert oauth_error(await telephone.poll_after_interval(code_verifier=wrong)) == INVALID
-    assert (await telephone.poll_after_interval(code_verifier=VERIFIER)).status == 200
+        assert oauth_error(await mobile_cli.poll_after_interval(code_verifier=wrong)) == INVALID
+    assert (await mobile_cli.poll_after_interval(code_verifier=VERIFIER)).status == 200
 
 
-async def test_a_code_without_a_challenge_is_nothing_for_an_application_that_keeps_no_secret_any_more(approved: DeviceClient, pool: Pool) -> None:
+async def test_a_code_without_a_challenge_is_refused_after_the_application_becomes_public(approved: DeviceClient, pool: Pool) -> None:
     await run_sql(pool, "update services set service_type = 'mobile', client_secret_hash = null")
     assert oauth_error(await approved.poll()) == INVALID
 
 
-async def test_a_verifier_without_a_challenge_is_a_mistake(approved: DeviceClient) -> None:
+async def test_a_verifier_without_a_challenge_is_refused(approved: DeviceClient) -> None:
     assert oauth_error(await approved.poll(code_verifier=VERIFIER)) == INVALID
     assert (await approved.poll_after_interval()).status == 200
 
 
-async def test_a_challenge_once_given_is_always_asked_for(cli: DeviceClient, session: SignedIn) -> None:
+async def test_a_challenge_requires_the_verifier_for_every_client(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin(**PKCE)
     await cli.answer(session.access_token)
     assert oauth_error(await cli.poll()) == INVALID
     assert (await cli.poll_after_interval(code_verifier=VERIFIER)).status == 200
 
 
-async def test_five_errors_end_a_code(telephone: DeviceClient, session: SignedIn, metrics: FakeMetrics) -> None:
-    await telephone.begin(**PKCE)
-    await everyone(5, lambda _: telephone.poll(code_verifier="wrong" * 10))
+async def test_five_failures_lock_a_code(mobile_cli: DeviceClient, session: SignedIn, metrics: FakeMetrics) -> None:
+    await mobile_cli.begin(**PKCE)
+    await everyone(5, lambda _: mobile_cli.poll(code_verifier="wrong" * 10))
     assert metrics.login_failures == {"device_code": 5}
-    assert (await telephone.answer(session.access_token)).status == 400
-    await run_sql(telephone.pool, "update device_codes set status = 'approved', session_id = %s", session.session_id)
-    assert oauth_error(await telephone.poll_after_interval(code_verifier=VERIFIER)) == INVALID
+    assert (await mobile_cli.answer(session.access_token)).status == 400
+    await run_sql(mobile_cli.pool, "update device_codes set status = 'approved', session_id = %s", session.session_id)
+    assert oauth_error(await mobile_cli.poll_after_interval(code_verifier=VERIFIER)) == INVALID
 
 
 REFUSED_REQUESTS = {
@@ -269,17 +272,17 @@ REFUSED_REQUESTS = {
 
 
 @pytest.mark.parametrize(("changes", "expected"), REFUSED_REQUESTS.values(), ids=REFUSED_REQUESTS)
-async def test_a_poll_that_makes_no_sense_is_refused(approved: DeviceClient, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
+async def test_an_invalid_poll_is_refused(approved: DeviceClient, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
     assert oauth_error(await approved.poll(**changes)) == expected
     assert await approved.status() == ["approved"]
 
 
-async def test_the_short_name_of_the_grant_does_as_well(approved: DeviceClient) -> None:
+async def test_the_short_grant_type_works_too(approved: DeviceClient) -> None:
     assert GRANT.startswith("urn:")
     assert (await approved.poll(grant_type="device_code")).status == 200
 
 
-# What happens between the approval and the poll
+# Changes between the approval and the poll
 
 ENDINGS: dict[str, tuple[str, tuple[int, str, str]]] = {
     "the session ended": ("update sessions set ended_at = created_at", DENIED),
@@ -292,7 +295,7 @@ ENDINGS: dict[str, tuple[str, tuple[int, str, str]]] = {
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
-async def test_nothing_comes_of_it_after(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
+async def test_an_approval_is_void_after_these_changes(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
     await run_sql(approved.pool, change)
     before = await approved.left()
     assert oauth_error(await approved.poll(client_id=None)) == expected
@@ -300,19 +303,19 @@ async def test_nothing_comes_of_it_after(approved: DeviceClient, change: str, ex
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
-async def test_nothing_comes_of_it_meanwhile(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
-    """It has been found good, and waits for the account, of which something else is changed."""
+async def test_an_approval_is_void_if_these_changes_commit_during_the_poll(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
+    """The poll has been accepted and waits for the account lock, which the change holds."""
     lock = "select from users where email = 'ada@example.com' for update"
     answer = await meanwhile(approved.pool, [(lock, None), (change, None)], lambda: approved.poll(client_id=None))
     assert oauth_error(answer) == expected
     assert await run_sql(approved.pool, "select count(*) from sessions where service_id is not null") == [(0,)]
 
 
-# At once
+# Races
 
 
 @pytest.mark.slow
-async def test_of_twenty_polls_at_once_one_gets_tokens(approved: DeviceClient, metrics: FakeMetrics) -> None:
+async def test_of_twenty_parallel_polls_one_gets_tokens(approved: DeviceClient, metrics: FakeMetrics) -> None:
     answers = await everyone(20, lambda _: approved.poll())
     assert [answer.status for answer in answers].count(200) == 1
     assert {oauth_error(answer) for answer in answers if answer.status != 200} <= {SLOW_DOWN, INVALID}
@@ -322,8 +325,8 @@ async def test_of_twenty_polls_at_once_one_gets_tokens(approved: DeviceClient, m
 
 
 @pytest.mark.slow
-async def test_of_twenty_who_were_all_in_time_one_gets_tokens(approved: DeviceClient) -> None:
-    """The pace is no help here: each of them comes as the first."""
+async def test_of_twenty_accepted_parallel_polls_one_gets_tokens(approved: DeviceClient) -> None:
+    """None of these is refused as early, because each is the first poll when it is read."""
 
     async def poll(_: int) -> Answer:
         await run_sql(approved.pool, "update device_codes set polled_at = null")
@@ -335,7 +338,7 @@ async def test_of_twenty_who_were_all_in_time_one_gets_tokens(approved: DeviceCl
 
 
 @pytest.mark.slow
-async def test_approving_and_polling_at_once_loses_nothing(cli: DeviceClient, session: SignedIn) -> None:
+async def test_a_parallel_approval_and_poll_lose_nothing(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin()
     acts: list[Callable[[], Awaitable[Answer]]] = [lambda: cli.answer(session.access_token), cli.poll]
     answers = await everyone(2, lambda number: acts[number]())
@@ -354,8 +357,8 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
-async def test_devices_of_one_address_share_a_bucket(approved: DeviceClient, clock: FakeClock) -> None:
-    """Ten at once, two of which were asking and approving; and one more every five seconds."""
+async def test_devices_at_one_address_share_a_rate_limit(approved: DeviceClient, clock: FakeClock) -> None:
+    """The limit is a burst of ten, of which the request and the approval used two, and one more every five seconds."""
     for _ in range(8):
         assert (await approved.poll()).status in (200, 400)
     answer = await approved.poll()
@@ -365,12 +368,12 @@ async def test_devices_of_one_address_share_a_bucket(approved: DeviceClient, clo
     assert (refused.status, refused.json["error_code"]) == (429, "RATE_LIMIT_EXCEEDED")
     assert (await approved.answer(None)).status == 429
     other = await approved.poll(grant_type="refresh_token", device_code=None, refresh_token="x" * 43)
-    assert other.status == 400, "other grants are not counted there"
+    assert other.status == 400, "other grants have another limit"
     clock.advance(INTERVAL)
     assert (await approved.poll()).status == 400
 
 
-async def test_what_is_long_expired_is_swept(approved: DeviceClient, ports: Ports, clock: FakeClock) -> None:
+async def test_expired_codes_are_deleted(approved: DeviceClient, ports: Ports, clock: FakeClock) -> None:
     housekeeper = new_id()
     clock.advance(TTL + timedelta(minutes=15))
     assert "device_codes" not in (await sweep(ports, housekeeper) or {})

@@ -1,5 +1,7 @@
-"""Sign-ons with SAML that ask for a fresh sign-in, of people for whom an identity provider vouches (security.md X-8): whoever is signed in
-there is asked again, or does not get in."""
+"""SAML sign-ons with ForceAuthn of users who sign in through an identity provider.
+
+The provider must ask the user again, or there is no assertion (security X-8).
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,7 +26,7 @@ from tests.support.saml_browser import SamlBrowser
 
 pytestmark = pytest.mark.slow
 
-LONG: Final = timedelta(hours=3)  # ago, the person has signed in at the provider
+LONG: Final = timedelta(hours=3)  # since the user signed in at the provider
 
 
 @pytest.fixture(params=[Provider.WEBSUITE])
@@ -66,20 +68,20 @@ def is_let_in(text: str) -> bool:
 
 
 @openid
-async def test_who_is_signed_in_at_the_provider_is_asked_again(
+async def test_the_provider_asks_a_signed_in_user_again(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     assert OFFER in (await visitor.open(path)).text
     query = await asked(street, path)
-    assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), "whatever the operator's address has"
+    assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), "also if the configured URL has a query"
     assert leads_to(await street.complete(next=path)) == path
     assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
 @openid
-async def test_one_that_does_not_ask_again_vouches_for_nobody(
+async def test_a_provider_that_does_not_ask_again_is_refused(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
@@ -92,7 +94,7 @@ async def test_one_that_does_not_ask_again_vouches_for_nobody(
     assert not is_let_in((await visitor.open(path)).text)
 
 
-async def test_one_that_does_not_say_when_is_believed(
+async def test_a_provider_that_states_no_time_is_believed(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
@@ -102,7 +104,7 @@ async def test_one_that_does_not_say_when_is_believed(
     assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
-async def test_without_that_wish_nobody_is_asked_again(
+async def test_without_force_authn_the_provider_does_not_ask_again(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
@@ -115,10 +117,10 @@ async def test_without_that_wish_nobody_is_asked_again(
 
 
 @pytest.mark.parametrize("provider", list(Provider), indirect=True)
-async def test_a_session_that_began_without_asking_is_not_fresh(
+async def test_a_session_that_started_without_asking_is_not_fresh(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
-    """Whoever sits at the browser could begin one for another page of ours, and come back with it."""
+    """Any person at the browser could start one for another page here and return with it."""
     await link(street, ada)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     await street.sign_in(next="/app/account")
@@ -127,10 +129,10 @@ async def test_a_session_that_began_without_asking_is_not_fresh(
     assert not is_let_in(page.text)
     assert '<form method="post" action="/app/sign-in">' in page.text
     assert await visitor.sign_in_at(path) == path
-    assert posted_response(await visitor.open(path)).name_id == EMAIL, "a password is typed by somebody"
+    assert posted_response(await visitor.open(path)).name_id == EMAIL, "a person typed the password"
 
 
-async def test_what_one_person_has_shown_is_good_for_no_other(
+async def test_the_fresh_login_of_one_user_does_not_count_for_another(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(street, ada)
@@ -145,7 +147,7 @@ async def test_what_one_person_has_shown_is_good_for_no_other(
     assert not is_let_in((await visitor.open(path)).text)
 
 
-async def test_what_was_shown_for_one_sign_on_is_good_for_no_other(
+async def test_the_fresh_login_for_one_sign_on_does_not_count_for_another(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
@@ -156,7 +158,7 @@ async def test_what_was_shown_for_one_sign_on_is_good_for_no_other(
     assert is_let_in((await visitor.open(first)).text)
 
 
-async def test_with_the_second_factor_it_is_the_same(
+async def test_a_fresh_login_with_a_second_factor_counts(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(street, ada)
@@ -169,7 +171,7 @@ async def test_with_the_second_factor_it_is_the_same(
 
 
 @codehost
-async def test_one_that_cannot_be_asked_is_not_offered(
+async def test_a_provider_that_cannot_ask_again_is_not_offered(
     street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await link(street, ada)
@@ -180,6 +182,6 @@ async def test_one_that_cannot_be_asked_is_not_offered(
     assert "asks you to sign in again" in page.text
     assert '<a href="/app/forgot-password">set a password</a>' in page.text
     assert "asks you to sign in again" not in (await visitor.open(await visitor.start_sign_on(shop))).text
-    await street.sign_in(next=path)  # by its address
+    await street.sign_in(next=path)  # by its URL
     assert await street.user_id() == ada.id
     assert not is_let_in((await visitor.open(path)).text)

@@ -1,5 +1,7 @@
-"""Requests of applications to sign somebody in, what becomes of them in a browser, and where it is sent (decisions, points 86 to 90;
-security.md O-2, O-3, G-1, G-2 and the terms; RFC 6749 section 4.1, RFC 8252 section 7.3, RFC 9207)."""
+"""Authorization requests, the consent page, and the redirects to the application.
+
+Covers security O-2, O-3, G-1 and G-2, decisions 86, 87, 88, 89 and 90, RFC 6749 section 4.1, RFC 8252 section 7.3 and RFC 9207.
+"""
 
 from datetime import timedelta
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
@@ -37,13 +39,13 @@ async def party(acme: Tenant, visitor: Visitor) -> RelyingParty:
 
 
 @pytest.fixture
-async def app_on_a_telephone(acme: Tenant, visitor: Visitor) -> RelyingParty:
+async def mobile_app(acme: Tenant, visitor: Visitor) -> RelyingParty:
     found = await add_relying_party(acme, visitor, service_type="mobile")
     await found.set_redirect_uris("https://shop.example.com/callback", "com.example.shop:/back", "http://127.0.0.1/back", "http://[::1]/b")
     return found
 
 
-# What is not sound
+# Invalid requests
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ async def app_on_a_telephone(acme: Tenant, visitor: Visitor) -> RelyingParty:
         ({"provider": "nothing"}, 404, "no such identity provider"),
     ],
 )
-async def test_what_is_not_sound_is_told_to_the_person_and_sent_nowhere(
+async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(
     party: RelyingParty, ada: Account, changes: dict[str, str | None], status: int, sentence: str
 ) -> None:
     await sign_in_browser(party, ada)
@@ -84,13 +86,13 @@ async def test_what_is_not_sound_is_told_to_the_person_and_sent_nowhere(
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_a_parameter_may_not_be_there_twice(party: RelyingParty, ada: Account) -> None:
+async def test_repeated_parameters_are_refused(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     assert (await party.visitor.open(f"{party.request()}&state=another")).status == 400
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_nobody_is_signed_in_to_an_organization_that_is_not_active(party: RelyingParty, ada: Account, status: str) -> None:
+async def test_an_inactive_organization_signs_no_users_in(party: RelyingParty, ada: Account, status: str) -> None:
     await sign_in_browser(party, ada)
     await run_sql(party.tenant.pool, "update organizations set status = %s where id = %s", status, party.tenant.org)
     named: dict[str, str | None] = {"org": None, "service": None, "client_id": str(party.client_id)}
@@ -99,16 +101,16 @@ async def test_nobody_is_signed_in_to_an_organization_that_is_not_active(party: 
         assert (answer.status, "is not active" in answer.text) == (403, True)
 
 
-async def test_an_application_that_keeps_no_secret_has_to_send_a_challenge(app_on_a_telephone: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(app_on_a_telephone, ada)
-    answer = await app_on_a_telephone.ask(code_challenge=None, code_challenge_method=None)
+async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(mobile_app, ada)
+    answer = await mobile_app.ask(code_challenge=None, code_challenge_method=None)
     assert (answer.status, "PKCE" in answer.text) == (400, True)
 
 
 # Redirect URIs
 
 
-async def test_of_several_redirect_uris_one_must_be_named(party: RelyingParty, ada: Account) -> None:
+async def test_with_several_redirect_uris_the_request_must_name_one(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     assert redirect_parts(await party.ask(redirect_uri=None))[0] == party.redirect_uri
     await party.set_redirect_uris(party.redirect_uri, "https://shop.example.com/other")
@@ -133,32 +135,32 @@ async def test_of_several_redirect_uris_one_must_be_named(party: RelyingParty, a
         ("com.example.other:/back", False),
     ],
 )
-async def test_of_a_program_that_runs_there_only_the_port_of_the_loopback_interface_is_free(
-    app_on_a_telephone: RelyingParty, ada: Account, uri: str, sound: bool
+async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(
+    mobile_app: RelyingParty, ada: Account, uri: str, sound: bool
 ) -> None:
-    await sign_in_browser(app_on_a_telephone, ada)
-    answer = await app_on_a_telephone.ask(redirect_uri=uri)
+    await sign_in_browser(mobile_app, ada)
+    answer = await mobile_app.ask(redirect_uri=uri)
     assert answer.status == (200 if sound else 400), answer.text
 
 
-async def test_a_web_application_has_the_port_that_it_has_registered(party: RelyingParty, ada: Account) -> None:
+async def test_a_web_application_must_use_its_registered_port(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     await party.set_redirect_uris("http://localhost:3000/callback")
     assert (await party.ask(redirect_uri="http://localhost:3000/callback")).status == 200
     assert (await party.ask(redirect_uri="http://localhost:3001/callback")).status == 400
 
 
-async def test_what_a_redirect_uri_asks_for_itself_stays(party: RelyingParty, ada: Account) -> None:
+async def test_a_redirect_uri_keeps_its_own_query(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     await party.set_redirect_uris("https://shop.example.com/callback?tenant=7&x=%20")
     target = leads_to(await party.ask(redirect_uri="https://shop.example.com/callback?tenant=7&x=%20"))
     assert target.startswith("https://shop.example.com/callback?tenant=7&x=%20&code=")
 
 
-# Whoever is signed in
+# Signed-in users
 
 
-async def test_somebody_who_uses_the_application_goes_back_with_a_code_at_once(party: RelyingParty, ada: Account, clock: FakeClock) -> None:
+async def test_a_user_of_the_application_gets_a_code_immediately(party: RelyingParty, ada: Account, clock: FakeClock) -> None:
     session_id = await sign_in_browser(party, ada)
     answer = await party.ask(**PKCE)
     place, fields = redirect_parts(answer)
@@ -184,24 +186,24 @@ async def test_somebody_who_uses_the_application_goes_back_with_a_code_at_once(p
     ]
 
 
-async def test_there_is_no_code_for_what_is_deleted_at_this_moment(party: RelyingParty, ada: Account, pool: Pool) -> None:
+async def test_a_service_that_is_being_deleted_gets_no_code(party: RelyingParty, ada: Account, pool: Pool) -> None:
     await sign_in_browser(party, ada)
     assert (await meanwhile(pool, [("delete from services", ())], party.ask)).status == 404
 
 
-async def test_no_state_comes_back_where_none_was_sent(party: RelyingParty, ada: Account) -> None:
+async def test_a_request_without_state_gets_none_back(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     assert set(redirect_parts(await party.ask(state=None))[1]) == {"code", "iss"}
 
 
-async def test_clients_of_oauth_name_themselves_by_their_client_id(party: RelyingParty, ada: Account) -> None:
+async def test_a_client_id_replaces_the_slugs(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     fields = {"org": None, "service": None, "client_id": str(party.client_id), "response_type": "code", "scope": "read"}
     assert "code" in redirect_parts(await party.ask(**fields))[1]
     assert "code" in redirect_parts(await party.ask(client_id=str(party.client_id)))[1]
 
 
-async def test_nothing_but_a_code_can_be_asked_for(party: RelyingParty, ada: Account) -> None:
+async def test_only_the_response_type_code_is_supported(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     place, fields = redirect_parts(await party.ask(response_type="token"))
     assert place == party.redirect_uri
@@ -209,7 +211,7 @@ async def test_nothing_but_a_code_can_be_asked_for(party: RelyingParty, ada: Acc
 
 
 @pytest.mark.parametrize("known", ["as a member", "as an end user of another service"])
-async def test_an_organization_that_knows_somebody_need_not_ask(party: RelyingParty, ada: Account, pool: Pool, known: str) -> None:
+async def test_a_user_known_to_the_organization_needs_no_consent(party: RelyingParty, ada: Account, pool: Pool, known: str) -> None:
     await sign_in_browser(party, ada, known=False)
     if known == "as a member":
         await add_member(pool, party.tenant.org, ada.id, Role.MEMBER)
@@ -219,21 +221,21 @@ async def test_an_organization_that_knows_somebody_need_not_ask(party: RelyingPa
     assert "code" in redirect_parts(await party.ask())[1]
 
 
-async def test_an_address_that_is_not_verified_is_no_hindrance(party: RelyingParty, ports: Ports) -> None:
+async def test_a_user_with_an_unverified_address_gets_a_code(party: RelyingParty, ports: Ports) -> None:
     await sign_in_browser(party, await add_account(ports, "bob@example.com", verified=False))
     assert "code" in redirect_parts(await party.ask())[1]
 
 
-async def test_a_head_request_gives_no_code(party: RelyingParty, ada: Account) -> None:
+async def test_a_head_request_issues_no_code(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
     assert (await party.visitor.open(party.request(), method="HEAD")).status == 200
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-# The page that asks
+# The consent page
 
 
-async def test_an_organization_learns_of_nobody_who_does_not_say_so(party: RelyingParty, ada: Account) -> None:
+async def test_an_unknown_user_must_consent_before_the_organization_learns_of_them(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada, known=False)
     page = await party.ask()
     assert page.status == 200
@@ -247,7 +249,7 @@ async def test_an_organization_learns_of_nobody_who_does_not_say_so(party: Relyi
     assert set(fields) == {"code", "state", "iss"}
 
 
-async def test_whoever_refuses_goes_back_without_a_code(party: RelyingParty, ada: Account) -> None:
+async def test_a_user_who_cancels_returns_without_a_code(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada, known=False)
     token = form_token(await party.ask())
     place, fields = redirect_parts(await party.visitor.send(party.request(), form_token=token, answer="refuse"))
@@ -256,8 +258,8 @@ async def test_whoever_refuses_goes_back_without_a_code(party: RelyingParty, ada
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_whom_the_directory_of_the_organization_keeps_out_is_denied_at_once(party: RelyingParty, ada: Account) -> None:
-    """Also where they are asked first, and the directory says so meanwhile."""
+async def test_a_user_blocked_by_the_directory_is_denied_immediately(party: RelyingParty, ada: Account) -> None:
+    """Also if the directory blocks them while the consent page is open."""
     await sign_in_browser(party, ada, known=False)
     token = form_token(await party.ask())
     await add_provisioned(party.tenant.pool, party.tenant.org, ada.id, provisioned=False, kept_out=True)
@@ -267,7 +269,7 @@ async def test_whom_the_directory_of_the_organization_keeps_out_is_denied_at_onc
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_nobody_elses_page_can_say_it(party: RelyingParty, ada: Account) -> None:
+async def test_a_form_of_another_site_gives_no_consent(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada, known=False)
     token = form_token(await party.ask())
     wrong = await party.visitor.send(party.request(), form_token="f" * 64, answer="continue")
@@ -278,8 +280,8 @@ async def test_nobody_elses_page_can_say_it(party: RelyingParty, ada: Account) -
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-async def test_an_application_cannot_ask_with_a_form(party: RelyingParty, ada: Account, signed_in: bool) -> None:
-    """RFC 6749 section 3.1 leaves that open. What stands in the form would be passed over, and the person be signed in somewhere else."""
+async def test_an_application_cannot_send_its_request_with_post(party: RelyingParty, ada: Account, signed_in: bool) -> None:
+    """RFC 6749 section 3.1 makes it optional. The form fields would be ignored, and the user signed in to another application."""
     if signed_in:
         await sign_in_browser(party, ada)
     address, _, query = party.request().partition("?")
@@ -289,7 +291,7 @@ async def test_an_application_cannot_ask_with_a_form(party: RelyingParty, ada: A
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_only_the_pages_own_form_is_described(party: RelyingParty) -> None:
+async def test_only_the_form_of_the_page_is_documented(party: RelyingParty) -> None:
     described = (await party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
     asked, said = (
         {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
@@ -301,7 +303,7 @@ async def test_only_the_pages_own_form_is_described(party: RelyingParty) -> None
     assert "nobody else" in described["post"]["summary"] + described["post"].get("description", "")
 
 
-async def test_what_is_said_is_judged_again(party: RelyingParty, ada: Account) -> None:
+async def test_the_request_is_validated_again_with_the_answer(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada, known=False)
     token = form_token(await party.ask())
     evil = party.request(redirect_uri="https://evil.example/callback")
@@ -309,9 +311,9 @@ async def test_what_is_said_is_judged_again(party: RelyingParty, ada: Account) -
     assert (await party.visitor.send(evil, form_token=token, answer="refuse")).status == 400
 
 
-async def test_a_program_that_says_it_is_the_application_is_always_asked_about(app_on_a_telephone: RelyingParty, ada: Account) -> None:
-    """Any program on a machine may claim a scheme or a port (RFC 8252 section 8.6); an address of https is its owner's."""
-    party = app_on_a_telephone
+async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, ada: Account) -> None:
+    """Any program on the machine can claim a scheme or a port (RFC 8252 section 8.6), but not an https URL."""
+    party = mobile_app
     await sign_in_browser(party, ada)
     assert "code" in redirect_parts(await party.ask())[1]
     for uri, origin in [
@@ -324,7 +326,7 @@ async def test_a_program_that_says_it_is_the_application_is_always_asked_about(a
         assert f"form-action 'self' {origin};" in page.headers["Content-Security-Policy"]
 
 
-async def test_somebody_else_can_sign_in_instead(party: RelyingParty, ada: Account) -> None:
+async def test_another_user_can_sign_in_instead(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada, known=False)
     token = form_token(await party.ask())
     target = leads_to(await party.visitor.send("/app/sign-out", form_token=token, next=party.request()))
@@ -332,10 +334,10 @@ async def test_somebody_else_can_sign_in_instead(party: RelyingParty, ada: Accou
     assert "gatehouse-session" not in party.visitor.cookies
 
 
-# Whoever is not
+# Browsers without a session
 
 
-async def test_whoever_is_not_signed_in_does_that_first_and_comes_back(party: RelyingParty, ada: Account) -> None:
+async def test_a_browser_without_a_session_signs_in_first_and_returns(party: RelyingParty, ada: Account) -> None:
     target = leads_to(await party.ask())
     assert urlsplit(target).path == SIGN_IN
     [after] = parse_qs(urlsplit(target).query)["next"]
@@ -351,19 +353,19 @@ async def test_whoever_is_not_signed_in_does_that_first_and_comes_back(party: Re
     assert await run_sql(party.tenant.pool, "select provider from sessions where browser_hash is not null") == [("password",)]
 
 
-async def test_the_longest_request_survives_signing_in(party: RelyingParty, ada: Account) -> None:
+async def test_the_longest_request_survives_the_sign_in(party: RelyingParty, ada: Account) -> None:
     target = leads_to(await party.ask(state="&" * 1024, **PKCE))
     [after] = parse_qs(urlsplit(target).query)["next"]
     assert leads_to(await party.visitor.sign_in(after=after)) == after
 
 
-async def test_the_sign_in_page_says_nothing_of_a_request_that_is_not_sound(party: RelyingParty) -> None:
+async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(party: RelyingParty) -> None:
     page = await party.visitor.open(f"{SIGN_IN}?{urlencode({'next': party.request(redirect_uri='https://evil.example/')})}")
     assert "<h1>Sign in</h1>" in page.text
     assert "form-action 'self';" in page.headers["Content-Security-Policy"]
 
 
-async def test_a_provider_is_asked_at_once_where_the_application_wants_that(party: RelyingParty) -> None:
+async def test_an_application_can_choose_the_identity_provider(party: RelyingParty) -> None:
     target = leads_to(await party.ask(provider="codehost"))
     assert target == f"/auth/codehost?{urlsplit(party.request()).query}"
 
@@ -371,43 +373,43 @@ async def test_a_provider_is_asked_at_once_where_the_application_wants_that(part
 # The platform itself
 
 
-async def test_without_an_application_of_its_own_people_sign_in_to_the_platform_on_its_pages(visitor: Visitor, ada: Account) -> None:
+async def test_without_a_frontend_users_sign_in_on_the_hosted_pages(visitor: Visitor, ada: Account) -> None:
     assert leads_to(await visitor.open(AUTHORIZE)) == f"{SIGN_IN}?next=%2Fauth%2Fauthorize"
     await visitor.sign_in()
     assert leads_to(await visitor.open(AUTHORIZE)) == ACCOUNT
     assert (await visitor.open(f"{AUTHORIZE}?redirect_uri=https%3A%2F%2Fevil.example%2F")).status == 400
 
 
-async def test_the_platforms_own_application_gets_codes_at_its_address(app: QuartTrio, visitor: Visitor, ada: Account) -> None:
+async def test_the_frontend_gets_codes_at_its_callback(app: QuartTrio, visitor: Visitor, ada: Account) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
     await visitor.sign_in()
     for named in ({}, {"client_id": "frontend"}, {"redirect_uri": f"{FRONTEND}/auth/callback"}):
         place, fields = redirect_parts(await visitor.open(f"{AUTHORIZE}?{urlencode({**PKCE, **named, 'state': 'x'})}"))
         assert place == f"{FRONTEND}/auth/callback"
         assert set(fields) == {"code", "state", "iss"}
-    assert (await visitor.open(AUTHORIZE)).status == 400, "it is public, so it has to send a challenge"
+    assert (await visitor.open(AUTHORIZE)).status == 400, "it is a public client and must send a challenge"
     assert (await visitor.open(f"{AUTHORIZE}?{urlencode({**PKCE, 'redirect_uri': f'{FRONTEND}/elsewhere'})}")).status == 400
 
 
-# Who takes part (the terms of security.md)
+# Confirmed memberships (docs/specification/security.md, Terms)
 
 
-async def takes_part(party: RelyingParty, account: Account) -> bool:
+async def is_confirmed(party: RelyingParty, account: Account) -> bool:
     [(confirmed,)] = await run_sql(party.tenant.pool, "select confirmed_at is not null from memberships where user_id = %s", account.id)
     return bool(confirmed)
 
 
-async def test_a_member_who_types_their_password_for_a_service_takes_part(party: RelyingParty, visitor: Visitor, ada: Account) -> None:
+async def test_a_password_login_to_a_service_confirms_the_membership(party: RelyingParty, visitor: Visitor, ada: Account) -> None:
     await add_member(party.tenant.pool, party.tenant.org, ada.id)
     assert leads_to(await visitor.sign_in()) == ACCOUNT
     assert (await party.code()) is not None
-    assert not await takes_part(party, ada), "a link, with only a cookie behind it"
+    assert not await is_confirmed(party, ada), "following a link with only a cookie confirms nothing"
     visitor.cookies.clear()
     await visitor.sign_in(after=party.request())
-    assert await takes_part(party, ada)
+    assert await is_confirmed(party, ada)
 
 
-async def test_so_does_one_who_shows_a_code_as_well_and_nobody_in_an_organization_of_others(
+async def test_a_login_with_a_second_factor_confirms_it_too_but_in_no_other_organization(
     party: RelyingParty, visitor: Visitor, ada: Account, factor: Authenticator, twin: Tenant
 ) -> None:
     await add_member(party.tenant.pool, party.tenant.org, ada.id)
@@ -415,6 +417,6 @@ async def test_so_does_one_who_shows_a_code_as_well_and_nobody_in_an_organizatio
     for wanted, expected in ((elsewhere, False), (party, True)):
         visitor.cookies.clear()
         await visitor.sign_in(after=wanted.request())
-        assert not await takes_part(party, ada)
+        assert not await is_confirmed(party, ada)
         await visitor.show_code(factor.code(int(expected)), next=wanted.request())
-        assert await takes_part(party, ada) is expected
+        assert await is_confirmed(party, ada) is expected

@@ -1,5 +1,8 @@
-"""What applications exchange for tokens, how they show who they are, and how they give tokens back (decisions, points 36, 37, 39, 48, 88
-and 90 to 94 and 100; security.md A-4, A-10, O-3, O-4, S-1 to S-3, S-6; RFC 6749, RFC 7009, RFC 7636, RFC 8414)."""
+"""The token endpoint: grants, client authentication, refresh and revocation.
+
+Covers security A-4, A-10, O-3, O-4, S-1, S-2, S-3 and S-6, decisions 36, 37, 39, 48, 88, 90, 91, 92, 93, 94 and 100, and RFC 6749,
+RFC 7009, RFC 7636 and RFC 8414.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -38,21 +41,21 @@ def visitor(app: QuartTrio, edge: Edge) -> Visitor:
 
 @pytest.fixture
 async def party(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
-    """With Ada, who uses it and is signed in."""
+    """An application with a user who is signed in in the browser."""
     found = await add_relying_party(acme, visitor)
     await sign_in_browser(found, ada)
     return found
 
 
 @pytest.fixture
-async def app_on_a_telephone(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
+async def mobile_app(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
     found = await add_relying_party(acme, visitor, "till", "mobile")
     await sign_in_browser(found, ada)
     return found
 
 
 async def live_sessions(pool: Pool) -> int:
-    """Of applications."""
+    """Return the number of live sessions at services."""
     [(count,)] = await run_sql(pool, "select count(*) from sessions where service_id is not null and ended_at is null")
     return int(count)
 
@@ -60,8 +63,8 @@ async def live_sessions(pool: Pool) -> int:
 # Codes
 
 
-async def test_whom_the_directory_of_the_organization_keeps_out_gets_none(acme: Tenant, party: RelyingParty, ada: Account, pool: Pool) -> None:
-    """Of a code that was given before, nor for a refresh token (security.md C-5; RFC 6749 section 5.2)."""
+async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, party: RelyingParty, ada: Account, pool: Pool) -> None:
+    """Neither for a code issued before, nor for a refresh token (security C-5, RFC 6749 section 5.2)."""
     tokens, code = (await party.exchange(await party.code())).json, await party.code()
     await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
     assert oauth_error(await party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
@@ -69,7 +72,7 @@ async def test_whom_the_directory_of_the_organization_keeps_out_gets_none(acme: 
     assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
 
 
-async def test_a_code_is_exchanged_for_tokens_of_the_service(
+async def test_a_code_is_exchanged_for_tokens_for_the_service(
     party: RelyingParty, ada: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     plan = await add_plan(pool, party.service)
@@ -92,7 +95,7 @@ async def test_a_code_is_exchanged_for_tokens_of_the_service(
     assert (profile.status, profile.json["service"]) == (200, "shop")
 
 
-async def test_the_session_is_the_persons_in_that_browser(party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics) -> None:
+async def test_the_session_has_the_address_and_agent_of_the_browser(party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics) -> None:
     await run_sql(pool, "delete from events")
     before = metrics.tokens_issued
     tokens = await party.tokens()
@@ -114,19 +117,19 @@ def tuple_of(sid: str, ada: Account, party: RelyingParty, *rest: str) -> tuple[A
     return (UUID(sid), ada.id, party.tenant.org, party.service, *rest)
 
 
-async def test_a_member_who_only_followed_an_application_does_not_take_part(party: RelyingParty, ada: Account, pool: Pool) -> None:
-    """A link with only a cookie behind it confirms nothing (the terms of security.md)."""
+async def test_a_sign_in_with_only_a_cookie_does_not_confirm_the_membership(party: RelyingParty, ada: Account, pool: Pool) -> None:
+    """A member may follow an application's link by accident (docs/specification/security.md, Terms)."""
     await add_member(pool, party.tenant.org, ada.id)
     await party.tokens()
     assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
 
 
-async def test_an_address_that_is_not_verified_is_said_to_be_that(party: RelyingParty, ports: Ports) -> None:
+async def test_the_tokens_say_that_an_address_is_not_verified(party: RelyingParty, ports: Ports) -> None:
     await sign_in_browser(party, await add_account(ports, "bob@example.com", verified=False))
     assert claims(await party.tokens())["email_verified"] is False
 
 
-async def test_a_request_may_be_json(party: RelyingParty) -> None:
+async def test_the_request_can_be_json(party: RelyingParty) -> None:
     body = {"code": await party.code(), "redirect_uri": party.redirect_uri, "client_id": str(party.client_id), "client_secret": SECRET}
     assert (await party.api.post(TOKEN, body)).status == 200
 
@@ -137,34 +140,34 @@ async def test_a_request_may_be_json(party: RelyingParty) -> None:
         {"code": "unknown"},
         {"redirect_uri": None},
         {"redirect_uri": "https://shop.example.com/other"},
-        {"code_verifier": VERIFIER},  # for which no challenge was sent (O-3)
+        {"code_verifier": VERIFIER},  # of a request without a challenge (security O-3)
         {"code_verifier": "short"},
     ],
 )
-async def test_a_code_is_good_only_with_what_it_was_given_for(party: RelyingParty, metrics: FakeMetrics, changes: dict[str, str | None]) -> None:
+async def test_a_code_works_only_with_the_values_of_its_request(party: RelyingParty, metrics: FakeMetrics, changes: dict[str, str | None]) -> None:
     code = await party.code()
     assert oauth_error(await party.exchange(**{"code": code, **changes})) == INVALID_GRANT  # type: ignore[arg-type]
     assert metrics.login_failures["authorization_code"] == 1
     assert await live_sessions(party.tenant.pool) == 0
-    assert (await party.exchange(code)).status == 200, "nothing came of the other one"
+    assert (await party.exchange(code)).status == 200, "the refused exchange had no effect"
 
 
 @pytest.mark.parametrize("verifier", [None, VERIFIER + "x", "v" * 42, "v" * 129, VERIFIER[:-1] + "é"])
-async def test_a_challenge_has_to_be_met(app_on_a_telephone: RelyingParty, party: RelyingParty, verifier: str | None) -> None:
-    for application, asked in ((app_on_a_telephone, {}), (party, PKCE)):
+async def test_a_challenge_requires_its_verifier(mobile_app: RelyingParty, party: RelyingParty, verifier: str | None) -> None:
+    for application, asked in ((mobile_app, {}), (party, PKCE)):
         application.visitor.cookies = party.visitor.cookies
         code = await application.code(**asked)
         assert oauth_error(await application.exchange(code, code_verifier=verifier)) == INVALID_GRANT
         assert (await application.exchange(code, code_verifier=VERIFIER)).status == 200
 
 
-async def test_a_code_lives_for_a_minute(party: RelyingParty, clock: FakeClock) -> None:
+async def test_a_code_expires_after_a_minute(party: RelyingParty, clock: FakeClock) -> None:
     code = await party.code()
     clock.advance(timedelta(seconds=60))
     assert oauth_error(await party.exchange(code)) == INVALID_GRANT
 
 
-async def test_a_code_is_the_applications_that_it_was_given_to(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
+async def test_another_application_cannot_use_a_code(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
     code = await party.code()
     for tenant in (acme, twin):
         other = await add_relying_party(tenant, visitor, "blog")
@@ -173,14 +176,14 @@ async def test_a_code_is_the_applications_that_it_was_given_to(party: RelyingPar
     assert (await party.exchange(code)).status == 200
 
 
-async def test_a_redirect_uri_that_nobody_named_need_not_be_named_later(party: RelyingParty) -> None:
+async def test_a_redirect_uri_missing_in_the_request_is_optional_in_the_exchange(party: RelyingParty) -> None:
     assert (await party.exchange(await party.code(redirect_uri=None), redirect_uri=None)).status == 200
-    assert (await party.exchange(await party.code(redirect_uri=None))).status == 200, "the one that there is may be"
+    assert (await party.exchange(await party.code(redirect_uri=None))).status == 200, "the registered one is accepted"
     wrong = await party.exchange(await party.code(redirect_uri=None), redirect_uri="https://evil.example/callback")
     assert oauth_error(wrong) == INVALID_GRANT
 
 
-async def test_a_second_redemption_ends_what_the_first_one_gave(party: RelyingParty, pool: Pool) -> None:
+async def test_a_code_used_twice_ends_the_session_of_the_first_use(party: RelyingParty, pool: Pool) -> None:
     code = await party.code()
     tokens = (await party.exchange(code)).json
     assert await party.is_live(tokens)
@@ -190,7 +193,7 @@ async def test_a_second_redemption_ends_what_the_first_one_gave(party: RelyingPa
     assert await live_sessions(pool) == 0
 
 
-async def test_a_second_redemption_by_somebody_else_ends_nothing(party: RelyingParty, twin: Tenant, visitor: Visitor) -> None:
+async def test_a_code_used_by_another_application_ends_nothing(party: RelyingParty, twin: Tenant, visitor: Visitor) -> None:
     code = await party.code()
     tokens = (await party.exchange(code)).json
     assert oauth_error(await party.exchange(code, client_secret="wrong")) == INVALID_CLIENT
@@ -200,7 +203,7 @@ async def test_a_second_redemption_by_somebody_else_ends_nothing(party: RelyingP
 
 
 @pytest.mark.slow
-async def test_of_many_redemptions_at_once_one_wins_and_the_others_end_it(party: RelyingParty, pool: Pool) -> None:
+async def test_of_many_parallel_exchanges_one_wins_and_the_others_end_its_session(party: RelyingParty, pool: Pool) -> None:
     code = await party.code()
     answers = await everyone(20, lambda _: party.exchange(code))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
@@ -216,24 +219,24 @@ async def test_of_many_redemptions_at_once_one_wins_and_the_others_end_it(party:
         "update users set anonymized_at = now()",
     ],
 )
-async def test_a_code_is_good_for_nothing_once_the_person_is_signed_out(party: RelyingParty, pool: Pool, change: str) -> None:
+async def test_a_code_is_void_after_the_user_signs_out(party: RelyingParty, pool: Pool, change: str) -> None:
     code = await party.code()
     await run_sql(pool, change)
     assert oauth_error(await party.exchange(code)) == INVALID_GRANT
     assert await live_sessions(pool) == 0
 
 
-async def test_a_code_of_a_service_that_is_gone_is_good_for_nothing(party: RelyingParty, pool: Pool) -> None:
+async def test_a_code_is_void_after_its_service_is_deleted(party: RelyingParty, pool: Pool) -> None:
     code = await party.code()
     await run_sql(pool, "delete from services where id = %s", party.service)
     assert oauth_error(await party.exchange(code)) == INVALID_CLIENT
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-# Who asks
+# Client authentication
 
 
-async def test_an_application_may_show_its_secret_in_a_header(party: RelyingParty) -> None:
+async def test_a_client_can_authenticate_with_a_header(party: RelyingParty) -> None:
     code = await party.code()
     header = basic(party.client_id, SECRET)
     nothing = {"client_id": None, "client_secret": None}
@@ -255,7 +258,7 @@ async def test_an_application_may_show_its_secret_in_a_header(party: RelyingPart
         {"client_id": "frontend", "client_secret": None},
     ],
 )
-async def test_who_cannot_show_who_it_is_gets_nothing(party: RelyingParty, changes: dict[str, str | None]) -> None:
+async def test_a_client_without_valid_credentials_gets_nothing(party: RelyingParty, changes: dict[str, str | None]) -> None:
     code = await party.code()
     answer = await party.exchange(code, **changes)
     assert oauth_error(answer) == INVALID_CLIENT
@@ -267,19 +270,19 @@ async def test_who_cannot_show_who_it_is_gets_nothing(party: RelyingParty, chang
     "header",
     ["Basic", "Basic !!!", "Basic bm9jb2xvbg==", "Basic /w==", "Bearer abc", "Basic " + "Zm9vOmJhcg=="],
 )
-async def test_a_header_that_shows_nothing_is_refused(party: RelyingParty, header: str) -> None:
+async def test_an_invalid_basic_header_is_refused(party: RelyingParty, header: str) -> None:
     sent = {"code": "x", "redirect_uri": party.redirect_uri}
     assert oauth_error(await party.post(TOKEN, {"Authorization": header}, **sent)) == INVALID_CLIENT
 
 
-async def test_an_application_shows_who_it_is_once(party: RelyingParty) -> None:
+async def test_repeated_client_credentials_are_refused(party: RelyingParty) -> None:
     header = basic(party.client_id, SECRET)
     sent = {"code": await party.code(), "redirect_uri": party.redirect_uri}
     assert oauth_error(await party.post(TOKEN, header, **sent, client_secret=SECRET)) == INVALID_REQUEST
     assert oauth_error(await party.post(TOKEN, header, **sent, client_id=NOBODY)) == INVALID_REQUEST
 
 
-async def test_an_application_may_rely_on_a_challenge_where_its_organization_allows_that(party: RelyingParty, pool: Pool) -> None:
+async def test_an_application_can_use_pkce_without_a_secret_if_allowed(party: RelyingParty, pool: Pool) -> None:
     none = {"client_secret": None, "code_verifier": VERIFIER}
     assert oauth_error(await party.exchange(await party.code(**PKCE), **none)) == INVALID_CLIENT
     path = f"{party.tenant.path}/services/shop"
@@ -288,18 +291,18 @@ async def test_an_application_may_rely_on_a_challenge_where_its_organization_all
     answer = await party.exchange(await party.code(**PKCE), **none)
     assert answer.status == 200, answer.text
     assert (await party.refresh(answer.json["refresh_token"], client_secret=None)).status == 200
-    assert oauth_error(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, "without one it needs its secret"
+    assert oauth_error(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, "without a challenge it needs its secret"
     assert oauth_error(await party.exchange(await party.code(**PKCE), client_secret="wrong")) == INVALID_CLIENT
     assert (await party.exchange(await party.code())).status == 200
 
 
-async def test_an_application_that_keeps_no_secret_has_none_to_show(app_on_a_telephone: RelyingParty) -> None:
-    code = await app_on_a_telephone.code()
-    assert oauth_error(await app_on_a_telephone.exchange(code, client_secret="anything")) == INVALID_CLIENT
-    assert (await app_on_a_telephone.exchange(code)).status == 200
+async def test_a_public_client_needs_no_secret(mobile_app: RelyingParty) -> None:
+    code = await mobile_app.code()
+    assert oauth_error(await mobile_app.exchange(code, client_secret="anything")) == INVALID_CLIENT
+    assert (await mobile_app.exchange(code)).status == 200
 
 
-# What is sent
+# Request bodies
 
 
 @pytest.mark.parametrize(
@@ -314,11 +317,11 @@ async def test_an_application_that_keeps_no_secret_has_none_to_show(app_on_a_tel
         ({"code": "x" * 2049}, INVALID_REQUEST),
     ],
 )
-async def test_a_request_has_to_make_sense(party: RelyingParty, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
+async def test_invalid_token_requests_are_refused(party: RelyingParty, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
     assert oauth_error(await party.exchange(**{"code": "x", **changes})) == expected  # type: ignore[arg-type]
 
 
-async def test_what_is_no_request_is_refused_as_oauth_does(api: Api) -> None:
+async def test_unreadable_requests_are_refused_in_oauth_format(api: Api) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert oauth_error(await api.call("POST", TOKEN, raw=b"code=a&code=b", headers=form)) == INVALID_REQUEST
     assert oauth_error(await api.call("POST", TOKEN, raw=b"code=%ff", headers=form)) == INVALID_REQUEST
@@ -328,7 +331,7 @@ async def test_what_is_no_request_is_refused_as_oauth_does(api: Api) -> None:
     assert oauth_error(text) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
 
 
-async def test_a_description_has_only_the_characters_that_it_may_have(party: RelyingParty) -> None:
+async def test_an_error_description_has_only_allowed_characters(party: RelyingParty) -> None:
     answer = await party.exchange("x", grant_type="refresh_token")
     description = answer.json["error_description"]
     assert description.isascii()
@@ -338,7 +341,7 @@ async def test_a_description_has_only_the_characters_that_it_may_have(party: Rel
 # Refresh tokens
 
 
-async def test_a_refresh_token_is_renewed(party: RelyingParty) -> None:
+async def test_a_refresh_token_is_rotated(party: RelyingParty) -> None:
     tokens = await party.tokens()
     renewed = await party.refresh(tokens["refresh_token"])
     assert renewed.status == 200, renewed.text
@@ -349,7 +352,7 @@ async def test_a_refresh_token_is_renewed(party: RelyingParty) -> None:
     assert (await party.refresh(renewed.json["refresh_token"], grant_type=None)).status == 200
 
 
-async def test_a_refresh_token_that_comes_again_ends_its_session(party: RelyingParty, clock: FakeClock) -> None:
+async def test_a_reused_refresh_token_ends_its_session(party: RelyingParty, clock: FakeClock) -> None:
     tokens = await party.tokens()
     renewed = (await party.refresh(tokens["refresh_token"])).json
     clock.advance(timedelta(seconds=11))
@@ -357,7 +360,7 @@ async def test_a_refresh_token_that_comes_again_ends_its_session(party: RelyingP
     assert not await party.is_live(renewed)
 
 
-async def test_a_refresh_token_is_its_applications_alone(
+async def test_another_application_cannot_use_a_refresh_token(
     party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor, clock: FakeClock
 ) -> None:
     tokens = await party.tokens()
@@ -365,14 +368,14 @@ async def test_a_refresh_token_is_its_applications_alone(
         other = await add_relying_party(tenant, visitor, slug, service_type)
         assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
     renewed = await party.refresh(tokens["refresh_token"])
-    assert renewed.status == 200, "nobody has used it up"
+    assert renewed.status == 200, "the refused attempt did not use it up"
     clock.advance(timedelta(seconds=11))
     other = await add_relying_party(acme, visitor, "third")
     assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
-    assert await party.is_live(renewed.json), "nor ended anything with one that was used before"
+    assert await party.is_live(renewed.json), "a used token of another application ends nothing"
 
 
-async def test_what_a_code_gave_is_renewed_only_with_the_secret(party: RelyingParty) -> None:
+async def test_a_refresh_token_from_a_code_needs_the_client_secret(party: RelyingParty) -> None:
     tokens = await party.tokens()
     assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret=None)) == INVALID_CLIENT
     assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret=None, client_id=None)) == INVALID_CLIENT
@@ -381,7 +384,7 @@ async def test_what_a_code_gave_is_renewed_only_with_the_secret(party: RelyingPa
     assert (await party.refresh(tokens["refresh_token"])).status == 200
 
 
-async def test_what_a_device_was_given_is_renewed_without_it(party: RelyingParty, pool: Pool) -> None:
+async def test_a_refresh_token_of_a_device_needs_no_client_secret(party: RelyingParty, pool: Pool) -> None:
     tokens = await party.tokens()
     await run_sql(pool, "update sessions set grant_type = 'device_code' where service_id is not null")
     renewed = (await party.refresh(tokens["refresh_token"], client_secret=None)).json
@@ -390,22 +393,22 @@ async def test_what_a_device_was_given_is_renewed_without_it(party: RelyingParty
     assert oauth_error(await party.refresh(again.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
 
 
-async def test_what_a_password_gave_is_renewed_as_ever(party: RelyingParty, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_a_refresh_token_from_a_password_login_needs_no_client(party: RelyingParty, ports: Ports, pool: Pool, ada: Account) -> None:
     signed_in = await sign_in_to(ports, pool, party.service, ada)
     renewed = await party.api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})
     assert renewed.status == 200
     assert (await party.refresh(renewed.json["refresh_token"])).status == 200
 
 
-async def test_an_application_that_keeps_no_secret_renews_by_its_name(app_on_a_telephone: RelyingParty) -> None:
-    tokens = await app_on_a_telephone.tokens()
-    renewed = await app_on_a_telephone.refresh(tokens["refresh_token"])
+async def test_a_public_client_refreshes_with_its_client_id(mobile_app: RelyingParty) -> None:
+    tokens = await mobile_app.tokens()
+    renewed = await mobile_app.refresh(tokens["refresh_token"])
     assert renewed.status == 200
-    assert oauth_error(await app_on_a_telephone.refresh(renewed.json["refresh_token"], client_id=NOBODY)) == INVALID_CLIENT
+    assert oauth_error(await mobile_app.refresh(renewed.json["refresh_token"], client_id=NOBODY)) == INVALID_CLIENT
 
 
 @pytest.mark.slow
-async def test_of_many_who_renew_at_once_one_wins(party: RelyingParty) -> None:
+async def test_of_many_parallel_refreshes_one_wins(party: RelyingParty) -> None:
     tokens = await party.tokens()
     answers = await everyone(20, lambda _: party.refresh(tokens["refresh_token"]))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
@@ -416,7 +419,7 @@ async def test_of_many_who_renew_at_once_one_wins(party: RelyingParty) -> None:
 # Suspension
 
 
-async def test_a_suspended_organization_has_nothing_exchanged(party: RelyingParty, pool: Pool) -> None:
+async def test_a_suspended_organization_gets_no_tokens(party: RelyingParty, pool: Pool) -> None:
     code, tokens = await party.code(), await party.tokens()
     await run_sql(pool, "update organizations set status = 'suspended' where id = %s", party.tenant.org)
     assert oauth_error(await party.exchange(code)) == NOT_ACTIVE
@@ -426,21 +429,21 @@ async def test_a_suspended_organization_has_nothing_exchanged(party: RelyingPart
     assert (await party.exchange(code)).status == 200
 
 
-# Giving tokens back
+# Revocation
 
 
 @pytest.mark.parametrize("kind", ["refresh_token", "access_token"])
-async def test_a_token_that_is_given_back_ends_its_session(party: RelyingParty, kind: str) -> None:
+async def test_a_revoked_token_ends_its_session(party: RelyingParty, kind: str) -> None:
     tokens = await party.tokens()
     sent = {"token": tokens[kind], "token_type_hint": kind, "client_id": str(party.client_id), "client_secret": SECRET}
     answer = await party.post(REVOKE, **sent)
     assert (answer.status, answer.text) == (200, "")
     assert not await party.is_live(tokens)
     assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
-    assert (await party.post(REVOKE, **sent)).status == 200, "a second time it is the same"
+    assert (await party.post(REVOKE, **sent)).status == 200, "a second revocation has the same answer"
 
 
-async def test_of_unknown_tokens_and_those_of_others_nothing_is_said(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
+async def test_unknown_tokens_and_those_of_other_clients_get_the_same_answer(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
     tokens = await party.tokens()
     for tenant, slug in ((acme, "blog"), (twin, "shop")):
         other = await add_relying_party(tenant, visitor, slug)
@@ -450,17 +453,17 @@ async def test_of_unknown_tokens_and_those_of_others_nothing_is_said(party: Rely
     assert await party.is_live(tokens)
 
 
-async def test_who_gives_a_token_back_shows_who_it_is(party: RelyingParty) -> None:
+async def test_revocation_needs_valid_client_credentials(party: RelyingParty) -> None:
     tokens = await party.tokens()
     sent = {"token": tokens["refresh_token"], "client_id": str(party.client_id)}
     assert oauth_error(await party.post(REVOKE, **sent, client_secret="wrong")) == INVALID_CLIENT
-    assert oauth_error(await party.post(REVOKE, **sent)) == INVALID_CLIENT, "or it would believe that the token is worth nothing now"
+    assert oauth_error(await party.post(REVOKE, **sent)) == INVALID_CLIENT, "with 200 the client would believe that the token is revoked"
     assert oauth_error(await party.post(REVOKE, client_id=str(party.client_id), client_secret=SECRET)) == INVALID_REQUEST
     assert await party.is_live(tokens)
 
 
-async def test_nobody_gives_back_a_token_of_an_application_with_a_secret_without_that(party: RelyingParty) -> None:
-    """RFC 7009 section 2.1, also where it does not say which one it is; of what is nobody's, nothing is asked."""
+async def test_a_token_of_a_confidential_client_is_revoked_only_with_its_secret(party: RelyingParty) -> None:
+    """Also if the request names no client (RFC 7009 section 2.1). Unknown tokens need no secret."""
     tokens = await party.tokens()
     for token in (tokens["access_token"], tokens["refresh_token"]):
         answer = await party.post(REVOKE, token=token)
@@ -469,17 +472,17 @@ async def test_nobody_gives_back_a_token_of_an_application_with_a_secret_without
     assert await party.is_live(tokens)
     assert (await party.post(REVOKE, token="made up")).status == 200
     await party.post(REVOKE, token=tokens["refresh_token"], client_id=str(party.client_id), client_secret=SECRET)
-    assert (await party.post(REVOKE, token=tokens["refresh_token"])).status == 200, "nor of what is over"
+    assert (await party.post(REVOKE, token=tokens["refresh_token"])).status == 200, "tokens of ended sessions need no secret either"
 
 
-async def test_an_application_without_a_secret_gives_its_tokens_back_with_its_id_or_none(app_on_a_telephone: RelyingParty) -> None:
-    for named in ({"client_id": str(app_on_a_telephone.client_id)}, {}):
-        tokens = await app_on_a_telephone.tokens()
-        assert (await app_on_a_telephone.post(REVOKE, token=tokens["refresh_token"], **named)).status == 200
-        assert not await app_on_a_telephone.is_live(tokens)
+async def test_a_public_client_revokes_with_or_without_its_client_id(mobile_app: RelyingParty) -> None:
+    for named in ({"client_id": str(mobile_app.client_id)}, {}):
+        tokens = await mobile_app.tokens()
+        assert (await mobile_app.post(REVOKE, token=tokens["refresh_token"], **named)).status == 200
+        assert not await mobile_app.is_live(tokens)
 
 
-async def test_people_may_give_back_their_own(api: Api, ports: Ports, ada: Account) -> None:
+async def test_users_can_revoke_their_own_tokens(api: Api, ports: Ports, ada: Account) -> None:
     pair = await log_in(ports)
     assert (await api.post(REVOKE, {"token": pair.access_token})).status == 200
     assert (await api.get("/api/user", token=pair.access_token)).status == 401
@@ -488,7 +491,7 @@ async def test_people_may_give_back_their_own(api: Api, ports: Ports, ada: Accou
 # The platform's own application
 
 
-async def test_the_platforms_own_application_gets_tokens_of_the_platform(
+async def test_the_frontend_gets_tokens_for_the_platform(
     app: QuartTrio, visitor: Visitor, api: Api, ada: Account, party: RelyingParty, pool: Pool
 ) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
@@ -501,7 +504,7 @@ async def test_the_platforms_own_application_gets_tokens_of_the_platform(
 
     without = {**sent, "client_secret": None, "code_verifier": None}
     assert oauth_error(await party.exchange(await code(), **without)) == INVALID_GRANT
-    assert oauth_error(await party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, "a service is another one"
+    assert oauth_error(await party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, "a service is another client"
     answer = await party.post(
         TOKEN, code=await code(), redirect_uri=f"{FRONTEND}/auth/callback", client_id="frontend", code_verifier=VERIFIER
     )
@@ -522,8 +525,8 @@ async def test_the_platforms_own_application_gets_tokens_of_the_platform(
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0, "client_rate": 0.1}], indirect=True)
-async def test_an_application_that_shows_its_secret_is_counted_by_itself(party: RelyingParty, acme: Tenant, visitor: Visitor) -> None:
-    """A tenth of one a second, and of a burst of twenty."""
+async def test_a_client_with_its_secret_has_its_own_rate_limit(party: RelyingParty, acme: Tenant, visitor: Visitor) -> None:
+    """The test setting is a tenth: 0.1 requests per second and a burst of two."""
     assert [(await party.exchange("x")).status for _ in range(3)] == [400, 400, 429]
     limited = await party.exchange("x")
     assert oauth_error(limited) == (429, "temporarily_unavailable", "RATE_LIMIT_EXCEEDED")
@@ -533,18 +536,18 @@ async def test_an_application_that_shows_its_secret_is_counted_by_itself(party: 
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0, "client_rate": 0.1}], indirect=True)
-async def test_whoever_shows_none_is_counted_by_address(party: RelyingParty) -> None:
+async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(party: RelyingParty) -> None:
     wrong = [(await party.exchange("x", client_secret="wrong")).status for _ in range(10)]
     missing = [(await party.exchange("x", client_secret=None)).status for _ in range(5)]
     junk = [(await party.post(TOKEN)).status for _ in range(6)]
     assert wrong + missing + junk == [401] * 15 + [400] * 5 + [429]
-    assert (await party.exchange("x")).status == 400, "the right one has a bucket of its own"
+    assert (await party.exchange("x")).status == 400, "the client with the secret has its own limit"
 
 
-# What is published
+# Metadata
 
 
-async def test_the_metadata_names_what_there_is(api: Api) -> None:
+async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
     answer = await api.get("/.well-known/oauth-authorization-server")
     assert answer.status == 200
     known = answer.json
@@ -561,12 +564,12 @@ async def test_the_metadata_names_what_there_is(api: Api) -> None:
     assert (await api.get("/.well-known/openid-configuration")).status == 404
 
 
-# Pages of others, which run in a browser
+# CORS
 
 
 @pytest.mark.parametrize("edge", [{"frontend_url": FRONTEND}], indirect=True)
-async def test_a_page_of_the_platforms_frontend_reads_what_is_answered_at_the_token_endpoint(party: RelyingParty) -> None:
-    """What it has to ask first, and whatever the answer is (decisions, point 29)."""
+async def test_the_frontends_origin_can_read_the_token_endpoint(party: RelyingParty) -> None:
+    """Its preflight requests and all responses (decision 29)."""
     origin = {"Origin": FRONTEND}
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
     preflight = await party.api.call("OPTIONS", TOKEN, headers={**origin, **asked})
@@ -586,8 +589,8 @@ async def test_a_page_of_the_platforms_frontend_reads_what_is_answered_at_the_to
 @pytest.mark.parametrize(
     ("method", "path", "origin"),
     [
-        ("POST", TOKEN, "https://shop.example.com"),  # an application's, even where its redirect URI is
-        ("POST", REVOKE, FRONTEND),  # which has POST /api/auth/logout
+        ("POST", TOKEN, "https://shop.example.com"),  # the origin of an application's redirect URI
+        ("POST", REVOKE, FRONTEND),  # the frontend uses POST /api/auth/logout instead
         ("POST", REVOKE, "https://shop.example.com"),
         ("POST", "/auth/device/code", FRONTEND),
         ("POST", "/auth/device/code", "https://shop.example.com"),
@@ -596,8 +599,8 @@ async def test_a_page_of_the_platforms_frontend_reads_what_is_answered_at_the_to
         ("GET", "/.well-known/oauth-authorization-server", "https://shop.example.com"),
     ],
 )
-async def test_no_other_page_reads_what_is_answered(party: RelyingParty, method: str, path: str, origin: str) -> None:
-    """Applications exchange codes on their servers, or are installed: pages of theirs are let in nowhere (decisions, point 29)."""
+async def test_no_other_origin_can_read_the_token_endpoint(party: RelyingParty, method: str, path: str, origin: str) -> None:
+    """Applications exchange codes on their servers or in installed programs, never in web pages (decision 29)."""
     sent = {"Origin": origin, "Access-Control-Request-Method": method}
     raw = f"client_id={party.client_id}&token=x".encode() if method == "POST" else None
     for answer in (

@@ -1,5 +1,7 @@
-"""How the identity provider of a service is set up, its certificates and its metadata (organizations.md sections 2.6 and 4.3; decisions,
-points 172, 181, 182 and 184 to 187; security.md X-4, X-11)."""
+"""The SAML configuration, certificates and metadata of a service.
+
+Covers security X-4 and X-11, and decisions 172, 181, 182, 184, 185, 186 and 187.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -51,7 +53,7 @@ NOTHING: Final = {
 
 
 class Shop:
-    """The service, to its admin."""
+    """A service, managed by an admin through the API."""
 
     def __init__(self, api: Api, acme: Tenant) -> None:
         self._api, self._acme = api, acme
@@ -80,12 +82,12 @@ async def shop(api: Api, acme: Tenant, pool: Pool) -> Shop:
     return Shop(api, acme)
 
 
-async def test_before_it_is_set_up_there_is_nothing(shop: Shop) -> None:
+async def test_the_default_configuration_is_disabled(shop: Shop) -> None:
     assert await shop.settings() == NOTHING
     assert (await shop.certificate()).code == "NOT_FOUND"
 
 
-async def test_what_is_set_up_takes_the_place_of_what_was(shop: Shop, acme: Tenant) -> None:
+async def test_a_configuration_replaces_the_previous_one(shop: Shop, acme: Tenant) -> None:
     answer = await shop.configure(FULL)
     assert (answer.status, answer.json["success"]) == (200, True)
     assert answer.json.keys() == {"success", "message"}
@@ -94,7 +96,7 @@ async def test_what_is_set_up_takes_the_place_of_what_was(shop: Shop, acme: Tena
     assert await shop.settings() == {**NOTHING, **PLAIN, "name_id_format": NameIdFormat.EMAIL.value}
     await shop.configure(PLAIN)
     actions = [entry for entry in await acme.log() if entry["action"] == "saml.configured"]
-    assert len(actions) == 2, "the third changed nothing"
+    assert len(actions) == 2, "the third request changed nothing"
     assert actions[0]["details"]["changes"]["acs_url"] == {"old": None, "new": FULL["acs_url"]}
     assert (await acme.actions())["saml.configured"] == 2
 
@@ -146,23 +148,23 @@ REFUSED: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_it_is_not_set_up_with(shop: Shop, what: str) -> None:
+async def test_invalid_configurations_are_refused(shop: Shop, what: str) -> None:
     answer = await shop.configure({**PLAIN, **REFUSED[what]})
     assert (answer.status, answer.code) == (400, "BAD_REQUEST"), answer.text
     assert await shop.settings() == NOTHING
 
 
 @pytest.mark.parametrize("url", ["https://shop.example.com", "http://localhost:3000/acs", "http://127.0.0.1/acs", "http://[::1]:8080/acs"])
-async def test_it_may_be_set_up_with(shop: Shop, url: str) -> None:
+async def test_unusual_valid_configurations_are_accepted(shop: Shop, url: str) -> None:
     assert (await shop.configure({**PLAIN, "acs_url": url, "slo_url": url})).status == 200
 
 
-async def test_what_is_not_enabled_needs_nothing(shop: Shop) -> None:
+async def test_a_disabled_configuration_needs_no_fields(shop: Shop) -> None:
     assert (await shop.configure({"enabled": False})).status == 200
     assert (await shop.new_certificate()).code == "BAD_REQUEST"
 
 
-async def test_a_certificate_is_good_for_three_years(shop: Shop, acme: Tenant, pool: Pool) -> None:
+async def test_a_certificate_is_valid_for_three_years(shop: Shop, acme: Tenant, pool: Pool) -> None:
     await shop.configure(PLAIN)
     answer = await shop.new_certificate()
     assert answer.status == 200, answer.text
@@ -191,7 +193,7 @@ async def test_a_certificate_is_good_for_three_years(shop: Shop, acme: Tenant, p
 
 
 @pytest.mark.slow
-async def test_another_certificate_ends_the_one_before_and_forgets_its_key(shop: Shop, pool: Pool) -> None:
+async def test_a_new_certificate_replaces_the_old_one_and_deletes_its_key(shop: Shop, pool: Pool) -> None:
     await shop.configure(PLAIN)
     first, second = (await shop.new_certificate()).json, (await shop.new_certificate()).json
     assert first["public_key"] != second["public_key"]
@@ -203,7 +205,7 @@ async def test_another_certificate_ends_the_one_before_and_forgets_its_key(shop:
 
 
 @pytest.mark.slow
-async def test_of_several_at_once_one_is_active(shop: Shop, pool: Pool) -> None:
+async def test_of_several_parallel_certificates_one_is_active(shop: Shop, pool: Pool) -> None:
     await shop.configure(PLAIN)
     answers = await everyone(5, lambda _: shop.new_certificate())
     assert [answer.status for answer in answers] == [200] * 5
@@ -211,7 +213,7 @@ async def test_of_several_at_once_one_is_active(shop: Shop, pool: Pool) -> None:
 
 
 @pytest.mark.slow
-async def test_what_is_disabled_needs_a_new_certificate(shop: Shop, acme: Tenant, api: Api) -> None:
+async def test_enabling_again_needs_a_new_certificate(shop: Shop, acme: Tenant, api: Api) -> None:
     await shop.configure(FULL)
     await shop.new_certificate()
     answer = await shop.disable()
@@ -224,7 +226,7 @@ async def test_what_is_disabled_needs_a_new_certificate(shop: Shop, acme: Tenant
     assert (await acme.actions())["saml.disabled"] == 1
 
 
-async def test_nobody_makes_certificates_as_somebody_else(api: Api, shop: Shop, acme: Tenant, ports: Ports) -> None:
+async def test_an_impersonator_cannot_create_certificates(api: Api, shop: Shop, acme: Tenant, ports: Ports) -> None:
     await shop.configure(PLAIN)
     token = await impersonate(ports, await add_platform_owner(ports), acme.people["owner"], acme.org)
     for method, path in (("POST", f"{PATH}/certificate"), ("GET", f"{PATH}/login")):
@@ -232,14 +234,14 @@ async def test_nobody_makes_certificates_as_somebody_else(api: Api, shop: Shop, 
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
 
 
-async def test_of_another_service_there_is_nothing(api: Api, shop: Shop, acme: Tenant) -> None:
+async def test_other_services_are_not_found(api: Api, shop: Shop, acme: Tenant) -> None:
     for method, path in (("POST", ""), ("GET", ""), ("DELETE", ""), ("POST", "/certificate"), ("GET", "/certificate"), ("GET", "/login")):
         body = PLAIN if (method, path) == ("POST", "") else None
         answer = await api.call(method, f"/api/organizations/acme/services/other/saml{path}", body, token=acme.token("owner"))
         assert (answer.status, answer.code) == (404, "NOT_FOUND"), (method, path)
 
 
-# What applications read, and whether it is as the schemas of SAML want it
+# Metadata, validated with the schemas of SAML
 
 
 async def test_the_metadata(api: Api, ports: Ports, pool: Pool, acme: Tenant) -> None:
@@ -281,10 +283,10 @@ async def test_documents_are_valid_by_the_schemas(
             assert not isinstance(OneLogin_Saml2_XML.validate_xml(document, schema), str), document
 
 
-# What becomes of it
+# Records
 
 
-async def test_whoever_becomes_unknown_is_known_to_no_application(
+async def test_anonymization_removes_the_names_at_applications(
     app: Any, ports: Ports, pool: Pool, acme: Tenant, api: Api, clock: FakeClock
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=NameIdFormat.PERSISTENT)
@@ -299,7 +301,7 @@ async def test_whoever_becomes_unknown_is_known_to_no_application(
     assert [await run_sql(pool, f"select count(*) from {table}") for table in tables] == [[(0,)]] * 2  # noqa: S608
 
 
-async def test_what_is_logged_and_told_names_no_key(shop: Shop, acme: Tenant, ports: Ports, clock: FakeClock) -> None:
+async def test_logs_and_responses_contain_no_key(shop: Shop, acme: Tenant, ports: Ports, clock: FakeClock) -> None:
     await shop.configure(PLAIN)
     await shop.new_certificate()
     assert "PRIVATE" not in str(await acme.log()) + str(await acme.told())

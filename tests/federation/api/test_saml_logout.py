@@ -1,4 +1,4 @@
-"""Single logout, begun by applications and by our own page (decisions, point 183; security.md X-9)."""
+"""Single logout, started by applications and by our own page (decision 183, security X-9)."""
 
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ async def blog(applications: SamlApplications) -> SamlApplication:
     return await applications.add("blog")
 
 
-async def test_an_application_signs_somebody_out(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_an_application_signs_a_user_out(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, RelayState="a & b")))
@@ -44,17 +44,17 @@ async def test_an_application_signs_somebody_out(visitor: SamlBrowser, shop: Sam
     assert "gatehouse-saml-logout" not in visitor.cookies
 
 
-async def test_by_form_it_does_the_same(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_an_application_signs_a_user_out_with_http_post(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     message = logout_request(shop, visitor.now(), session.name_id, "_other", session.session_index)
     begun = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
-    assert await visitor.is_in(), "so far nobody was seen"
+    assert await visitor.is_in(), "the cross-site POST carries no cookies"
     assert RedirectedMessage(redirect_target(await visitor.open(begun))).statuses == ["Success"]
     assert not await visitor.is_in()
 
 
-async def test_the_others_are_told_before_it_is_answered(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account) -> None:
+async def test_other_applications_are_notified_before_the_response(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session, there = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
@@ -62,7 +62,7 @@ async def test_the_others_are_told_before_it_is_answered(visitor: SamlBrowser, s
     assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
     assert [name.text for name in asked.find("//saml:NameID")] == [there.name_id]
     assert asked.query.keys() == {"SAMLRequest", "SigAlg", "Signature"}
-    assert not await visitor.is_in(), "it is over here already"
+    assert not await visitor.is_in(), "the session here has ended already"
     done = logout_response(blog, visitor.now(), asked.root.get("ID"))
     back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
     said = RedirectedMessage(redirect_target(await visitor.open(back)))
@@ -79,7 +79,7 @@ async def test_the_others_are_told_before_it_is_answered(visitor: SamlBrowser, s
         ("Success", "PartialLogout", ["Success", "PartialLogout"]),
     ],
 )
-async def test_what_the_others_say_counts(
+async def test_responses_of_other_applications_count(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, status: str, inner: str, statuses: list[str], by_form: bool
 ) -> None:
     await visitor.sign_in()
@@ -93,20 +93,20 @@ async def test_what_the_others_say_counts(
     assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == statuses
 
 
-async def test_whoever_does_not_answer_makes_it_a_logout_in_part(
+async def test_an_application_that_does_not_answer_makes_the_logout_partial(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index))
-    again = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))  # the person went back
-    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(asked).root.get("ID")), "they may not have got there"
+    again = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))  # the user went back
+    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(asked).root.get("ID")), "the browser may not have reached it"
     said = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))
     assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Success", "PartialLogout"])
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
-async def test_either_answer_of_whoever_was_asked_twice_counts(
+async def test_an_application_asked_twice_can_answer_either_request(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, which: str
 ) -> None:
     await visitor.sign_in()
@@ -126,7 +126,7 @@ async def test_either_answer_of_whoever_was_asked_twice_counts(
         "update saml_configurations set enabled = false where strpos(slo_url, 'blog') > 0",
     ],
 )
-async def test_so_does_whoever_cannot_be_told(
+async def test_an_application_without_slo_url_makes_the_logout_partial(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool, why: str
 ) -> None:
     await visitor.sign_in()
@@ -136,10 +136,10 @@ async def test_so_does_whoever_cannot_be_told(
     assert (said.kind, said.statuses) == ("LogoutResponse", ["Success", "PartialLogout"])
 
 
-async def test_nobody_else_is_signed_out(
+async def test_a_request_ends_no_other_sessions(
     app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
-    """Neither by a name alone, nor with another session of the same person, nor with what another application knows."""
+    """Not by name alone, nor for another session of the same user, nor with the session index of another application."""
     await visitor.sign_in()
     session, elsewhere = await visitor.sign_on(shop), await visitor.sign_on(blog)
     other = SamlBrowser(app, clock)
@@ -164,10 +164,10 @@ async def test_nobody_else_is_signed_out(
 
 
 @pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT])
-async def test_whatever_else_is_said_of_a_name_has_to_be_right(
+async def test_the_attributes_of_the_name_must_match(
     visitor: SamlBrowser, applications: SamlApplications, ada: Account, format_: NameIdFormat
 ) -> None:
-    """SAML core, section 2.2.3; security.md X-9."""
+    """SAML core section 2.2.3, security X-9."""
     shop = await applications.add("shop", name_id_format=format_)
     whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
     await visitor.sign_in()
@@ -188,10 +188,10 @@ async def test_whatever_else_is_said_of_a_name_has_to_be_right(
         await visitor.sign_in()
 
 
-async def test_a_name_that_is_for_one_time_is_known_until_the_session_ends(
+async def test_a_transient_name_is_valid_until_the_session_ends(
     app: QuartTrio, visitor: SamlBrowser, applications: SamlApplications, ada: Account, clock: FakeClock
 ) -> None:
-    """The application need not have taken every response (SAML core, section 8.3.8)."""
+    """The application may have missed later responses (SAML core section 8.3.8)."""
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
     other = SamlBrowser(app, clock)
     await other.sign_in()
@@ -207,14 +207,14 @@ async def test_a_name_that_is_for_one_time_is_known_until_the_session_ends(
     assert await other.is_in()
 
 
-async def test_not_all_names_of_one_session_are_kept(visitor: SamlBrowser, applications: SamlApplications, ada: Account, pool: Pool) -> None:
+async def test_the_number_of_former_names_is_limited(visitor: SamlBrowser, applications: SamlApplications, ada: Account, pool: Pool) -> None:
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
     await visitor.sign_in()
     names = [(await visitor.sign_on(shop)).name_id for _ in range(23)]
     assert await run_sql(pool, "select name_id, former_names from saml_sessions") == [(names[-1], names[-2:1:-1])]
 
 
-async def test_without_an_address_nobody_is_signed_out(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
+async def test_an_application_without_slo_url_signs_no_users_out(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
     shop = await applications.add("shop", slo_url=None)
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
@@ -225,8 +225,8 @@ async def test_without_an_address_nobody_is_signed_out(visitor: SamlBrowser, app
     assert await visitor.is_in()
 
 
-async def test_many_sessions_can_be_named_but_not_any_number(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
-    """Anybody can send a request (security.md N-5)."""
+async def test_the_number_of_session_indexes_is_limited(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+    """Requests need no credentials (security N-5)."""
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     too_many = logout_request(shop, visitor.now(), session.name_id, *["_x"] * 100, session.session_index)
@@ -237,7 +237,7 @@ async def test_many_sessions_can_be_named_but_not_any_number(visitor: SamlBrowse
 
 
 @pytest.mark.parametrize("by_form", [False, True])
-async def test_an_answer_counts_in_the_browser_that_was_sent_for_it(
+async def test_a_response_counts_only_in_the_browser_that_was_redirected(
     app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock, by_form: bool
 ) -> None:
     await visitor.sign_in()
@@ -256,10 +256,10 @@ async def test_an_answer_counts_in_the_browser_that_was_sent_for_it(
             page = await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
         assert page.status == 400
     back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
-    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"], "it was not used up elsewhere"
+    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"], "another browser did not use it up"
 
 
-# What may close while the browser is there -> what it comes back to.
+# The changes while the browser is at an application, with the following response.
 CLOSING = {
     "suspended": ("update organizations set status = 'suspended' where slug = 'other'", 403),
     "disabled": ("update saml_configurations set enabled = false where strpos(slo_url, 'blog') > 0", 404),
@@ -269,7 +269,7 @@ CLOSING = {
 
 @pytest.mark.parametrize("by_form", [False, True])
 @pytest.mark.parametrize("why", CLOSING)
-async def test_whoever_has_closed_meanwhile_is_passed_over(
+async def test_an_application_disabled_during_the_logout_is_skipped(
     app: QuartTrio,
     visitor: SamlBrowser,
     shop: SamlApplication,
@@ -290,7 +290,7 @@ async def test_whoever_has_closed_meanwhile_is_passed_over(
     clock.advance(timedelta(seconds=1))
     await visitor.sign_on(shop)
     await sign_out(visitor)
-    # Whichever comes first: the one that closes is the one where the browser is.
+    # The order is random: the change affects the application where the browser is.
     statement, status = CLOSING[why]
     step, told = await visitor.open(f"{shop.path}/slo"), []
     while step.status == 302:
@@ -310,12 +310,12 @@ async def test_whoever_has_closed_meanwhile_is_passed_over(
     assert sorted(told) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
     assert step.status == 200
     assert "Some applications didn't confirm" in step.text
-    # Nothing is under way any more, so it is closed like any other.
+    # No logout is in progress here, so the ordinary error follows.
     assert (await visitor.open(f"{blog.path}/slo")).status == status
     assert (await visitor.post_cross_site(f"{blog.path}/slo", SAMLRequest="x")).status == status
 
 
-async def test_whoever_asked_and_has_closed_meanwhile_hears_nothing(
+async def test_an_initiator_disabled_during_the_logout_gets_no_response(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool
 ) -> None:
     await visitor.sign_in()
@@ -330,10 +330,10 @@ async def test_whoever_asked_and_has_closed_meanwhile_hears_nothing(
 
 
 @pytest.mark.parametrize("by_form", [False, True])
-async def test_an_answer_counts_once_and_from_whom_was_asked(
+async def test_a_response_counts_once_and_only_from_the_application_asked(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, by_form: bool
 ) -> None:
-    """What comes once more, as by a double click, goes on with the rest."""
+    """A repeated response, as by a double click, continues the logout."""
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
@@ -347,11 +347,11 @@ async def test_an_answer_counts_once_and_from_whom_was_asked(
         done = redirect_target(await visitor.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(message)), 303)
     for again in (redirect_url(f"{blog.path}/slo", other, "SAMLResponse"), done):
         back = redirect_target(await visitor.open(again))
-    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"], "what it said first counts"
-    assert (await visitor.open(done)).status == 400, "nothing is under way any more"
+    assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"], "the first response counts"
+    assert (await visitor.open(done)).status == 400, "no logout is in progress"
 
 
-async def test_a_logout_is_the_browsers_own_and_ends(
+async def test_a_logout_belongs_to_one_browser_and_expires(
     app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
@@ -365,7 +365,7 @@ async def test_a_logout_is_the_browsers_own_and_ends(
 # Our own page
 
 
-async def test_signing_out_here_signs_out_everywhere(
+async def test_signing_out_here_signs_out_at_all_applications(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
@@ -392,7 +392,7 @@ async def test_signing_out_here_signs_out_everywhere(
     assert "gatehouse-saml-logout" not in visitor.cookies
 
 
-async def test_whoever_does_not_answer_is_mentioned(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_the_page_mentions_an_application_that_did_not_answer(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await sign_out(visitor, next="/app/account/devices")
@@ -403,18 +403,18 @@ async def test_whoever_does_not_answer_is_mentioned(visitor: SamlBrowser, shop: 
     assert "next=%2Fapp%2Faccount%2Fdevices" in page.text
 
 
-async def test_without_applications_it_is_as_before(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
+async def test_without_applications_signing_out_redirects_to_the_sign_in_page(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
     await visitor.sign_in()
     assert leads_to(await sign_out(visitor)) == SIGN_IN
     assert "You&#39;re signed out." in (await visitor.open(SIGN_IN)).text
-    assert "You&#39;re signed out." not in (await visitor.open(SIGN_IN)).text, "which is said once"
+    assert "You&#39;re signed out." not in (await visitor.open(SIGN_IN)).text, "the notice is shown once"
     silent = await applications.add("silent", slo_url=None)
     await visitor.sign_in()
     await visitor.sign_on(silent)
     assert leads_to(await sign_out(visitor)) == SIGN_IN
 
 
-async def test_a_session_that_took_the_place_of_another_signs_out_of_both(
+async def test_a_session_that_replaced_another_signs_out_of_both(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
@@ -431,12 +431,12 @@ async def test_a_session_that_took_the_place_of_another_signs_out_of_both(
 
 
 @pytest.mark.parametrize("how", ["on the page", "for an application"])
-async def test_so_does_one_that_came_after_the_first_had_ended(
+async def test_a_session_after_an_ended_one_signs_out_of_both(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool, how: str
 ) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
-    await run_sql(pool, "update sessions set ended_at = now()")  # as by signing out everywhere else
+    await run_sql(pool, "update sessions set ended_at = now()")  # as by "sign out everywhere else"
     if how == "for an application":
         path = await visitor.start_sign_on(blog)
         assert await visitor.sign_in_at(path) == path
@@ -449,7 +449,7 @@ async def test_so_does_one_that_came_after_the_first_had_ended(
     assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
 
 
-async def test_somebody_elses_session_is_not_taken_over(
+async def test_the_session_of_another_user_is_not_taken_over(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await add_account(ports, "other@example.com")
@@ -463,7 +463,7 @@ async def test_somebody_elses_session_is_not_taken_over(
     assert leads_to(await sign_out(visitor)) == SIGN_IN
 
 
-async def test_addresses_with_a_query_keep_it(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
+async def test_slo_urls_keep_their_query(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
     shop = await applications.add("shop", slo_url="https://shop.example.com/slo?tenant=acme")
     await visitor.sign_in()
     session = await visitor.sign_on(shop)

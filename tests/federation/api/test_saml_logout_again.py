@@ -1,5 +1,8 @@
-"""Requests to sign out that come to a browser in which a sign-out is under way already. Any page can send the browser with one, so whoever
-means nobody disturbs nothing; and whoever means somebody gets on, with all who were still to be told (decisions, point 183)."""
+"""LogoutRequests in a browser with a logout in progress (decision 183).
+
+Any page can make the browser deliver one. A request that matches no session changes nothing. A request that matches one takes the logout
+over, with all applications that must still be notified.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +34,7 @@ both_bindings = pytest.mark.parametrize("by_form", [False, True])
 
 @pytest.fixture
 async def walk(visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, twin: Tenant) -> LogoutWalk:
-    """Four applications of two organizations: `shop` begins."""
+    """Four applications of two organizations. `shop` starts the logout."""
     others = [await applications.add("blog"), await applications.add("wiki", twin), await applications.add("desk", twin)]
     return LogoutWalk(visitor, shop, *others)
 
@@ -39,7 +42,7 @@ async def walk(visitor: SamlBrowser, shop: SamlApplication, applications: SamlAp
 async def ask(
     visitor: SamlBrowser, application: SamlApplication, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
 ) -> Answer:
-    """What the browser gets that an application, or whoever says to be it, sends with a request."""
+    """Deliver a LogoutRequest that the application sent, or an attacker in its name."""
     message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages.new_message_id())
     address = redirect_url(f"{application.path}/slo", message, RelayState="there")
     if by_form:
@@ -48,8 +51,8 @@ async def ask(
     return await visitor.open(address)
 
 
-class UnderWay:
-    """A sign-out that `shop` has begun; the browser is at the first of the others, and this is where it might go besides."""
+class LogoutInProgress:
+    """A logout that `shop` started. The browser is at the first other application, and can deliver further requests."""
 
     def __init__(self, walk: LogoutWalk, sessions: dict[str, Any], step: Answer) -> None:
         self.walk, self.visitor, self.sessions, self.step = walk, walk.visitor, sessions, step
@@ -64,7 +67,7 @@ class UnderWay:
         return await ask(self.visitor, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
 
     async def finish(self, step: Answer) -> Answer:
-        """The last step of what goes on with this one. Meanwhile the first application answers, which counts still."""
+        """Finish the logout from this step. The late response of the first application still counts."""
         if self.walk.pending_request(step) != (self.first, self.request_id):
             done = logout_response(self.first, self.visitor.now(), self.request_id)
             redirect_target(await self.visitor.open(redirect_url(f"{self.first.path}/slo", done, "SAMLResponse")))
@@ -74,11 +77,11 @@ class UnderWay:
 
 
 @pytest.fixture
-async def under_way(walk: LogoutWalk) -> UnderWay:
+async def in_progress(walk: LogoutWalk) -> LogoutInProgress:
     sessions = await walk.sign_in()
     session = sessions["shop"]
     step = await ask(walk.visitor, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
-    return UnderWay(walk, sessions, step)
+    return LogoutInProgress(walk, sessions, step)
 
 
 def ended(step: Answer, asker: SamlApplication, request_id: str) -> list[str]:
@@ -92,63 +95,63 @@ async def nothing_is_left(pool: Pool) -> bool:
     return left == [(0,)]
 
 
-# Whoever began
+# The initiator
 
 
 @both_bindings
-async def test_the_same_message_once_more_leads_to_where_it_led(under_way: UnderWay, shop: SamlApplication, by_form: bool) -> None:
-    again = await under_way.ask(shop, by_form=by_form, id_="_begun")
-    assert under_way.walk.pending_request(again) == (under_way.first, under_way.request_id)
-    assert ended(await under_way.finish(again), shop, "_begun") == ["Success"]
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
+async def test_the_same_request_twice_leads_to_the_same_step(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool) -> None:
+    again = await in_progress.ask(shop, by_form=by_form, id_="_begun")
+    assert in_progress.walk.pending_request(again) == (in_progress.first, in_progress.request_id)
+    assert ended(await in_progress.finish(again), shop, "_begun") == ["Success"]
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
 
 
-async def test_once_there_is_an_answer_the_same_message_leads_on(under_way: UnderWay, shop: SamlApplication) -> None:
-    onwards = await under_way.walk.confirm(under_way.first, under_way.request_id)
-    again = await under_way.ask(shop, id_="_begun")
-    assert under_way.walk.pending_request(again) == under_way.walk.pending_request(onwards)
-    assert ended(await under_way.walk.finish(again), shop, "_begun") == ["Success"]
+async def test_the_same_request_continues_after_a_response(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
+    onwards = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
+    again = await in_progress.ask(shop, id_="_begun")
+    assert in_progress.walk.pending_request(again) == in_progress.walk.pending_request(onwards)
+    assert ended(await in_progress.walk.finish(again), shop, "_begun") == ["Success"]
 
 
 @both_bindings
-async def test_whoever_began_and_asks_anew_is_answered_that(under_way: UnderWay, shop: SamlApplication, by_form: bool, pool: Pool) -> None:
-    step = await under_way.ask(shop, by_form=by_form, id_="_again")
-    assert ended(await under_way.finish(step), shop, "_again") == ["Success"]
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
+async def test_a_new_request_of_the_initiator_gets_the_response(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool, pool: Pool) -> None:
+    step = await in_progress.ask(shop, by_form=by_form, id_="_again")
+    assert ended(await in_progress.finish(step), shop, "_again") == ["Success"]
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
     assert await nothing_is_left(pool)
 
 
-async def test_whoever_was_told_before_is_told_once_more(under_way: UnderWay, shop: SamlApplication) -> None:
-    """As by a double click at an application that makes a request for each: the browser has not got to whom the first one led."""
-    step = await under_way.ask(shop, id_="_again")
-    assert under_way.walk.pending_request(step) == (under_way.first, under_way.request_id)
-    assert ended(await under_way.walk.finish(step), shop, "_again") == ["Success"]
-    assert sorted(under_way.walk.notified) == sorted(["blog", "desk", "wiki", under_way.first.slug])
+async def test_a_new_request_of_the_initiator_repeats_the_step(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
+    """As by a double click at an application with a new request for each click. The first redirect never arrived."""
+    step = await in_progress.ask(shop, id_="_again")
+    assert in_progress.walk.pending_request(step) == (in_progress.first, in_progress.request_id)
+    assert ended(await in_progress.walk.finish(step), shop, "_again") == ["Success"]
+    assert sorted(in_progress.walk.notified) == sorted(["blog", "desk", "wiki", in_progress.first.slug])
 
 
-async def test_whoever_was_told_twice_and_does_not_answer_makes_it_one_in_part(under_way: UnderWay, shop: SamlApplication) -> None:
-    await under_way.ask(shop, id_="_again")
-    step = await under_way.ask(shop, id_="_last")
-    assert ended(await under_way.walk.finish(step), shop, "_last") == ["Success", "PartialLogout"]
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
+async def test_an_application_asked_twice_without_a_response_makes_the_logout_partial(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
+    await in_progress.ask(shop, id_="_again")
+    step = await in_progress.ask(shop, id_="_last")
+    assert ended(await in_progress.walk.finish(step), shop, "_last") == ["Success", "PartialLogout"]
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
 
 
-async def test_a_browser_that_did_not_take_the_first_answer_is_known_again(
+async def test_a_browser_that_ignored_the_first_response_is_recognized(
     walk: LogoutWalk, visitor: SamlBrowser, shop: SamlApplication, pool: Pool
 ) -> None:
-    """As by a double click: the answer to the first one never comes to be looked at."""
+    """As by a double click: the browser drops the response to the first request."""
     sessions = await walk.sign_in()
     before, session = dict(visitor.cookies), sessions["shop"]
     await ask(visitor, shop, session.name_id, session.session_index, id_="_begun")
     visitor.cookies = before
     last = await walk.finish(await ask(visitor, shop, session.name_id, session.session_index, id_="_again"))
-    assert ended(last, shop, "_again") == ["Success"], "also whoever never heard of it the first time"
+    assert ended(last, shop, "_again") == ["Success"], "also the application that the first redirect never reached"
     assert sorted(walk.notified) == ["blog", "desk", "wiki"]
     assert COOKIE not in visitor.cookies
     assert await nothing_is_left(pool)
 
 
-async def test_it_may_ask_by_any_name_that_it_knew(visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, ada: Account) -> None:
+async def test_the_initiator_can_use_any_former_name(visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, ada: Account) -> None:
     once = await applications.add("once", name_id_format=NameIdFormat.TRANSIENT)
     walk = LogoutWalk(visitor, shop, once)
     await visitor.sign_in()
@@ -160,104 +163,104 @@ async def test_it_may_ask_by_any_name_that_it_knew(visitor: SamlBrowser, applica
     assert ended(await walk.finish(again), once, "_again") == ["Success"]
 
 
-# Others of the same session
+# Other applications of the same session
 
 
 @both_bindings
-async def test_another_application_that_begins_as_well_takes_over(under_way: UnderWay, by_form: bool, pool: Pool) -> None:
-    begins, stays = under_way.rest
-    step = await under_way.ask(begins, by_form=by_form, id_="_mine")
-    assert ended(await under_way.finish(step), begins, "_mine") == ["Success"]
-    assert sorted(under_way.walk.notified) == sorted([under_way.first.slug, stays.slug]), "nobody is told who knows"
+async def test_another_application_takes_the_logout_over(in_progress: LogoutInProgress, by_form: bool, pool: Pool) -> None:
+    begins, stays = in_progress.rest
+    step = await in_progress.ask(begins, by_form=by_form, id_="_mine")
+    assert ended(await in_progress.finish(step), begins, "_mine") == ["Success"]
+    assert sorted(in_progress.walk.notified) == sorted([in_progress.first.slug, stays.slug]), "no application that knows of it is notified"
     assert await nothing_is_left(pool)
 
 
 @both_bindings
-async def test_whoever_is_told_and_begins_instead_of_answering_is_done(under_way: UnderWay, by_form: bool) -> None:
-    step = await under_way.ask(under_way.first, by_form=by_form, id_="_mine")
-    assert ended(await under_way.walk.finish(step), under_way.first, "_mine") == ["Success"]
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
-    assert (await under_way.walk.confirm(under_way.first, under_way.request_id)).status == 400, "it is over"
+async def test_an_application_that_sends_a_request_instead_of_a_response_is_done(in_progress: LogoutInProgress, by_form: bool) -> None:
+    step = await in_progress.ask(in_progress.first, by_form=by_form, id_="_mine")
+    assert ended(await in_progress.walk.finish(step), in_progress.first, "_mine") == ["Success"]
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
+    assert (await in_progress.walk.confirm(in_progress.first, in_progress.request_id)).status == 400, "the logout has ended"
 
 
-async def test_whoever_is_told_and_begins_may_answer_as_well(under_way: UnderWay) -> None:
-    step = await under_way.ask(under_way.first, id_="_mine")
-    assert under_way.walk.pending_request(await under_way.walk.confirm(under_way.first, under_way.request_id)) == under_way.walk.pending_request(step)
-    assert ended(await under_way.walk.finish(step), under_way.first, "_mine") == ["Success"]
+async def test_an_application_that_took_over_can_still_respond(in_progress: LogoutInProgress) -> None:
+    step = await in_progress.ask(in_progress.first, id_="_mine")
+    assert in_progress.walk.pending_request(await in_progress.walk.confirm(in_progress.first, in_progress.request_id)) == in_progress.walk.pending_request(step)
+    assert ended(await in_progress.walk.finish(step), in_progress.first, "_mine") == ["Success"]
 
 
-async def test_taking_over_does_not_make_it_last_longer(under_way: UnderWay, clock: FakeClock) -> None:
+async def test_taking_over_does_not_extend_the_logout(in_progress: LogoutInProgress, clock: FakeClock) -> None:
     clock.advance(LOGOUT_TTL - timedelta(minutes=1))
-    await under_way.ask(under_way.rest[0])
+    await in_progress.ask(in_progress.rest[0])
     clock.advance(timedelta(minutes=1))
-    assert (await under_way.visitor.open(f"{under_way.first.path}/slo")).status == 400
+    assert (await in_progress.visitor.open(f"{in_progress.first.path}/slo")).status == 400
 
 
-# A session that began since
+# A session that started during the logout
 
 
-async def sign_in_anew(visitor: SamlBrowser, application: SamlApplication, email: str = EMAIL) -> Any:
+async def sign_in_again(visitor: SamlBrowser, application: SamlApplication, email: str = EMAIL) -> Any:
     await visitor.sign_in(email)
     return await visitor.sign_on(application)
 
 
 @both_bindings
-async def test_a_new_session_is_ended_along_with_what_is_left_of_the_old_one(under_way: UnderWay, by_form: bool, pool: Pool) -> None:
-    begins, stays = under_way.rest
-    visitor = under_way.visitor
-    session = await sign_in_anew(visitor, begins)
-    assert session.session_index != under_way.sessions[begins.slug].session_index
+async def test_a_new_session_is_merged_with_the_rest_of_the_old_logout(in_progress: LogoutInProgress, by_form: bool, pool: Pool) -> None:
+    begins, stays = in_progress.rest
+    visitor = in_progress.visitor
+    session = await sign_in_again(visitor, begins)
+    assert session.session_index != in_progress.sessions[begins.slug].session_index
     step = await ask(visitor, begins, session.name_id, session.session_index, by_form=by_form, id_="_new")
     assert not await visitor.is_in()
-    assert ended(await under_way.finish(step), begins, "_new") == ["Success"]
-    # The old session of the one that asks is another one, which it is told to end.
-    assert sorted(under_way.walk.notified) == sorted([under_way.first.slug, begins.slug, stays.slug])
+    assert ended(await in_progress.finish(step), begins, "_new") == ["Success"]
+    # The initiator also has an old session, which it must end too.
+    assert sorted(in_progress.walk.notified) == sorted([in_progress.first.slug, begins.slug, stays.slug])
     assert await nothing_is_left(pool)
 
 
-async def test_what_was_one_in_part_stays_one(under_way: UnderWay) -> None:
-    visitor, begins = under_way.visitor, under_way.rest[0]
+async def test_a_partial_logout_stays_partial(in_progress: LogoutInProgress) -> None:
+    visitor, begins = in_progress.visitor, in_progress.rest[0]
     for _ in range(2):
-        await visitor.open(f"{under_way.first.path}/slo")  # on, without an answer of the first
-    session = await sign_in_anew(visitor, begins)
+        await visitor.open(f"{in_progress.first.path}/slo")  # continue without a response of the first application
+    session = await sign_in_again(visitor, begins)
     step = await ask(visitor, begins, session.name_id, session.session_index, id_="_new")
-    assert ended(await under_way.walk.finish(step), begins, "_new") == ["Success", "PartialLogout"]
+    assert ended(await in_progress.walk.finish(step), begins, "_new") == ["Success", "PartialLogout"]
 
 
-async def test_it_lasts_as_long_as_the_newest(under_way: UnderWay, clock: FakeClock) -> None:
-    visitor, begins = under_way.visitor, under_way.rest[0]
+async def test_merged_logouts_last_as_long_as_the_newest(in_progress: LogoutInProgress, clock: FakeClock) -> None:
+    visitor, begins = in_progress.visitor, in_progress.rest[0]
     clock.advance(LOGOUT_TTL - timedelta(minutes=1))
-    session = await sign_in_anew(visitor, begins)
+    session = await sign_in_again(visitor, begins)
     step = await ask(visitor, begins, session.name_id, session.session_index, id_="_new")
     clock.advance(timedelta(minutes=4))
-    assert ended(await under_way.finish(step), begins, "_new") == ["Success"]
+    assert ended(await in_progress.finish(step), begins, "_new") == ["Success"]
 
 
-async def test_signing_out_on_our_own_page_tells_whom_is_left_too(under_way: UnderWay, shop: SamlApplication, pool: Pool) -> None:
-    visitor = under_way.visitor
-    await sign_in_anew(visitor, shop)
+async def test_signing_out_on_our_page_notifies_the_remaining_applications(in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool) -> None:
+    visitor = in_progress.visitor
+    await sign_in_again(visitor, shop)
     page = await sign_out(visitor)
     assert page.status == 200
     assert not await visitor.is_in()
-    step = await under_way.walk.confirm(under_way.first, under_way.request_id)
-    last = await under_way.walk.finish(step)
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "shop", "wiki"]
+    step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
+    last = await in_progress.walk.finish(step)
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert last.status == 200
     assert "Some applications didn't confirm" not in last.text
     assert await nothing_is_left(pool)
 
 
-async def test_so_it_does_where_the_new_session_is_one_of_our_own_pages_only(under_way: UnderWay) -> None:
-    visitor = under_way.visitor
+async def test_so_does_a_new_session_without_applications(in_progress: LogoutInProgress) -> None:
+    visitor = in_progress.visitor
     await visitor.sign_in()
     page = await sign_out(visitor)
     assert page.status == 200
-    last = await under_way.walk.finish(await under_way.walk.confirm(under_way.first, under_way.request_id))
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
+    last = await in_progress.walk.finish(await in_progress.walk.confirm(in_progress.first, in_progress.request_id))
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
     assert last.status == 200
 
 
-async def test_our_own_page_sends_on_whoever_signs_out_twice(walk: LogoutWalk, visitor: SamlBrowser) -> None:
+async def test_signing_out_twice_on_our_page_continues_the_logout(walk: LogoutWalk, visitor: SamlBrowser) -> None:
     await walk.sign_in()
     token = form_token(await visitor.open(ACCOUNT))
     before = dict(visitor.cookies)
@@ -274,12 +277,12 @@ async def test_our_own_page_sends_on_whoever_signs_out_twice(walk: LogoutWalk, v
     assert leads_to(await visitor.send("/app/sign-out", form_token=token)).startswith(SIGN_IN)
 
 
-async def test_a_person_who_becomes_unknown_takes_along_what_is_theirs(
-    under_way: UnderWay, ports: Ports, ada: Account, platform: Platform, pool: Pool
+async def test_anonymization_removes_the_names_of_one_user_only(
+    in_progress: LogoutInProgress, ports: Ports, ada: Account, platform: Platform, pool: Pool
 ) -> None:
-    """Another person signed in and out since; their names stay, and they are signed out."""
-    visitor = under_way.visitor
-    begins, told = under_way.rest
+    """Another user has signed in and out since. Their names stay, and they are signed out."""
+    visitor = in_progress.visitor
+    begins, told = in_progress.rest
     eve = await add_account(ports, EVE)
     for application in (begins, told):
         await add_service_user(ports, application.id, eve.id)
@@ -291,18 +294,18 @@ async def test_a_person_who_becomes_unknown_takes_along_what_is_theirs(
     asked = RedirectedMessage(redirect_target(step))
     assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
     assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> ''") == [(2,)]
-    assert ended(await under_way.walk.finish(step), begins, "_eve") == ["Success", "PartialLogout"]
+    assert ended(await in_progress.walk.finish(step), begins, "_eve") == ["Success", "PartialLogout"]
 
 
-# Whoever means nobody
+# Requests that match no session
 
 
 @pytest.mark.parametrize("is_followed", [True, False])
 @pytest.mark.parametrize("signed_in_anew", [False, True])
 @pytest.mark.parametrize("forged", ["name", "index", "both", "foreign"])
 @both_bindings
-async def test_whoever_means_nobody_leaves_it_as_it_is(
-    under_way: UnderWay,
+async def test_a_request_that_matches_no_session_changes_nothing(
+    in_progress: LogoutInProgress,
     shop: SamlApplication,
     applications: SamlApplications,
     pool: Pool,
@@ -311,10 +314,10 @@ async def test_whoever_means_nobody_leaves_it_as_it_is(
     is_followed: bool,
     by_form: bool,
 ) -> None:
-    visitor, session = under_way.visitor, under_way.sessions["shop"]
+    visitor, session = in_progress.visitor, in_progress.sessions["shop"]
     application = await applications.add("foreign") if forged == "foreign" else shop
     if signed_in_anew:
-        await sign_in_anew(visitor, shop)
+        await sign_in_again(visitor, shop)
     name = session.name_id if forged in ("index", "foreign") else "somebody@example.com"
     index = session.session_index if forged in ("name", "foreign") else "_guessed"
     rows = "select to_jsonb(l), to_jsonb(r) from saml_logouts l join saml_logout_requests r on r.logout_id = l.id order by r.request_id"
@@ -331,32 +334,32 @@ async def test_whoever_means_nobody_leaves_it_as_it_is(
     assert visitor.cookies == cookies
     assert await run_sql(pool, rows) == before
     assert await visitor.is_in() == signed_in_anew
-    step = await under_way.walk.confirm(under_way.first, under_way.request_id)
-    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
+    step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
+    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
     assert await visitor.is_in() == signed_in_anew
 
 
 @pytest.mark.parametrize("what", ["<", "x", ""])
 @both_bindings
-async def test_so_does_what_cannot_be_read(under_way: UnderWay, shop: SamlApplication, what: str, by_form: bool) -> None:
-    visitor = under_way.visitor
+async def test_an_unreadable_message_changes_nothing(in_progress: LogoutInProgress, shop: SamlApplication, what: str, by_form: bool) -> None:
+    visitor = in_progress.visitor
     if by_form:
         answer = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=what)
     else:
         answer = await visitor.open(f"{shop.path}/slo?SAMLRequest={what}")
     assert answer.status == 400
-    step = await under_way.walk.confirm(under_way.first, under_way.request_id)
-    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
+    step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
+    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
 
 
 @pytest.mark.parametrize("what", ["elsewhere", "another", "garbage", "nothing"])
-async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(
-    under_way: UnderWay, shop: SamlApplication, app: Any, clock: FakeClock, what: str
+async def test_an_invalid_response_shows_a_page_that_continues(
+    in_progress: LogoutInProgress, shop: SamlApplication, app: Any, clock: FakeClock, what: str
 ) -> None:
-    visitor, first = under_way.visitor, under_way.first
+    visitor, first = in_progress.visitor, in_progress.first
     answers = {
-        "elsewhere": logout_response(first, visitor.now(), under_way.request_id, Destination="https://elsewhere.example"),
+        "elsewhere": logout_response(first, visitor.now(), in_progress.request_id, Destination="https://elsewhere.example"),
         "another": logout_response(first, visitor.now(), "_another"),
     }
     address = f"{first.path}/slo?SAMLResponse={'AAAA' if what == 'garbage' else ''}"
@@ -369,32 +372,32 @@ async def test_whoever_comes_back_with_what_cannot_be_used_is_shown_the_way_on(
     assert (stranger.status, "still to be told" in stranger.text) == (400, False)
     assert f'href="{first.path}/slo"' in page.text
     step = await visitor.open(f"{first.path}/slo")
-    assert under_way.walk.pending_request(step) == (first, under_way.request_id), "once more"
-    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
+    assert in_progress.walk.pending_request(step) == (first, in_progress.request_id), "also the second time"
+    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
 
 
-async def test_a_session_of_another_browser_is_not_meant_here(under_way: UnderWay, clock: FakeClock, shop: SamlApplication, app: Any) -> None:
+async def test_a_session_of_another_browser_does_not_match(in_progress: LogoutInProgress, clock: FakeClock, shop: SamlApplication, app: Any) -> None:
     other = SamlBrowser(app, clock)
-    session = under_way.sessions["shop"]
+    session = in_progress.sessions["shop"]
     said = RedirectedMessage(redirect_target(await ask(other, shop, session.name_id, session.session_index)))
     assert said.statuses == ["Requester", "UnknownPrincipal"]
     assert COOKIE not in other.cookies
 
 
-async def test_a_relay_state_that_is_too_long_is_not_brought_once_more(visitor: SamlBrowser, shop: SamlApplication) -> None:
+async def test_a_form_with_a_too_long_relay_state_is_refused(visitor: SamlBrowser, shop: SamlApplication) -> None:
     message = logout_request(shop, visitor.now(), EMAIL, "_index")
     answer = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="x" * 1025)
     assert answer.status == 400
 
 
-# What is answered once more
+# Repeated responses
 
 
 @both_bindings
-async def test_an_answer_that_comes_twice_leads_to_where_the_first_one_led(under_way: UnderWay, shop: SamlApplication, by_form: bool) -> None:
-    """Whether the browser has been sent on in between or not; and it does not count as coming back from there."""
-    visitor, first = under_way.visitor, under_way.first
-    done = logout_response(first, visitor.now(), under_way.request_id)
+async def test_a_repeated_response_leads_to_the_same_step(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool) -> None:
+    """Before and after the next redirect. It does not count as a return from there."""
+    visitor, first = in_progress.visitor, in_progress.first
+    done = logout_response(first, visitor.now(), in_progress.request_id)
     address = redirect_url(f"{first.path}/slo", done, "SAMLResponse")
     redirect_target(await visitor.open(address))
     onwards = redirect_target(await visitor.open(address))
@@ -403,45 +406,45 @@ async def test_an_answer_that_comes_twice_leads_to_where_the_first_one_led(under
     for _ in range(3):
         if by_form:
             address = redirect_target(await visitor.post_cross_site(f"{first.path}/slo", SAMLResponse=encode_base64(done)), 303)
-        assert under_way.walk.pending_request(await visitor.open(address)) == under_way.walk.pending_request(step)
-    assert ended(await under_way.walk.finish(step), shop, "_begun") == ["Success"]
-    assert sorted(under_way.walk.notified) == ["blog", "desk", "wiki"]
+        assert in_progress.walk.pending_request(await visitor.open(address)) == in_progress.walk.pending_request(step)
+    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
+    assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
 
 
-async def test_an_answer_many_times_at_once_strands_nobody(under_way: UnderWay, shop: SamlApplication) -> None:
-    visitor, first = under_way.visitor, under_way.first
-    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
+async def test_parallel_copies_of_a_response_all_continue(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
+    visitor, first = in_progress.visitor, in_progress.first
+    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), in_progress.request_id), "SAMLResponse")
     answers = await everyone(20, lambda _: visitor.open(address))
     assert {redirect_target(answer) for answer in answers} == {f"{first.path}/slo"}
-    assert ended(await under_way.walk.finish(await visitor.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
+    assert ended(await in_progress.walk.finish(await visitor.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
 
 
-async def test_an_answer_that_comes_twice_means_nothing_in_another_browser(under_way: UnderWay, app: Any, clock: FakeClock) -> None:
-    visitor, first = under_way.visitor, under_way.first
-    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), under_way.request_id), "SAMLResponse")
+async def test_a_repeated_response_in_another_browser_is_refused(in_progress: LogoutInProgress, app: Any, clock: FakeClock) -> None:
+    visitor, first = in_progress.visitor, in_progress.first
+    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), in_progress.request_id), "SAMLResponse")
     redirect_target(await visitor.open(address))
     assert (await SamlBrowser(app, clock).open(address)).status == 400
-    for application, id_ in ((under_way.rest[0], under_way.request_id), (first, "_another")):
+    for application, id_ in ((in_progress.rest[0], in_progress.request_id), (first, "_another")):
         wrong = logout_response(application, visitor.now(), id_)
         assert (await visitor.open(redirect_url(f"{application.path}/slo", wrong, "SAMLResponse"))).status == 400
 
 
-async def test_a_message_that_is_too_long_for_an_address_is_not_brought_once_more(visitor: SamlBrowser, shop: SamlApplication) -> None:
+async def test_a_form_too_long_for_a_redirect_is_refused(visitor: SamlBrowser, shop: SamlApplication) -> None:
     indexes = [f"_{new_secret()}" for _ in range(300)]
     refused = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(logout_request(shop, visitor.now(), EMAIL, *indexes)))
     assert refused.status == 400
     assert "too long to sign anybody out with" in refused.text
     message = logout_request(shop, visitor.now(), EMAIL, *indexes[:100])
     path = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
-    assert RedirectedMessage(redirect_target(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "and this one is not"
+    assert RedirectedMessage(redirect_target(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "this one is too long"
 
 
-# When too many documents wait to be signed
+# Too many documents in the signing queue
 
 
 @pytest.mark.parametrize("is_partial", [False, True])
 @pytest.mark.parametrize("is_alone", [True, False])
-async def test_loading_the_page_again_is_enough_to_have_the_answer(
+async def test_reloading_the_page_gets_the_response(
     visitor: SamlBrowser,
     shop: SamlApplication,
     applications: SamlApplications,
@@ -474,11 +477,11 @@ async def test_loading_the_page_again_is_enough_to_have_the_answer(
     assert await nothing_is_left(pool)
 
 
-# At once
+# Races
 
 
 @both_bindings
-async def test_the_same_message_many_times_at_once_leads_to_one_place(
+async def test_parallel_copies_of_a_request_lead_to_one_step(
     walk: LogoutWalk, visitor: SamlBrowser, shop: SamlApplication, by_form: bool, pool: Pool
 ) -> None:
     session = (await walk.sign_in())["shop"]
@@ -495,7 +498,7 @@ async def test_the_same_message_many_times_at_once_leads_to_one_place(
     assert await nothing_is_left(pool)
 
 
-async def test_signing_out_many_times_at_once_on_our_own_page_tells_everybody_once(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
+async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
     await walk.sign_in()
     token = form_token(await visitor.open(ACCOUNT))
     answers = await everyone(8, lambda _: visitor.send("/app/sign-out", form_token=token))
@@ -507,8 +510,8 @@ async def test_signing_out_many_times_at_once_on_our_own_page_tells_everybody_on
 
 
 @pytest.mark.slow
-async def test_all_applications_can_begin_at_once(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
-    """Each twice. Whoever comes first ends the session, the others take over, and once all have asked, there is nobody left to tell."""
+async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
+    """Each sends two requests. The first ends the session, the others take over, and no application is left to notify."""
     sessions = await walk.sign_in()
 
     async def begin(number: int) -> Answer:
@@ -519,7 +522,7 @@ async def test_all_applications_can_begin_at_once(walk: LogoutWalk, visitor: Sam
     said = [RedirectedMessage(redirect_target(step)) for step in await everyone(8, begin)]
     answers = [one.statuses for one in said if one.kind == "LogoutResponse"]
     told = [one.root.get("ID") for one in said if one.kind == "LogoutRequest"]
-    assert all(told.count(id_) <= 2 for id_ in told), "nobody is asked the same more often"
+    assert all(told.count(id_) <= 2 for id_ in told), "no request is sent more often"
     assert len([one for one in answers if one[0] == "Success"]) == 1
     assert len(told) + len(answers) == 8
     assert not await visitor.is_in()
@@ -527,14 +530,14 @@ async def test_all_applications_can_begin_at_once(walk: LogoutWalk, visitor: Sam
 
 
 @pytest.mark.slow
-async def test_forged_requests_at_once_with_the_answers_disturb_none_of_them(under_way: UnderWay, shop: SamlApplication) -> None:
-    visitor = under_way.visitor
+async def test_forged_requests_in_parallel_with_responses_change_nothing(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
+    visitor = in_progress.visitor
 
     async def forge_or_answer(number: int) -> Answer:
         if number == 4:
-            return await under_way.walk.confirm(under_way.first, under_way.request_id)
+            return await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
         return await ask(visitor, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
 
     await everyone(8, forge_or_answer)
-    last = await under_way.walk.finish(await visitor.open(f"{shop.path}/slo"))
+    last = await in_progress.walk.finish(await visitor.open(f"{shop.path}/slo"))
     assert statuses(last, shop)[0] == "Success"

@@ -1,5 +1,7 @@
-"""What changes while a browser goes from application to application to be signed out: whoever is there still is told, and what is said in
-the end is true (decisions, point 183; SAML core, section 3.7.3.2)."""
+"""Changes during a logout: the remaining applications are notified, and the final status is true.
+
+Covers decision 183 and SAML core section 3.7.3.2.
+"""
 
 from datetime import timedelta
 
@@ -27,7 +29,7 @@ from tests.support.tenants import Tenant, Tenants
 
 @pytest.fixture
 async def other(tenants: Tenants) -> Tenant:
-    """Another organization."""
+    """An application of another organization."""
     return await tenants.add("other")
 
 
@@ -47,7 +49,7 @@ async def delete(api: Api, tenants: list[Tenant], application: SamlApplication) 
     assert answer.status == 204, answer.text
 
 
-async def test_a_service_that_is_deleted_before_its_turn_makes_it_one_in_part(
+async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
@@ -59,20 +61,20 @@ async def test_a_service_that_is_deleted_before_its_turn_makes_it_one_in_part(
         await delete(api, [other, twin], goes)
 
     last = await walk.finish(await walk.start(shop), the_other_goes)
-    assert sorted(walk.notified + deleted) == ["blog", "wiki"], "one was told, the other one is gone"
+    assert sorted(walk.notified + deleted) == ["blog", "wiki"], "one was notified, the other one is deleted"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
-async def test_a_service_that_is_deleted_while_the_browser_is_there_makes_it_one_in_part(
+async def test_a_service_deleted_before_its_response_makes_the_logout_partial(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
     last = await walk.finish(await walk.start(shop), lambda at: delete(api, [other, twin], at))
-    assert sorted(walk.notified) == ["blog", "wiki"], "the next one is told all the same"
+    assert sorted(walk.notified) == ["blog", "wiki"], "the next one is still notified"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
-async def test_a_service_that_is_deleted_after_it_has_said_that_it_is_done_does_not_count(
+async def test_a_service_deleted_after_its_response_does_not_matter(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
@@ -82,7 +84,7 @@ async def test_a_service_that_is_deleted_after_it_has_said_that_it_is_done_does_
     assert statuses(await walk.finish(step), shop) == ["Success"]
 
 
-async def test_our_own_page_says_so_too_and_so_it_is_where_the_whole_organization_is_deleted(
+async def test_our_page_reports_a_partial_logout_after_an_organization_is_deleted(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, other: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, blog, shop)
@@ -95,10 +97,10 @@ async def test_our_own_page_says_so_too_and_so_it_is_where_the_whole_organizatio
 
 
 @pytest.mark.parametrize("whole", [False, True])
-async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_told(
+async def test_a_deleted_initiator_gets_no_response_but_the_others_are_notified(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, acme: Tenant, api: Api, whole: bool
 ) -> None:
-    """A service, and its whole organization."""
+    """The service alone, or with its organization."""
     walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def shop_goes(_: object) -> None:
@@ -115,7 +117,7 @@ async def test_whoever_began_and_is_deleted_hears_nothing_but_the_others_are_tol
     assert not await visitor.is_in()
 
 
-async def test_a_service_of_the_same_name_is_not_the_one_that_began(
+async def test_a_new_service_with_the_same_slug_is_not_the_initiator(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, acme: Tenant, applications: SamlApplications, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog)
@@ -129,7 +131,7 @@ async def test_a_service_of_the_same_name_is_not_the_one_that_began(
     assert "You're signed out here" in last.text
 
 
-# Who asks, and has no say any more -> what the person sees.
+# Changes to the initiator, with the status that the user sees.
 CLOSING = {
     "deleted": ("delete from services where slug = 'shop'", 404),
     "switched off": ("update saml_configurations set enabled = false", 404),
@@ -139,10 +141,10 @@ CLOSING = {
 
 
 @pytest.mark.parametrize("why", CLOSING)
-async def test_whoever_asks_in_vain_and_cannot_be_told_so_has_nobody_be_told_of_a_sign_out(
+async def test_an_initiator_disabled_before_the_repeated_form_gets_no_response(
     visitor: SamlBrowser, shop: SamlApplication, pool: Pool, why: str
 ) -> None:
-    """It closes before its form comes once more, with the cookies; somebody else was meant, so the person is signed in still."""
+    """It is disabled before the form is repeated with cookies. The request names another session, so the user stays signed in."""
     statement, status = CLOSING[why]
     await visitor.sign_in()
     await visitor.sign_on(shop)
@@ -155,11 +157,11 @@ async def test_whoever_asks_in_vain_and_cannot_be_told_so_has_nobody_be_told_of_
     assert await visitor.is_in()
 
 
-# The person
+# Changes to the user
 
 
 @pytest.mark.parametrize("asked_by_shop", [True, False])
-async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_in_part(
+async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     visitor: SamlBrowser,
     shop: SamlApplication,
     blog: SamlApplication,
@@ -169,7 +171,7 @@ async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_
     platform: Platform,
     asked_by_shop: bool,
 ) -> None:
-    """Whoever was not told by then will not be: that would take the name that is to be forgotten."""
+    """The remaining applications cannot be notified, because a request needs the name that must be deleted."""
     walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def forgotten(_: object) -> None:
@@ -181,12 +183,12 @@ async def test_a_person_who_becomes_unknown_leaves_no_names_behind_and_a_logout_
     last = await walk.finish(await walk.start(shop if asked_by_shop else None), forgotten)
     assert len(walk.notified) == 1
     if asked_by_shop:
-        assert statuses(last, shop) == ["Success", "PartialLogout"], "with its RelayState, which says nothing of the person"
+        assert statuses(last, shop) == ["Success", "PartialLogout"], "with its RelayState, which contains no personal data"
     else:
         assert "Some applications didn't confirm" in last.text
 
 
-async def test_a_person_who_becomes_unknown_at_the_last_service_was_signed_out_everywhere(
+async def test_anonymization_at_the_last_service_is_a_complete_logout(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, platform: Platform
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog)
@@ -194,7 +196,7 @@ async def test_a_person_who_becomes_unknown_at_the_last_service_was_signed_out_e
     assert RedirectedMessage(redirect_target(last)).statuses == ["Success"]
 
 
-async def test_somebody_who_becomes_unknown_at_the_same_time_leaves_no_names_behind(
+async def test_anonymization_in_parallel_with_the_logout_leaves_no_names(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
 ) -> None:
     await visitor.sign_in()
@@ -208,7 +210,7 @@ async def test_somebody_who_becomes_unknown_at_the_same_time_leaves_no_names_beh
     assert await run_sql(pool, "select 1 from saml_logout_requests") == []
 
 
-async def test_a_person_who_is_deleted_is_signed_out_everywhere_all_the_same(
+async def test_a_deleted_user_is_signed_out_everywhere(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, ada: Account, ports: Ports
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
@@ -224,7 +226,7 @@ async def test_a_person_who_is_deleted_is_signed_out_everywhere_all_the_same(
     assert statuses(last, shop) == ["Success"]
 
 
-async def test_an_organization_that_is_suspended_is_passed_over(
+async def test_applications_of_a_suspended_organization_are_skipped(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, pool: Pool
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
@@ -238,26 +240,26 @@ async def test_an_organization_that_is_suspended_is_passed_over(
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
-# At once
+# Races
 
 
-async def test_a_step_does_not_wait_for_a_deletion_and_says_what_is_true(
+async def test_a_step_does_not_wait_for_a_deletion_and_reports_the_truth(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, pool: Pool
 ) -> None:
-    """Those of large services take long. Whichever is next is told, or not; and there is no success without an answer."""
+    """Deleting a large service takes long. The next application is notified or skipped, and without its response there is no success."""
     walk = LogoutWalk(visitor, shop, blog, wiki)
     first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
     goes = blog if first is wiki else wiki
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("delete from services where id = any(%s)", ([goes.id, shop.id],))
         step = await in_another_task(lambda: walk.confirm(first, id_))
-    assert walk.pending_request(step) is not None, "it is there until the deletion is committed"
+    assert walk.pending_request(step) is not None, "the service exists until the deletion commits"
     last = await visitor.open(f"{goes.path}/slo")
-    assert last.status == 200, "and gone now, as is whoever began"
+    assert last.status == 200, "it is deleted now, as is the initiator"
     assert "Some applications didn't confirm" in last.text
 
 
-async def test_a_sign_out_that_begins_while_a_service_is_deleted_is_one_in_part(
+async def test_a_logout_that_starts_during_a_deletion_is_partial(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, pool: Pool
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog)
@@ -271,7 +273,7 @@ async def test_a_sign_out_that_begins_while_a_service_is_deleted_is_one_in_part(
 
 
 @pytest.mark.slow
-async def test_whatever_is_deleted_at_the_same_time_nothing_is_lost_and_nothing_said_that_is_not_so(
+async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
     app: QuartTrio,
     clock: FakeClock,
     applications: SamlApplications,
@@ -282,7 +284,7 @@ async def test_whatever_is_deleted_at_the_same_time_nothing_is_lost_and_nothing_
     api: Api,
     ada: Account,
 ) -> None:
-    """Eight browsers are between services when one of these goes."""
+    """Eight browsers are between services when one of the services is deleted."""
     walks = [LogoutWalk(SamlBrowser(app, clock), shop, blog, wiki) for _ in range(8)]
     lasts: dict[int, Answer] = {}
     answered: dict[int, set[str]] = {number: set() for number in range(8)}
@@ -295,7 +297,7 @@ async def test_whatever_is_deleted_at_the_same_time_nothing_is_lost_and_nothing_
                 redirect_url(f"{asked[0].path}/slo", logout_response(asked[0], browser.visitor.now(), asked[1]), "SAMLResponse")
             )
             if step.status == 302 and redirect_target(step).startswith("/"):
-                # What it says counts if the service is there; where it is not, the step is taken at once.
+                # The response counts if the service still exists. Otherwise the next step follows directly.
                 answered[number].add(asked[0].slug)
                 step = await browser.visitor.open(redirect_target(step))
         lasts[number] = step
@@ -312,10 +314,10 @@ async def test_whatever_is_deleted_at_the_same_time_nothing_is_lost_and_nothing_
 
 
 @pytest.mark.slow
-async def test_whoever_comes_back_many_times_at_once_is_answered_once(
+async def test_parallel_returns_get_one_response(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
 ) -> None:
-    """What a service says, and the step after it, change the same rows."""
+    """A response and the step after it change the same rows."""
     walk = LogoutWalk(visitor, shop, blog)
     application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
     failed = redirect_url(f"{blog.path}/slo", logout_response(application, visitor.now(), id_, "Responder"), "SAMLResponse")
@@ -325,7 +327,7 @@ async def test_whoever_comes_back_many_times_at_once_is_answered_once(
     assert [statuses(answer, shop) for answer in ended] == [["Success", "PartialLogout"]]
 
 
-async def test_what_is_left_of_a_logout_goes_when_it_expires(
+async def test_an_expired_logout_is_deleted(
     visitor: SamlBrowser,
     shop: SamlApplication,
     blog: SamlApplication,

@@ -1,4 +1,4 @@
-"""Requests of applications that are refused: 400, and nothing is sent anywhere, nor kept (security.md X-1 to X-3, X-9, X-10)."""
+"""Invalid SAML requests: status 400, no message to the application, and nothing stored (security X-1, X-2, X-3, X-9, X-10)."""
 
 import base64
 import re
@@ -46,8 +46,8 @@ async def check_refused(answer: Answer, pool: Pool) -> None:
     assert answer.headers["Content-Type"].startswith("text/html")
     assert "Location" not in answer.headers
     assert "SAMLResponse" not in answer.text
-    assert "shop.example.com" not in answer.text, "and no link leads there"
-    read = re.sub(r'nonce="[^"]*"', "", answer.text)  # whose letters come as they like
+    assert "shop.example.com" not in answer.text, "the page has no link to the application"
+    read = re.sub(r'nonce="[^"]*"', "", answer.text)  # header names have no case
     for telling in ("lxml", "XML", "Errno", "parser", "Traceback"):
         assert telling not in read
     assert await run_sql(pool, "select (select count(*) from saml_sign_ons) + (select count(*) from saml_logouts)") == [(0,)]
@@ -56,7 +56,7 @@ async def check_refused(answer: Answer, pool: Pool) -> None:
 XXE = '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
 LAUGHS = "<!DOCTYPE x [<!ENTITY a 'ha'>" + "".join(f"<!ENTITY {chr(98 + n)} '{f'&{chr(97 + n)};' * 10}'>" for n in range(9)) + "]>"
 ISSUER = "https://shop.example.com/metadata"
-# What is wrong with a request -> how it differs from one that is accepted.
+# By mistake: the differences from a valid request.
 WRONG: dict[str, dict[str, Any]] = {
     "a document type": {"before": "<!DOCTYPE x>"},
     "an external entity": {"before": XXE, "inside": "<x>&e;</x>"},
@@ -112,7 +112,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_request_is_refused_for(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
+async def test_invalid_authn_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
     message = authn_request(shop, clock.now(), **WRONG[what])
     await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
     await check_refused(await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=encode_base64(message)), pool)
@@ -129,7 +129,7 @@ async def test_a_request_is_refused_for(visitor: SamlBrowser, shop: SamlApplicat
         and "inside" not in changes
     ],
 )
-async def test_a_request_to_sign_out_is_refused_for(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
+async def test_invalid_logout_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
     changes = {key: value.replace("/slo", "/sso") if key == "Destination" and value else value for key, value in WRONG[what].items()}
     message = logout_request(shop, clock.now(), "ada@example.com", "_index", **changes)
     await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message)), pool)
@@ -158,7 +158,7 @@ FINE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", FINE)
-async def test_a_request_may_have(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, what: str) -> None:
+async def test_valid_variations_are_accepted(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, what: str) -> None:
     redirect_target(await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **FINE[what]))), 302)
 
 
@@ -172,11 +172,11 @@ async def test_another_element_is_refused(visitor: SamlBrowser, shop: SamlApplic
     await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", text.encode())), pool)
 
 
-# How it is packed
+# Encoding
 
 
 def bomb() -> str:
-    """64 KiB of base64 that would be 12 MB."""
+    """Return 64 KiB of base64 that inflate to 12 MB."""
     return encode_base64(deflate(b" " * 12_000_000))
 
 
@@ -206,32 +206,32 @@ PACKED: dict[str, Callable[[bytes], str]] = {
 
 
 @pytest.mark.parametrize("how", PACKED)
-async def test_what_is_packed_otherwise_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, how: str) -> None:
+async def test_invalid_encodings_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, how: str) -> None:
     text = PACKED[how](authn_request(shop, clock.now()))
     for what in ("sso", "slo"):
         await check_refused(await visitor.open(f"{shop.path}/{what}?{urlencode({'SAMLRequest': text})}"), pool)
 
 
 @pytest.mark.parametrize("text", ["", "%%%", "AAA", "A" * (MAX_ENCODED_LENGTH + 4)])
-async def test_a_form_is_read_as_strictly(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, text: str) -> None:
+async def test_forms_are_decoded_as_strictly(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, text: str) -> None:
     for what in ("sso", "slo"):
         await check_refused(await visitor.post_cross_site(f"{shop.path}/{what}", SAMLRequest=text), pool)
         await check_refused(await visitor.post_cross_site(f"{shop.path}/{what}", Other=text), pool)
 
 
-async def test_a_form_may_wrap_its_lines(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+async def test_base64_in_a_form_can_have_line_breaks(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
     wrapped = base64.encodebytes(authn_request(shop, clock.now())).decode()
     assert "\n" in wrapped
     redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=wrapped), 303)
 
 
-async def test_only_forms_are_read(app: QuartTrio, shop: SamlApplication) -> None:
+async def test_a_post_must_be_a_form(app: QuartTrio, shop: SamlApplication) -> None:
     for kind in (b"application/json", b"text/xml", b"multipart/form-data; boundary=x", b""):
         answer = await ask(app, "POST", f"{shop.path}/sso", headers=[HTML, (b"content-type", kind)], body=b"SAMLRequest=x")
         assert answer.status == 415
 
 
-async def test_no_field_may_be_there_twice(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_repeated_fields_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     for more in (address.partition("?")[2], "SAMLResponse=x", "RelayState=a&RelayState=b", "SAMLEncoding=urn:x"):
         await check_refused(await visitor.open(f"{address}&{more}"), pool)
@@ -241,7 +241,7 @@ async def test_no_field_may_be_there_twice(visitor: SamlBrowser, shop: SamlAppli
 @pytest.mark.parametrize(
     ("relay_state", "fine"), [("x" * 1024, True), ("\u00e9" * 512, True), ("x" * 1025, False), ("\u00e9" * 513, False), ("a\nb", False)]
 )
-async def test_how_long_a_relay_state_may_be(
+async def test_the_length_of_a_relay_state_is_limited(
     visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, relay_state: str, fine: bool
 ) -> None:
     answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
@@ -251,7 +251,7 @@ async def test_how_long_a_relay_state_may_be(
         await check_refused(answer, pool)
 
 
-async def test_an_id_is_good_once(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant) -> None:
+async def test_a_request_id_works_once(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant) -> None:
     first = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same"))
     redirect_target(await visitor.open(first))
     for again in (first, redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
@@ -262,10 +262,10 @@ async def test_an_id_is_good_once(visitor: SamlBrowser, shop: SamlApplication, c
     redirect_target(await visitor.open(redirect_url(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
 
 
-async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(
+async def test_a_key_that_cannot_be_decrypted_is_a_server_error_without_details(
     visitor: SamlBrowser, shop: SamlApplication, ports: Ports, ada: Account, pool: Pool
 ) -> None:
-    """As what was sealed elsewhere does not. Where nothing is signed, nobody has to open it."""
+    """As after a restore with other keys. Requests that need no signature still work."""
     await add_service_user(ports, shop.id, ada.id)
     await visitor.sign_in()
     await visitor.sign_on(shop)
@@ -280,10 +280,10 @@ async def test_a_key_that_does_not_open_is_our_failure_and_is_not_told(
     posted_response(await visitor.open(path))
     await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
     await sign_out(visitor)
-    assert not await visitor.is_in(), "whatever an application's key is like"
+    assert not await visitor.is_in(), "a request that needs no signature works"
 
 
-async def test_an_answer_to_nothing_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_a_response_without_a_request_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     for id_ in ("_unknown", ""):
         message = logout_response(shop, clock.now(), id_)
         await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message, "SAMLResponse")), pool)

@@ -1,4 +1,7 @@
-"""Signing in to services with SAML (decisions, points 173 to 182; security.md A-9, A-10, X-3, X-5 to X-8, X-10)."""
+"""SAML single sign-on.
+
+Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 173, 174, 175, 176, 177, 178, 179, 180, 181 and 182.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -26,10 +29,10 @@ from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
-# Signing in, and going on
+# Sign-in during a sign-on
 
 
-async def test_somebody_signs_in_and_goes_on_to_the_application(visitor: SamlBrowser, shop: SamlApplication) -> None:
+async def test_a_user_signs_in_and_continues_to_the_application(visitor: SamlBrowser, shop: SamlApplication) -> None:
     after = await visitor.start_sign_on(shop, "a & b", ID="_asked")
     assert urlsplit(after).path == f"{shop.path}/authenticate"
     assert await visitor.sign_in_at(after) == after
@@ -37,11 +40,11 @@ async def test_somebody_signs_in_and_goes_on_to_the_application(visitor: SamlBro
     found = posted_response(answer)
     assert (found.url, found.relay_state, found.name_id) == (shop.acs_url, "a & b", EMAIL)
     assert found.root.get("InResponseTo") == "_asked"
-    assert await visitor.is_in(), "and stays signed in"
-    assert [name for name in visitor.cookies if "saml" in name] == [], "the cookie of the sign-on has served"
+    assert await visitor.is_in(), "the browser stays signed in"
+    assert [name for name in visitor.cookies if "saml" in name] == [], "the cookie of the sign-on is deleted"
 
 
-async def test_the_page_works_without_scripts_and_sends_nowhere_else(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_the_page_works_without_scripts_and_posts_only_to_the_application(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     answer = await visitor.open(await visitor.start_sign_on(shop, '"><script>alert(1)</script>'))
     policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
@@ -55,13 +58,13 @@ async def test_the_page_works_without_scripts_and_sends_nowhere_else(visitor: Sa
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_form_of_another_site_comes_without_our_cookies(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_a_cross_site_form_without_cookies_starts_a_sign_on(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     found = posted_response(await visitor.open(await visitor.start_sign_on_by_post(shop, "there", ID="_asked")))
     assert (found.relay_state, found.name_id, found.root.get("InResponseTo")) == ("there", EMAIL, "_asked")
 
 
-async def test_one_sign_in_serves_several_applications(
+async def test_one_session_serves_several_applications(
     visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, ada: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
@@ -70,17 +73,17 @@ async def test_one_sign_in_serves_several_applications(
     first, second = await visitor.sign_on(shop), await visitor.sign_on(blog)
     assert (first.url, second.url) == (shop.acs_url, blog.acs_url)
     assert first.session_index != second.session_index
-    assert (await visitor.sign_on(shop)).session_index == first.session_index, "it is the same session"
+    assert (await visitor.sign_on(shop)).session_index == first.session_index, "the session is the same"
 
 
-async def test_two_sign_ons_in_one_browser_do_not_disturb_each_other(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_two_sign_ons_in_one_browser_are_independent(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     one, other = await visitor.start_sign_on(shop, "one"), await visitor.start_sign_on(shop, "other")
     await visitor.sign_in_at(other)
     assert posted_response(await visitor.open(other)).relay_state == "other"
     assert posted_response(await visitor.open(one)).relay_state == "one"
 
 
-async def test_a_browser_does_not_keep_the_cookies_of_all_that_it_never_finished(
+async def test_cookies_of_old_unfinished_sign_ons_are_deleted(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account
 ) -> None:
     await visitor.sign_in()
@@ -91,7 +94,7 @@ async def test_a_browser_does_not_keep_the_cookies_of_all_that_it_never_finished
         return len([name for name in visitor.cookies if name.startswith("gatehouse-saml-") and name != "gatehouse-saml-logout"])
 
     assert kept() == 30
-    assert posted_response(await visitor.open(paths[3])).relay_state == "3", "the one that goes on now"
+    assert posted_response(await visitor.open(paths[3])).relay_state == "3", "the current sign-on"
     assert kept() == 19
     assert "gatehouse-saml-logout" in visitor.cookies
     assert (await visitor.open(paths[10])).status == 400
@@ -99,7 +102,7 @@ async def test_a_browser_does_not_keep_the_cookies_of_all_that_it_never_finished
         assert posted_response(await visitor.open(paths[number])).relay_state == str(number)
 
 
-async def test_neither_does_one_that_gets_nowhere(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
+async def test_cookies_of_failed_sign_ons_are_deleted_too(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
     for _ in range(25):
@@ -107,17 +110,17 @@ async def test_neither_does_one_that_gets_nowhere(visitor: SamlBrowser, shop: Sa
     assert len([name for name in visitor.cookies if name.startswith("gatehouse-saml-")]) == 20
 
 
-async def test_the_second_factor_is_asked_for(visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
+async def test_the_second_factor_is_required(visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
     after = await visitor.start_sign_on(shop)
     code = await visitor.sign_in_at(after)
     assert code.startswith(f"{CODE}?next=")
-    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(after)).text, "no assertion yet"
+    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(after)).text, "there is no assertion yet"
     page = await visitor.open(code)
     assert leads_to(await visitor.send(CODE, form_token=form_token(page), next=after, code=factor.code())) == after
     assert posted_response(await visitor.open(after)).name_id == EMAIL
 
 
-async def test_a_wrong_password_leads_nowhere(visitor: SamlBrowser, shop: SamlApplication) -> None:
+async def test_a_wrong_password_shows_the_form_again(visitor: SamlBrowser, shop: SamlApplication) -> None:
     after = await visitor.start_sign_on(shop)
     page = await visitor.open(after)
     refused = await visitor.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
@@ -126,7 +129,7 @@ async def test_a_wrong_password_leads_nowhere(visitor: SamlBrowser, shop: SamlAp
     assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in refused.text
 
 
-async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
+async def test_every_page_names_the_application_and_has_its_design(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, factor: Authenticator
 ) -> None:
     chosen = {"logo_url": "https://cdn.acme.example/logo.svg", "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
@@ -148,17 +151,17 @@ async def test_every_page_on_the_way_says_where_it_leads_and_has_the_design(
         assert is_designed(page)
         assert "form-action 'self';" in page.headers["Content-Security-Policy"]
     assert is_designed(await visitor.open(await visitor.sign_in_at(after)))
-    # Nobody's sign-on, and one that is another's.
+    # No sign-on, and one of another service.
     for other in (f"{shop.path}/authenticate?saml_state={new_secret()}", after.replace("/shop/", "/blog/"), f"{shop.path}/authenticate"):
         page = await visitor.open(f"{SIGN_IN}?{urlencode({'next': other})}")
         assert "<h1>Sign in</h1>" in page.text
         assert not is_designed(page)
 
 
-# What is said
+# Assertions
 
 
-async def test_what_an_assertion_says(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
+async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
     began = clock.now()
     await visitor.sign_in()
     clock.advance(timedelta(minutes=30))
@@ -186,12 +189,12 @@ async def test_what_an_assertion_says(visitor: SamlBrowser, shop: SamlApplicatio
     assert again.root.get("ID") not in ids
 
 
-async def test_what_is_signed_and_how(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     found = await visitor.sign_on(shop)
     for signed in ("/samlp:Response", "/samlp:Response/saml:Assertion"):
         element = found.find(signed)
-        assert element[1].tag == f"{{{NS['ds']}}}Signature", "right behind the issuer, where the schema wants it"
+        assert element[1].tag == f"{{{NS['ds']}}}Signature", "after the Issuer, as the schema requires"
         algorithms = [str(value) for value in found.find(f"{signed}/ds:Signature/ds:SignedInfo").xpath(".//@Algorithm")]
         assert algorithms == [
             "http://www.w3.org/2001/10/xml-exc-c14n#",
@@ -206,7 +209,7 @@ async def test_what_is_signed_and_how(visitor: SamlBrowser, shop: SamlApplicatio
 @pytest.mark.parametrize(
     ("flags", "signed"), [((True, True), ["Response", "Assertion"]), ((True, False), ["Assertion"]), ((False, True), ["Response"])]
 )
-async def test_the_flags_say_what_is_signed(
+async def test_the_configuration_selects_the_signatures(
     visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, flags: tuple[bool, bool], signed: list[str]
 ) -> None:
     assertions, response = flags
@@ -219,7 +222,7 @@ async def test_the_flags_say_what_is_signed(
 
 
 @pytest.mark.parametrize("format_", NameIdFormat)
-async def test_by_what_the_application_knows_somebody(
+async def test_the_name_has_the_configured_format(
     visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, format_: NameIdFormat
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
@@ -238,7 +241,7 @@ async def test_by_what_the_application_knows_somebody(
         case NameIdFormat.TRANSIENT:
             assert len(set(names)) == 3
         case NameIdFormat.PERSISTENT:
-            assert names[0] == names[1] != names[2], "and no two applications can compare notes"
+            assert names[0] == names[1] != names[2], "different applications get different names"
             assert str(ada.id) not in names[0]
             assert first.find("//saml:NameID/@SPNameQualifier") == shop.entity_id
 
@@ -252,7 +255,7 @@ async def test_by_what_the_application_knows_somebody(
         ({}, {}),
     ],
 )
-async def test_attributes_have_the_names_that_were_chosen(
+async def test_attributes_have_the_configured_names(
     visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, mapping: dict[str, str] | None, told: dict[str, str]
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping)
@@ -263,7 +266,7 @@ async def test_attributes_have_the_names_that_were_chosen(
     assert found == told
 
 
-async def test_an_address_that_is_not_verified_any_more_is_told_to_nobody(
+async def test_an_unverified_address_is_never_sent(
     visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, ada: Account, metrics: FakeMetrics
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=NameIdFormat.UNSPECIFIED)
@@ -281,10 +284,10 @@ async def test_an_address_that_is_not_verified_any_more_is_told_to_nobody(
     assert found.name_id == str(ada.id)
 
 
-# Who may
+# Access
 
 
-async def test_members_need_not_have_used_it_before(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant) -> None:
+async def test_members_need_no_registration(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant) -> None:
     member = await add_account(ports, "member@example.com")
     await add_member(pool, acme.org, member.id)
     await visitor.sign_in("member@example.com")
@@ -293,7 +296,7 @@ async def test_members_need_not_have_used_it_before(visitor: SamlBrowser, shop: 
     assert uses == [(ports.clock.now(),)]
 
 
-async def test_nobody_else_gets_an_assertion(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, twin: Tenant) -> None:
+async def test_other_users_get_no_assertion(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, twin: Tenant) -> None:
     await add_account(ports, "stranger@example.com")
     await add_member(pool, twin.org, (await add_account(ports, "foreign@example.com")).id)
     for email in ("stranger@example.com", "foreign@example.com"):
@@ -302,11 +305,11 @@ async def test_nobody_else_gets_an_assertion(visitor: SamlBrowser, shop: SamlApp
         refused = await visitor.open(await visitor.start_sign_on(shop))
         assert refused.status == 403
         assert "SAMLResponse" not in refused.text
-    assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "Ada alone"
+    assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "only the first user is a user of the service"
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
 
 
-async def test_a_member_who_types_their_password_for_it_takes_part(
+async def test_a_password_login_confirms_the_membership(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, ada.id)
@@ -318,7 +321,7 @@ async def test_a_member_who_types_their_password_for_it_takes_part(
     assert await run_sql(pool, taking_part, ada.id) == [(True,)]
 
 
-async def test_so_does_one_who_signs_in_for_it_over_the_interface(
+async def test_a_sign_in_through_the_api_confirms_the_membership(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, ada.id)
@@ -326,7 +329,7 @@ async def test_so_does_one_who_signs_in_for_it_over_the_interface(
     assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", ada.id) == [(True,)]
 
 
-async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
+async def test_a_user_without_access_can_sign_in_as_another_user(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
     path = await visitor.start_sign_on(shop, "there")
@@ -343,7 +346,7 @@ async def test_whoever_has_no_access_can_sign_out_and_come_as_somebody_else(visi
     assert (found.name_id, found.relay_state) == (EMAIL, "there")
 
 
-async def test_so_can_whoever_has_not_verified_their_address(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
+async def test_a_user_with_an_unverified_address_can_sign_in_as_another_user(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
     await visitor.sign_in()
     await run_sql(pool, "update users set email_verified_at = null where id = %s", ada.id)
     page = await visitor.open(await visitor.start_sign_on(shop))
@@ -352,7 +355,7 @@ async def test_so_can_whoever_has_not_verified_their_address(visitor: SamlBrowse
     assert 'action="/app/sign-out"' in page.text
 
 
-async def test_what_is_recorded(visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, ada: Account, pool: Pool) -> None:
+async def test_a_sign_on_is_recorded(visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, ada: Account, pool: Pool) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await visitor.sign_on(shop)
@@ -364,7 +367,7 @@ async def test_what_is_recorded(visitor: SamlBrowser, shop: SamlApplication, acm
 
 
 @pytest.mark.parametrize("change", ["deactivated_at = now()", "anonymized_at = now()"])
-async def test_an_account_that_may_not_sign_in_gets_no_assertion(
+async def test_a_closed_account_gets_no_assertion(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, change: str
 ) -> None:
     await visitor.sign_in()
@@ -373,10 +376,10 @@ async def test_an_account_that_may_not_sign_in_gets_no_assertion(
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
 
 
-# A fresh sign-in, and none at all
+# ForceAuthn and IsPassive
 
 
-async def test_a_fresh_sign_in_is_one_after_the_request(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
+async def test_force_authn_accepts_a_sign_in_after_the_request(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
     await visitor.sign_in()
     before = visitor.cookies["gatehouse-session"]
     clock.advance(timedelta(minutes=1))
@@ -388,7 +391,7 @@ async def test_a_fresh_sign_in_is_one_after_the_request(visitor: SamlBrowser, sh
     assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
 
 
-async def test_a_session_that_began_before_is_not_fresh(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_force_authn_refuses_a_session_from_before_the_request(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     for value in ("true", "1"):
         page = await visitor.open(await visitor.start_sign_on(shop, ForceAuthn=value))
@@ -397,7 +400,7 @@ async def test_a_session_that_began_before_is_not_fresh(visitor: SamlBrowser, sh
 
 
 @pytest.mark.parametrize(("signed_in", "force"), [(False, "false"), (False, "true"), (True, "true")])
-async def test_nobody_is_bothered_where_that_is_asked(
+async def test_is_passive_without_a_session_is_no_passive(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, signed_in: bool, force: str
 ) -> None:
     if signed_in:
@@ -408,19 +411,19 @@ async def test_nobody_is_bothered_where_that_is_asked(
     assert found.root.xpath("//samlp:StatusCode/@Value", namespaces=NS) == [f"{STATUS}Responder", f"{STATUS}NoPassive"]
     assert not found.root.xpath("//saml:Assertion", namespaces=NS)
     assert found.find("/samlp:Response/ds:Signature") is not None
-    assert (await visitor.open(path)).status == 400, "and that was the answer"
+    assert (await visitor.open(path)).status == 400, "the sign-on is finished"
 
 
-async def test_whoever_is_signed_in_need_not_be_bothered(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_is_passive_with_a_session_gets_an_assertion(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     assert (await visitor.sign_on(shop, IsPassive="1")).name_id == EMAIL
 
 
-# When too many documents wait to be signed
+# Too many documents in the signing queue
 
 
 class Busy:
-    """Signs nothing until it is `free`."""
+    """SAML documents that raise Limited until `free` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free, sign = False, XmlDocuments.response
@@ -434,7 +437,7 @@ class Busy:
 
 
 @pytest.mark.parametrize("asked", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
-async def test_loading_the_page_again_is_enough_then(
+async def test_reloading_the_page_gets_the_response(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
 ) -> None:
     busy = Busy(monkeypatch)
@@ -447,7 +450,7 @@ async def test_loading_the_page_again_is_enough_then(
     assert await refused_with_400(await visitor.open(path))
 
 
-async def test_so_it_is_after_signing_in_elsewhere(
+async def test_reloading_the_page_after_an_api_login_gets_the_response(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Busy(monkeypatch)
@@ -466,7 +469,7 @@ async def test_so_it_is_after_signing_in_elsewhere(
 
 @pytest.fixture
 async def waiting(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> str:
-    """The path of a sign-on that could be answered."""
+    """Return the path of a pending sign-on that would get an assertion."""
     await visitor.sign_in()
     return await visitor.start_sign_on(shop)
 
@@ -475,27 +478,27 @@ async def refused_with_400(answer: Answer) -> bool:
     return answer.status == 400 and "SAMLResponse" not in answer.text and "Start again at the application" in answer.text
 
 
-async def test_a_state_is_good_once(visitor: SamlBrowser, waiting: str) -> None:
+async def test_a_state_works_once(visitor: SamlBrowser, waiting: str) -> None:
     assert (await visitor.open(waiting)).status == 200
     assert await refused_with_400(await visitor.open(waiting))
 
 
-async def test_a_state_is_good_for_a_quarter_of_an_hour(visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_state_expires_after_15_minutes(visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     clock.advance(STATE_TTL)
     assert await refused_with_400(await visitor.open(waiting))
 
 
-async def test_a_state_is_good_in_its_own_browser_only(app: QuartTrio, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_state_works_only_in_its_own_browser(app: QuartTrio, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     victim = SamlBrowser(app, clock)
     await victim.sign_in()
     assert await refused_with_400(await victim.open(waiting))
     [name] = [name for name in visitor.cookies if "saml" in name]
     victim.cookies[name] = new_secret()
     assert await refused_with_400(await victim.open(waiting))
-    assert (await visitor.open(waiting)).status == 200, "where it still is"
+    assert (await visitor.open(waiting)).status == 200, "in its own browser it still works"
 
 
-async def test_a_state_is_good_for_its_own_service_only(
+async def test_a_state_works_only_for_its_own_service(
     visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, pool: Pool, acme: Tenant, ada: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
@@ -505,13 +508,13 @@ async def test_a_state_is_good_for_its_own_service_only(
         assert await refused_with_400(await visitor.open(f"{shop.path}/authenticate{query}"))
 
 
-async def test_states_and_cookies_are_kept_as_hashes(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
+async def test_states_and_cookies_are_stored_as_hashes(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
     [state] = parse_qs(urlsplit(waiting).query)["saml_state"]
     [cookie] = [value for name, value in visitor.cookies.items() if "saml" in name]
     assert await run_sql(pool, "select state_hash, browser_hash from saml_sign_ons") == [(digest(state), digest(cookie))]
 
 
-async def test_head_takes_no_answer(visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool) -> None:
+async def test_a_head_request_does_not_finish_a_sign_on(visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool) -> None:
     assert (await visitor.open(waiting, method="HEAD")).status == 200
     assert (await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
     assert await run_sql(pool, "select count(*) from saml_sign_ons") == [(1,)]
@@ -519,20 +522,20 @@ async def test_head_takes_no_answer(visitor: SamlBrowser, shop: SamlApplication,
 
 
 @pytest.mark.slow
-async def test_of_twenty_at_once_one_gets_the_answer(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
+async def test_of_twenty_parallel_requests_one_gets_the_response(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
     answers = await everyone(20, lambda _: visitor.open(waiting))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(1,)]
 
 
 @pytest.mark.slow
-async def test_of_twenty_equal_requests_at_once_one_is_taken(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+async def test_of_twenty_parallel_copies_of_a_request_one_is_accepted(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
     address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     answers = await everyone(20, lambda _: visitor.open(address))
     assert sorted(answer.status for answer in answers) == [302] + [400] * 19
 
 
-# Signing in for it over the interface
+# Sign-in through the API
 
 
 async def log_in(api: Api, path: str, **more: Any) -> Answer:
@@ -540,7 +543,7 @@ async def log_in(api: Api, path: str, **more: Any) -> Answer:
     return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
 
 
-async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
+async def test_a_frontend_signs_a_user_in_for_a_sign_on(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
     assert answer.status == 200, answer.text
     assert answer.json["access_token"]
@@ -548,16 +551,16 @@ async def test_a_frontend_signs_somebody_in_for_it(api: Api, visitor: SamlBrowse
     assert not await visitor.is_in()
     page = await visitor.open(path)
     assert posted_response(page).name_id == EMAIL
-    assert await visitor.is_in(), "its browser is signed in, too"
+    assert await visitor.is_in(), "the browser is signed in too"
     [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", ada.id)
-    assert login == browser != (None,), "on the device on which they did it, so that it ends with that"
+    assert login == browser != (None,), "on the device of the API login, so that it ends with that device"
     assert (await visitor.open(path)).status == 400
 
 
-async def test_they_have_signed_in_when_they_did_and_not_when_the_browser_came(
+async def test_the_assertion_has_the_time_of_the_api_login(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, ada: Account, pool: Pool, clock: FakeClock
 ) -> None:
-    """SAML core, section 2.7.2; and what asks for a fresh sign-in in between is not content with that one (section 3.4.1)."""
+    """SAML core section 2.7.2. A later request with ForceAuthn does not accept that login (section 3.4.1)."""
     answer = await log_in(api, await visitor.start_sign_on(shop))
     clock.advance(timedelta(minutes=1))
     blog = await applications.add("blog")
@@ -573,7 +576,7 @@ async def test_they_have_signed_in_when_they_did_and_not_when_the_browser_came(
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(fresh)).text
 
 
-async def test_a_frontend_shows_the_second_factor_for_it(api: Api, visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
+async def test_a_frontend_sends_the_second_factor_for_a_sign_on(api: Api, visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
     path = await visitor.start_sign_on(shop)
     answer = await log_in(api, path)
     assert answer.json["mfa_required"] is True
@@ -583,12 +586,12 @@ async def test_a_frontend_shows_the_second_factor_for_it(api: Api, visitor: Saml
     assert posted_response(await visitor.open(shown.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
-async def test_whoever_has_somebody_else_sign_in_for_their_state_gains_nothing(
+async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_state(
     api: Api, app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
     attacker = visitor
     path = await attacker.start_sign_on(shop)
-    answer = await log_in(api, path)  # which Ada does, who was sent there
+    answer = await log_in(api, path)  # the victim signs in there
     page = await attacker.open(path)
     assert "SAMLResponse" not in page.text
     assert not await attacker.is_in()
@@ -597,16 +600,16 @@ async def test_whoever_has_somebody_else_sign_in_for_their_state_gains_nothing(
     assert not await ada_there.is_in()
 
 
-async def test_a_sign_in_that_was_ended_meanwhile_is_worth_nothing(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_an_api_session_that_has_ended_gives_no_assertion(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
     await api.post("/api/auth/logout", token=answer.json["access_token"])
     assert await refused_with_400(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
 
 
-async def test_so_is_one_that_the_organization_has_ended(
+async def test_an_api_session_ended_by_the_organization_gives_no_assertion(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, acme: Tenant
 ) -> None:
-    """The sign-on waits for somebody again (security.md S-4)."""
+    """The sign-on is pending again (security S-4)."""
     waiting = await visitor.start_sign_on(shop)
     answer = await log_in(api, waiting)
     ended = await api.delete(f"{acme.path}/users/{ada.id}/sessions", token=acme.token("owner"))
@@ -618,7 +621,7 @@ async def test_so_is_one_that_the_organization_has_ended(
     assert posted_response(await visitor.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
-async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     unknown = await log_in(api, f"?saml_state={new_secret()}")
     assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
     both = await log_in(api, waiting, org_slug="acme", service_slug="shop")
@@ -629,7 +632,7 @@ async def test_a_frontend_cannot_sign_in_for_what_does_not_wait(api: Api, visito
 
 
 @pytest.mark.parametrize("status", ["suspended", "pending"])
-async def test_a_frontend_signs_nobody_in_for_an_organization_that_is_not_active(
+async def test_a_frontend_cannot_complete_a_sign_on_of_an_inactive_organization(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, status: str
 ) -> None:
     path = await visitor.start_sign_on(shop)
@@ -639,7 +642,7 @@ async def test_a_frontend_signs_nobody_in_for_an_organization_that_is_not_active
     assert await run_sql(pool, "select count(*) from sessions where user_id = %s", ada.id) == [(0,)]
 
 
-async def test_nor_after_the_second_factor(
+async def test_nor_with_the_second_factor_after_it_becomes_inactive(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, factor: Authenticator, pool: Pool
 ) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
@@ -651,7 +654,7 @@ async def test_nor_after_the_second_factor(
     assert (await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])).status == 200
 
 
-async def test_whoever_was_signed_in_in_this_browser_before_is_so_no_more(
+async def test_an_api_login_replaces_the_session_of_the_browser(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, pool: Pool
 ) -> None:
     await add_account(ports, "other@example.com")
@@ -662,7 +665,7 @@ async def test_whoever_was_signed_in_in_this_browser_before_is_so_no_more(
     assert await run_sql(pool, live) == [(ada.id,)]
 
 
-async def test_the_same_person_may_have_been_at_the_application_in_this_browser_before(
+async def test_an_api_login_of_the_same_user_keeps_the_saml_sessions(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account
 ) -> None:
     await visitor.sign_in()
@@ -673,10 +676,10 @@ async def test_the_same_person_may_have_been_at_the_application_in_this_browser_
     assert found.session_index != before.session_index
 
 
-# What nobody has asked for
+# Sign-ins that start here
 
 
-async def test_a_member_begins_here(api: Api, shop: SamlApplication, acme: Tenant) -> None:
+async def test_a_member_starts_a_sign_in_here(api: Api, shop: SamlApplication, acme: Tenant) -> None:
     answer = await api.get(f"{shop.management}/login?RelayState=there", token=acme.token("member"))
     assert answer.headers["Content-Type"].startswith("text/html")
     found = posted_response(answer)
@@ -685,19 +688,19 @@ async def test_a_member_begins_here(api: Api, shop: SamlApplication, acme: Tenan
     assert "form-action https://shop.example.com;" in answer.headers["Content-Security-Policy"]
 
 
-async def test_a_program_gets_the_same_as_json(api: Api, shop: SamlApplication, acme: Tenant) -> None:
+async def test_an_api_client_gets_the_fields_as_json(api: Api, shop: SamlApplication, acme: Tenant) -> None:
     answer = await api.get(f"{shop.management}/login", token=acme.token("member"), headers={"Accept": "application/json"})
     assert answer.json.keys() == {"acs_url", "saml_response", "relay_state"}
     assert (answer.json["acs_url"], answer.json["relay_state"]) == (shop.acs_url, None)
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_who_may_not_begin_here(
+async def test_sign_ins_that_start_here_need_a_member(
     api: Api, shop: SamlApplication, acme: Tenant, twin: Tenant, ada: Account, ports: Ports, pool: Pool
 ) -> None:
     path = f"{shop.management}/login"
     user = await sign_in(ports, ada)
-    assert (await api.get(path, token=user.access_token)).status == 403, "an end user is no member"
+    assert (await api.get(path, token=user.access_token)).status == 403, "an end user is not a member"
     assert (await api.get(path, token=twin.token("owner"))).status == 403
     long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))
     assert (long.status, long.code) == (400, "BAD_REQUEST")
@@ -708,7 +711,7 @@ async def test_who_may_not_begin_here(
     assert (off.status, off.code) == (404, "NOT_FOUND")
 
 
-# When it is not open
+# Disabled identity providers
 
 
 CLOSED = {
@@ -723,7 +726,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("why", CLOSED)
-async def test_nothing_goes_on_where_it_is_closed(
+async def test_a_disabled_identity_provider_finishes_no_sign_on(
     visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool, why: str
 ) -> None:
     statement, status = CLOSED[why]
@@ -736,7 +739,7 @@ async def test_nothing_goes_on_where_it_is_closed(
     assert (await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest="x")).status == status
 
 
-async def test_another_certificate_counts_at_once(
+async def test_a_new_certificate_is_used_immediately(
     visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, clock: FakeClock
 ) -> None:
     def key_of(document: str) -> str:
@@ -753,13 +756,13 @@ async def test_another_certificate_counts_at_once(
     assert after in posted_response(await visitor.open(waiting)).document.decode()
 
 
-async def test_of_no_organization_and_no_service_there_is_nothing(visitor: Visitor, shop: SamlApplication) -> None:
+async def test_unknown_organizations_and_services_are_not_found(visitor: Visitor, shop: SamlApplication) -> None:
     for path in ("/saml/nobody/shop", "/saml/acme/nothing", "/saml/twin/shop"):
         for what in ("metadata", "sso?SAMLRequest=x", "slo", "authenticate?saml_state=x"):
             assert (await visitor.open(f"{path}/{what}")).status == 404
 
 
-async def test_cookies_are_out_of_reach(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+async def test_cookies_are_not_readable_by_scripts(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
     answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())))
     [cookie] = set_cookies(answer).values()
     assert cookie["httponly"]

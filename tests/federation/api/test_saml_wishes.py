@@ -1,5 +1,8 @@
-"""What a request of an application asks for beside a sign-in: a format of names, a certain person, a way to sign in, and that nobody is
-bothered. It gets that, or an error at its ACS (SAML core, sections 3.3.2.2.1 and 3.4.1; SAML profiles, section 4.1.4.1)."""
+"""Options of AuthnRequests: NameIDPolicy, Subject, RequestedAuthnContext and IsPassive.
+
+The application gets the requested option, or an error status at its ACS URL (SAML core sections 3.3.2.2.1 and 3.4.1, SAML profiles
+section 4.1.4.1).
+"""
 
 from typing import Any
 
@@ -23,7 +26,7 @@ CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 
 
 async def refused(visitor: SamlBrowser, application: SamlApplication, **asked: Any) -> list[str]:
-    """What the application is told in the place of an assertion."""
+    """Return the status codes that the application gets instead of an assertion."""
     id_ = new_message_id()
     path = await visitor.start_sign_on(application, "there", ID=id_, **asked)
     page = await visitor.open(path)
@@ -33,11 +36,11 @@ async def refused(visitor: SamlBrowser, application: SamlApplication, **asked: A
     assert found.find("/samlp:Response/ds:Signature") is not None
     assert b"Assertion>" not in found.document
     assert EMAIL not in found.document.decode()
-    assert (await visitor.open(path)).status == 400, "and that was the answer"
+    assert (await visitor.open(path)).status == 400, "the sign-on is finished"
     return found.statuses
 
 
-# How people are named
+# NameIDPolicy
 
 
 def policy(**attributes: str) -> str:
@@ -45,7 +48,7 @@ def policy(**attributes: str) -> str:
 
 
 @pytest.mark.parametrize("format_", NameIdFormat)
-async def test_a_format_that_we_give_may_be_asked_for(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
+async def test_the_configured_format_can_be_requested(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
     shop = await applications.add(name_id_format=format_)
     await visitor.sign_in()
     for asked in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, {"Format": format_.value, "SPNameQualifier": shop.entity_id}):
@@ -67,20 +70,20 @@ async def test_a_format_that_we_give_may_be_asked_for(visitor: SamlBrowser, appl
     ],
 )
 @pytest.mark.parametrize("signed_in", [False, True])
-async def test_another_one_is_an_error(visitor: SamlBrowser, shop: SamlApplication, asked: dict[str, str], signed_in: bool) -> None:
+async def test_another_format_is_an_error(visitor: SamlBrowser, shop: SamlApplication, asked: dict[str, str], signed_in: bool) -> None:
     if signed_in:
         await visitor.sign_in()
     assert await refused(visitor, shop, inside=policy(**asked)) == ["Requester", "InvalidNameIDPolicy"]
 
 
-async def test_an_address_is_an_error_where_people_have_pseudonyms(visitor: SamlBrowser, applications: SamlApplications, pool: Pool) -> None:
+async def test_an_email_address_is_an_error_where_users_have_pseudonyms(visitor: SamlBrowser, applications: SamlApplications, pool: Pool) -> None:
     shop = await applications.add(name_id_format=NameIdFormat.PERSISTENT)
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=policy(Format=NameIdFormat.EMAIL.value)) == ["Requester", "InvalidNameIDPolicy"]
     assert await run_sql(pool, "select count(*) from saml_name_ids") == [(0,)]
 
 
-# A certain person
+# Subject
 
 
 def subject(name_id: str, **attributes: str) -> str:
@@ -88,7 +91,7 @@ def subject(name_id: str, **attributes: str) -> str:
 
 
 @pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT, NameIdFormat.UNSPECIFIED, NameIdFormat.TRANSIENT])
-async def test_whoever_is_asked_for_may_sign_in(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
+async def test_the_requested_user_gets_an_assertion(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
     shop = await applications.add(name_id_format=format_)
     await visitor.sign_in()
     name = (await visitor.sign_on(shop)).name_id
@@ -108,7 +111,7 @@ CONFIRMATION = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm
 @pytest.mark.parametrize(
     "inside", [f"<saml:Subject>{CONFIRMATION}</saml:Subject>", subject(EMAIL).replace("</saml:S", CONFIRMATION + "</saml:S")]
 )
-async def test_how_to_confirm_it_is_not_looked_at(visitor: SamlBrowser, shop: SamlApplication, ada: Account, inside: str) -> None:
+async def test_the_subject_confirmation_is_ignored(visitor: SamlBrowser, shop: SamlApplication, ada: Account, inside: str) -> None:
     await visitor.sign_in()
     assert (await visitor.sign_on(shop, inside=inside)).name_id == EMAIL
 
@@ -129,36 +132,36 @@ async def test_how_to_confirm_it_is_not_looked_at(visitor: SamlBrowser, shop: Sa
     ],
 )
 @pytest.mark.parametrize("passive", ["false", "true"])
-async def test_nobody_else_is_vouched_for_then(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, asked: str, passive: str) -> None:
+async def test_another_user_gets_unknown_principal(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, asked: str, passive: str) -> None:
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=asked, IsPassive=passive) == ["Requester", "UnknownPrincipal"]
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
     assert await run_sql(pool, "select count(*) from saml_sessions") == [(0,)]
 
 
-async def test_it_is_whoever_signs_in_then(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics) -> None:
+async def test_the_user_who_signs_in_is_compared_with_the_subject(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics) -> None:
     grace = await add_account(ports, "grace@example.com")
     await add_service_user(ports, shop.id, grace.id)
     path = await visitor.start_sign_on(shop, inside=subject(EMAIL))
     assert await visitor.sign_in_at(path, "grace@example.com") == path
     assert posted_response(await visitor.open(path)).statuses == ["Requester", "UnknownPrincipal"]
     assert metrics.login_failures == {"saml": 1}
-    assert await visitor.is_in(), "here they are who they are"
+    assert await visitor.is_in(), "the user is signed in here"
     visitor.cookies.clear()
     path = await visitor.start_sign_on(shop, inside=subject(EMAIL))
     await visitor.sign_in_at(path)
     assert posted_response(await visitor.open(path)).name_id == EMAIL
 
 
-async def test_whoever_has_no_name_there_is_not_asked_for(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool) -> None:
+async def test_a_user_without_a_name_there_does_not_match(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool) -> None:
     await add_account(ports, "stranger@example.com")
     await visitor.sign_in("stranger@example.com")
     assert await refused(visitor, shop, inside=subject(EMAIL)) == ["Requester", "UnknownPrincipal"]
-    assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "Ada alone"
+    assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "only the first user has a name there"
 
 
 @pytest.mark.parametrize("format_", [NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT])
-async def test_pseudonyms_of_others_are_others(
+async def test_pseudonyms_of_other_users_do_not_match(
     visitor: SamlBrowser, app: QuartTrio, clock: FakeClock, applications: SamlApplications, ports: Ports, format_: NameIdFormat
 ) -> None:
     shop = await applications.add(name_id_format=format_)
@@ -171,7 +174,7 @@ async def test_pseudonyms_of_others_are_others(
     assert await refused(visitor, shop, inside=subject(graces)) == ["Requester", "UnknownPrincipal"]
 
 
-# How they signed in
+# RequestedAuthnContext
 
 
 def context(*classes: str, comparison: str | None = None) -> str:
@@ -197,15 +200,15 @@ def said(found: PostedResponse) -> str:
         ("<samlp:RequestedAuthnContext/>", "PasswordProtectedTransport"),
     ],
 )
-async def test_what_is_said_of_a_password_is_what_was_asked_for(
+async def test_a_password_login_states_the_requested_class(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, asked: str, told: str
 ) -> None:
     await visitor.sign_in()
     assert said(await visitor.sign_on(shop, inside=asked)) == told
 
 
-async def test_of_other_means_the_truth_is_said(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
-    """Libraries ask for a password by themselves, and services that leave it at that take everybody whom we know."""
+async def test_other_logins_state_the_real_class(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
+    """Libraries request a password by default, and most services accept every user anyway."""
     await visitor.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
     for asked in (context("PasswordProtectedTransport"), context("Password", comparison="minimum"), context("unspecified")):
@@ -222,16 +225,16 @@ async def test_of_other_means_the_truth_is_said(visitor: SamlBrowser, shop: Saml
     ],
 )
 @pytest.mark.parametrize("signed_in", [False, True])
-async def test_what_nobody_here_can_do_is_an_error(visitor: SamlBrowser, shop: SamlApplication, asked: str, signed_in: bool) -> None:
+async def test_an_unsupported_class_is_an_error(visitor: SamlBrowser, shop: SamlApplication, asked: str, signed_in: bool) -> None:
     if signed_in:
         await visitor.sign_in()
     assert await refused(visitor, shop, inside=asked) == ["Responder", "NoAuthnContext"]
 
 
-# Nobody is to be bothered
+# IsPassive
 
 
-async def test_whoever_has_no_access_is_not_bothered_either(
+async def test_is_passive_for_a_user_without_access_is_no_passive(
     visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, metrics: FakeMetrics
 ) -> None:
     await add_account(ports, "stranger@example.com")

@@ -1,5 +1,7 @@
-"""Signing in through an identity provider, over HTTP with one that runs: every rule and every refusal, in both contexts (decisions, points
-73, 86, 87, 101, 102 and 211; security.md A-4, A-7, A-10, O-1, O-5, O-7, O-8)."""
+"""Sign-in through an identity provider, with a fake provider that runs over HTTP, for the platform and for services.
+
+Covers security A-4, A-7, A-10, O-1, O-5, O-7 and O-8, and decisions 73, 86, 87, 101, 102 and 211.
+"""
 
 import re
 from datetime import timedelta
@@ -45,16 +47,16 @@ async def shop(pool: Pool, acme: Tenant) -> UUID:
 
 SHOP: Final = {"org": "acme", "service": "shop"}
 of = pytest.mark.parametrize
-everywhere = of("provider", list(Provider), indirect=True)
-asserting = of("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)
+every_provider = of("provider", list(Provider), indirect=True)
+verifying_providers = of("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)
 officesuite = of("provider", [Provider.OFFICESUITE], indirect=True)
 
 
-# The first time
+# The first sign-in
 
 
-@everywhere
-async def test_whoever_comes_for_the_first_time_gets_an_account(street: ProviderSignIn) -> None:
+@every_provider
+async def test_the_first_sign_in_creates_an_account(street: ProviderSignIn) -> None:
     assert leads_to(await street.complete()) == ACCOUNT
     verified = street.provider.provider is not Provider.OFFICESUITE
     assert await street.accounts() == [(EMAIL, verified, False, "platform", None)]
@@ -69,20 +71,20 @@ async def test_whoever_comes_for_the_first_time_gets_an_account(street: Provider
     assert (await street.visitor.open(ACCOUNT)).status == 200
 
 
-@everywhere
-async def test_the_second_time_it_is_the_same_account_whatever_the_address_is_by_then(street: ProviderSignIn) -> None:
+@every_provider
+async def test_the_next_sign_in_finds_the_account_after_an_address_change(street: ProviderSignIn) -> None:
     await street.sign_in()
     first = await street.user_id()
     await street.visitor.submit("/app/sign-out")
     street.provider.person = Person(email="ada@married.example")
     await street.sign_in()
     assert await street.user_id() == first
-    assert [row[0] for row in await street.accounts()] == [EMAIL], "and hers is the same here"
+    assert [row[0] for row in await street.accounts()] == [EMAIL], "the address here stays the same"
     assert [row[5] for row in await street.identities()] == ["ada@married.example"]
 
 
-@everywhere
-async def test_the_providers_tokens_are_sealed_and_new_each_time(street: ProviderSignIn) -> None:
+@every_provider
+async def test_the_providers_tokens_are_encrypted_and_replaced_each_time(street: ProviderSignIn) -> None:
     await street.sign_in()
     [before] = await run_sql(street.pool, "select access_token, refresh_token, token_expires_at, scopes from identities")
     assert b"access-" not in before[0]
@@ -92,11 +94,11 @@ async def test_the_providers_tokens_are_sealed_and_new_each_time(street: Provide
     await street.sign_in()
     [after] = await run_sql(street.pool, "select access_token, refresh_token, token_expires_at, scopes from identities")
     assert after[0] != before[0]
-    assert after[1:] == before[1:], "a refresh token that is not given anew stays"
+    assert after[1:] == before[1:], "an old refresh token is kept if there is no new one"
 
 
-@everywhere
-async def test_nothing_of_it_is_in_the_database_but_hashes(street: ProviderSignIn) -> None:
+@every_provider
+async def test_the_database_has_only_hashes_of_state_and_cookie(street: ProviderSignIn) -> None:
     back = await street.start()
     state, code = (parse_qs(urlsplit(back).query)[name][0] for name in ("state", "code"))
     [kept] = await run_sql(street.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t")
@@ -109,21 +111,21 @@ async def test_nothing_of_it_is_in_the_database_but_hashes(street: ProviderSignI
     assert len(verifier) == 43
 
 
-# Whose account it is
+# Matching accounts by email address
 
 
-@asserting
-async def test_an_address_that_is_proved_on_both_sides_links(street: ProviderSignIn, ports: Ports) -> None:
+@verifying_providers
+async def test_an_address_verified_on_both_sides_links(street: ProviderSignIn, ports: Ports) -> None:
     ada = await add_account(ports)
     await street.sign_in()
     assert await street.user_id() == ada.id
-    assert await street.accounts() == [(EMAIL, True, True, "platform", None)], "with the password that she has"
+    assert await street.accounts() == [(EMAIL, True, True, "platform", None)], "the password is kept"
     assert [row[0] for row in await run_sql(street.pool, "select name from events")] == ["user.login.success"]
 
 
 @officesuite
 @of("verified", [True, False])
-async def test_an_address_that_nobody_asserts_links_nothing(street: ProviderSignIn, ports: Ports, verified: bool, metrics: FakeMetrics) -> None:
+async def test_an_address_without_a_verified_claim_links_nothing(street: ProviderSignIn, ports: Ports, verified: bool, metrics: FakeMetrics) -> None:
     await add_account(ports, verified=verified)
     before = await street.snapshot()
     answer = await street.complete()
@@ -134,7 +136,7 @@ async def test_an_address_that_nobody_asserts_links_nothing(street: ProviderSign
 
 
 @of("said", [False, None])
-async def test_nor_does_one_that_is_said_to_be_unverified(street: ProviderSignIn, ports: Ports, said: bool | None) -> None:
+async def test_an_address_that_the_provider_has_not_verified_links_nothing(street: ProviderSignIn, ports: Ports, said: bool | None) -> None:
     await add_account(ports)
     street.provider.person = Person(email_verified=said)
     before = await street.snapshot()
@@ -142,9 +144,9 @@ async def test_nor_does_one_that_is_said_to_be_unverified(street: ProviderSignIn
     assert await street.snapshot() == before
 
 
-@asserting
-async def test_what_was_left_in_an_account_that_nobody_has_proved_is_gone(street: ProviderSignIn, ports: Ports, app: QuartTrio) -> None:
-    """Somebody has registered with her address before she came (security.md A-7)."""
+@verifying_providers
+async def test_an_unverified_account_loses_its_earlier_credentials(street: ProviderSignIn, ports: Ports, app: QuartTrio) -> None:
+    """An attacker registered with the user's address before the user came (security A-7)."""
     squatted = await add_account(ports, verified=False)
     await add_mfa(ports, squatted)
     await run_sql(
@@ -159,19 +161,19 @@ async def test_what_was_left_in_an_account_that_nobody_has_proved_is_gone(street
     assert await street.accounts() == [(EMAIL, True, False, "platform", None)]
     assert [row[2] for row in await street.identities()] == [street.name]
     assert await run_sql(street.pool, "select * from mfa") == []
-    assert (await other.sign_in()).status == 401, "the password is worth nothing any more"
+    assert (await other.sign_in()).status == 401, "the password does not work any longer"
 
 
-@asserting
-async def test_an_address_that_was_changed_and_not_proved_since_is_nobodys(street: ProviderSignIn, ports: Ports) -> None:
-    await add_account(ports, email_verified_at=None)  # another one was proved before
+@verifying_providers
+async def test_an_address_entered_later_and_not_verified_links_nothing(street: ProviderSignIn, ports: Ports) -> None:
+    await add_account(ports, email_verified_at=None)  # another address was verified before
     before = await street.snapshot()
     assert (await street.complete()).status == 409
     assert await street.snapshot() == before
 
 
-@everywhere
-async def test_without_an_address_nobody_can_come_for_the_first_time(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+@every_provider
+async def test_the_first_sign_in_needs_an_address(street: ProviderSignIn, metrics: FakeMetrics) -> None:
     street.provider.person = Person(email=None)
     before = await street.snapshot()
     answer = await street.complete()
@@ -181,8 +183,8 @@ async def test_without_an_address_nobody_can_come_for_the_first_time(street: Pro
     assert metrics.login_failures == {"address": 1}
 
 
-@everywhere
-async def test_without_an_address_whoever_is_known_comes_in(street: ProviderSignIn) -> None:
+@every_provider
+async def test_a_known_identity_needs_no_address(street: ProviderSignIn) -> None:
     await street.sign_in()
     street.provider.person = Person(email=None)
     await street.sign_in()
@@ -197,12 +199,12 @@ async def test_a_closed_account_stays_closed(street: ProviderSignIn, closed: str
     answer = await street.complete()
     assert answer.status == 401
     assert metrics.login_failures == {"closed": 1}
-    if closed == "deactivated_at":  # of somebody unknown nothing is kept any more
+    if closed == "deactivated_at":  # the login events of an anonymized account are deleted
         logins = await run_sql(street.pool, "select provider, success from login_events order by success")
         assert logins == [(street.name, False), (street.name, True)]
 
 
-@asserting
+@verifying_providers
 async def test_a_closed_account_is_not_linked_either(street: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports, deactivated_at=clock.now())
     assert (await street.complete()).status == 401
@@ -210,7 +212,7 @@ async def test_a_closed_account_is_not_linked_either(street: ProviderSignIn, por
 
 
 @officesuite
-async def test_whoever_has_no_verified_address_gets_the_mail_to_verify_it_once(
+async def test_an_unverified_address_gets_one_verification_email(
     street: ProviderSignIn, ports: Ports, sent: FakeMailTransport
 ) -> None:
     await street.sign_in()
@@ -225,26 +227,26 @@ async def test_whoever_has_no_verified_address_gets_the_mail_to_verify_it_once(
 
 
 @officesuite
-async def test_at_a_service_that_mail_has_the_organizations_design(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+async def test_at_a_service_that_email_has_the_organizations_design(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     await street.sign_in(**SHOP)
     assert await run_sql(street.pool, "select kind, address, org_id from mails") == [("verify_email", EMAIL, acme.org)]
 
 
-@asserting
-async def test_whose_address_is_vouched_for_gets_no_mail(street: ProviderSignIn) -> None:
+@verifying_providers
+async def test_a_verified_address_gets_no_email(street: ProviderSignIn) -> None:
     await street.sign_in()
     assert await run_sql(street.pool, "select kind from mails") == []
 
 
 @officesuite
-async def test_whoever_has_no_verified_address_is_signed_in_and_their_tokens_say_so(street: ProviderSignIn) -> None:
+async def test_a_user_with_an_unverified_address_is_signed_in_and_sees_it(street: ProviderSignIn) -> None:
     await street.sign_in()
     page = await street.visitor.open(ACCOUNT)
     assert page.status == 200
     assert "not verified" in page.text
 
 
-async def test_the_issuer_is_part_of_who_somebody_is(street: ProviderSignIn, app: QuartTrio) -> None:
+async def test_the_issuer_is_part_of_the_identity(street: ProviderSignIn, app: QuartTrio) -> None:
     await street.sign_in()
     await run_sql(street.pool, "update identities set issuer = 'https://elsewhere.example'")
     street.provider.person = Person(email="eve@example.com")
@@ -255,7 +257,7 @@ async def test_the_issuer_is_part_of_who_somebody_is(street: ProviderSignIn, app
 # The second factor
 
 
-async def test_the_second_factor_is_asked_for(street: ProviderSignIn, ports: Ports) -> None:
+async def test_the_second_factor_is_required(street: ProviderSignIn, ports: Ports) -> None:
     await street.sign_in()
     account = await street.user_id()
     assert account is not None
@@ -270,13 +272,13 @@ async def test_the_second_factor_is_asked_for(street: ProviderSignIn, ports: Por
     assert leads_to(page) == "/app/account/devices"
     assert await street.user_id() == account
     logins = await run_sql(street.pool, "select provider, success from login_events")
-    assert logins == [(street.name, True)] * 2, "one before, and one when the code was shown"
+    assert logins == [(street.name, True)] * 2, "one before, and one after the code"
 
 
-# For a service
+# Sign-in to a service
 
 
-async def test_at_a_service_the_account_is_born_there(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+async def test_a_new_account_originates_at_the_service(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     answer = await street.complete(**SHOP, redirect_uri=BACK, state="xyz", code_challenge=CHALLENGE, code_challenge_method="S256")
     on = urlsplit(leads_to(answer))
     assert on.path == "/auth/authorize"
@@ -293,7 +295,7 @@ async def test_at_a_service_the_account_is_born_there(street: ProviderSignIn, ac
     assert signed_up == [(acme.org, {"service_id": str(shop)})]
 
 
-async def test_the_same_person_is_known_in_every_context(street: ProviderSignIn, acme: Tenant, shop: UUID, twin: Tenant) -> None:
+async def test_the_same_identity_is_known_in_every_context(street: ProviderSignIn, acme: Tenant, shop: UUID, twin: Tenant) -> None:
     desk = await add_service(street.pool, twin.org, "desk")
     await street.sign_in(**SHOP)
     first = await street.user_id()
@@ -304,8 +306,8 @@ async def test_the_same_person_is_known_in_every_context(street: ProviderSignIn,
     assert {row[1] for row in await street.identities()} == {None, shop, desk}
 
 
-@everywhere
-async def test_a_service_has_credentials_and_scopes_of_its_own(street: ProviderSignIn, acme: Tenant, shop: UUID, api: Api) -> None:
+@every_provider
+async def test_a_service_uses_its_own_credentials_and_scopes(street: ProviderSignIn, acme: Tenant, shop: UUID, api: Api) -> None:
     street.provider.clients["of-the-shop"] = "the shop's secret"
     path = f"/api/organizations/acme/services/shop/oauth-credentials/{street.name}"
     owner = acme.token("owner")
@@ -318,12 +320,12 @@ async def test_a_service_has_credentials_and_scopes_of_its_own(street: ProviderS
     await street.sign_in(**SHOP)
     assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
     [(scopes,)] = await run_sql(street.pool, "select scopes from identities")
-    assert scopes[-1] == "calendar", "also from a provider that does not repeat what was asked for"
+    assert scopes[-1] == "calendar", "also if the provider does not return the scopes"
     address = (await street.visitor.open(f"/auth/{street.name}")).headers["Location"]
-    assert parse_qs(urlsplit(address).query)["client_id"] == [CLIENT.client_id], "which the platform does not use"
+    assert parse_qs(urlsplit(address).query)["client_id"] == [CLIENT.client_id], "the platform uses its own client"
 
 
-async def test_a_service_with_credentials_can_do_without_the_platforms(
+async def test_a_service_with_credentials_needs_no_platform_credentials(
     app: QuartTrio, clock: FakeClock, street: ProviderSignIn, acme: Tenant, shop: UUID
 ) -> None:
     change_ports(app, providers=HttpProviders({Provider.WEBSUITE: street.provider.settings(client=None)}, clock))
@@ -340,7 +342,7 @@ async def test_a_service_with_credentials_can_do_without_the_platforms(
     assert await street.user_id() is not None
 
 
-async def test_a_device_is_gone_on_with_on_its_page(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+async def test_a_sign_in_with_a_user_code_continues_on_the_device_page(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     assert leads_to(await street.complete(user_code="BCDF-GHJK")) == "/auth/device/verify?user_code=BCDF-GHJK"
     assert [row[1] for row in await street.identities()] == [None]
     assert leads_to(await street.complete(user_code="BCDF-GHJK", **SHOP)) == "/auth/device/verify?user_code=BCDF-GHJK"
@@ -348,11 +350,11 @@ async def test_a_device_is_gone_on_with_on_its_page(street: ProviderSignIn, acme
 
 
 @of("target", ["//evil.example", "https://evil.example", "/\\evil.example", "/app/../..//evil.example"])
-async def test_it_goes_on_to_pages_of_ours_alone(street: ProviderSignIn, target: str) -> None:
+async def test_the_browser_continues_only_on_our_pages(street: ProviderSignIn, target: str) -> None:
     assert leads_to(await street.complete(next=target)) == ACCOUNT
 
 
-# What is refused at the start
+# Refusals at the start
 
 REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
     "half a service": ({"org": "acme"}, 400),
@@ -366,7 +368,7 @@ REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
 
 
 @of("what", REFUSED)
-async def test_what_makes_no_sense_goes_nowhere(street: ProviderSignIn, acme: Tenant, shop: UUID, what: str) -> None:
+async def test_invalid_requests_are_not_redirected(street: ProviderSignIn, acme: Tenant, shop: UUID, what: str) -> None:
     query, status = REFUSED[what]
     answer = await street.visitor.open(f"/auth/{street.name}?{urlencode(query)}")
     assert answer.status == status, answer.text
@@ -374,23 +376,23 @@ async def test_what_makes_no_sense_goes_nowhere(street: ProviderSignIn, acme: Te
     assert await run_sql(street.pool, "select * from provider_states") == []
 
 
-async def test_an_inactive_organization_signs_nobody_in(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+async def test_an_inactive_organization_signs_no_users_in(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     back = await street.start(**SHOP)
     await run_sql(street.pool, "update organizations set status = 'suspended'")
     before = await street.snapshot()
     assert (await street.visitor.open(f"/auth/{street.name}?{urlencode(SHOP)}")).status == 403
-    assert (await street.visitor.open(back)).status == 403, "nor does it let in who was away meanwhile"
+    assert (await street.visitor.open(back)).status == 403, "also for browsers that were at the provider"
     assert await street.snapshot() == before
-    assert (await street.visitor.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and gives no code"
+    assert (await street.visitor.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and issues no code"
 
 
 @of("name", ["codehost", "officesuite", "nobody", "Websuite", "websuite%20"])
-async def test_what_is_no_provider_or_not_set_up_is_404(street: ProviderSignIn, name: str) -> None:
+async def test_unknown_and_unconfigured_providers_are_404(street: ProviderSignIn, name: str) -> None:
     assert (await street.visitor.open(f"/auth/{name}")).status == 404
     assert (await street.visitor.open(f"/auth/{name}/callback?state=x&code=y")).status in (400, 404)
 
 
-# What is refused on the way back
+# Refusals at the callback
 
 
 async def refused(street: ProviderSignIn, back: str, metrics: FakeMetrics) -> None:
@@ -408,13 +410,13 @@ async def test_a_state_works_once(street: ProviderSignIn, metrics: FakeMetrics) 
     await refused(street, back, metrics)
 
 
-async def test_a_state_works_for_a_quarter_of_an_hour(street: ProviderSignIn, clock: FakeClock, metrics: FakeMetrics) -> None:
+async def test_a_state_expires_after_15_minutes(street: ProviderSignIn, clock: FakeClock, metrics: FakeMetrics) -> None:
     back = await street.start()
     clock.advance(timedelta(minutes=15))
     await refused(street, back, metrics)
 
 
-async def test_a_state_works_in_its_own_browser(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+async def test_a_state_works_only_in_its_own_browser(street: ProviderSignIn, metrics: FakeMetrics) -> None:
     back = await street.start()
     mine = dict(street.visitor.cookies)
     for cookies in ({}, {"gatehouse-device": new_secret()}):
@@ -422,10 +424,10 @@ async def test_a_state_works_in_its_own_browser(street: ProviderSignIn, metrics:
         metrics.login_failures.clear()
         await refused(street, back, metrics)
     street.visitor.cookies = mine
-    assert (await street.visitor.open(back)).status == 303, "and others have not used it up"
+    assert (await street.visitor.open(back)).status == 303, "other browsers did not use it up"
 
 
-async def test_a_state_works_for_its_own_provider(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+async def test_a_state_works_only_for_its_own_provider(street: ProviderSignIn, metrics: FakeMetrics) -> None:
     back = await street.start()
     other = next(each.value for each in Provider if each is not street.provider.provider)
     await refused(street, back.replace(f"/{street.name}/", f"/{other}/"), metrics)
@@ -433,12 +435,12 @@ async def test_a_state_works_for_its_own_provider(street: ProviderSignIn, metric
 
 
 @of("query", ["", "?state=", "?code=x", "?state=%00", f"?state={'x' * 200}", "?state=unknown&code=x"])
-async def test_what_is_no_state_is_refused(street: ProviderSignIn, query: str) -> None:
+async def test_invalid_states_are_refused(street: ProviderSignIn, query: str) -> None:
     await street.start()
     assert (await street.visitor.open(f"/auth/{street.name}/callback{query}")).status == 400
 
 
-async def test_of_twenty_with_one_state_one_comes_in(street: ProviderSignIn) -> None:
+async def test_of_twenty_parallel_callbacks_one_signs_in(street: ProviderSignIn) -> None:
     back = await street.start()
     answers = await everyone(20, lambda _: street.visitor.open(back))
     assert sorted(answer.status for answer in answers) == [303] + [400] * 19
@@ -446,10 +448,10 @@ async def test_of_twenty_with_one_state_one_comes_in(street: ProviderSignIn) -> 
 
 
 @of("where", [None, "shop"])
-async def test_of_several_first_sign_ins_at_once_there_is_one_account(
+async def test_parallel_first_sign_ins_create_one_account(
     street: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None
 ) -> None:
-    """In one context, or in two."""
+    """For the platform, or for the platform and a service."""
     streets = [ProviderSignIn(Visitor(app), street.provider, street.pool) for _ in range(6)]
     ways = [SHOP if where and number % 2 else {} for number in range(6)]
     backs = [await each.start(**way) for each, way in zip(streets, ways, strict=True)]
@@ -460,11 +462,11 @@ async def test_of_several_first_sign_ins_at_once_there_is_one_account(
     assert len(await street.identities()) == (2 if where else 1)
 
 
-# What the provider does wrong
+# Errors of the provider
 
 
-@everywhere
-async def test_an_answer_of_another_issuer_is_refused(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+@every_provider
+async def test_a_response_of_another_issuer_is_refused(street: ProviderSignIn, metrics: FakeMetrics) -> None:
     back = await street.start()
     answer = await street.visitor.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", back))
     assert answer.status == 400
@@ -472,9 +474,9 @@ async def test_an_answer_of_another_issuer_is_refused(street: ProviderSignIn, me
     assert street.provider.counted["/token"] == 0
 
 
-@everywhere
+@every_provider
 @of("said", ["", "code=", "code=%00", "code=%E2%80%AE", f"code={'x' * 4097}", "error=%00", "error=&code="])
-async def test_what_no_provider_answers_is_refused_and_told_to_nobody(street: ProviderSignIn, said: str) -> None:
+async def test_malformed_responses_are_refused_and_not_forwarded(street: ProviderSignIn, said: str) -> None:
     back = await street.start()
     answer = await street.visitor.open(
         re.sub("(?<=[?])code=[^&]*", said, back) if "?code=" in back else re.sub("&code=[^&]*", f"&{said}", back)
@@ -484,27 +486,27 @@ async def test_what_no_provider_answers_is_refused_and_told_to_nobody(street: Pr
 
 
 @of("twice", ["code=x", "state=x", "iss=x"])
-async def test_an_answer_that_says_something_twice_is_refused_and_may_still_be_given(street: ProviderSignIn, twice: str) -> None:
+async def test_repeated_parameters_are_refused_and_do_not_use_up_the_state(street: ProviderSignIn, twice: str) -> None:
     back = await street.start()
     assert (await street.visitor.open(f"{back}&{twice}")).status == (400 if twice.split("=")[0] + "=" in back else 303)
     assert street.provider.counted["/token"] == (0 if twice.split("=")[0] + "=" in back else 1)
 
 
-@everywhere
+@every_provider
 @of("scope", ["a\0b", "\ud800", 'a"b', "a\\b", "x" * 256])
-async def test_a_scope_that_can_be_none_is_passed_over(street: ProviderSignIn, scope: str) -> None:
+async def test_invalid_scopes_are_ignored(street: ProviderSignIn, scope: str) -> None:
     street.provider.scope = f"read {scope}"
     await street.sign_in()
     assert await run_sql(street.pool, "select distinct scopes from identities") == [(["read"],)]
 
 
-async def test_an_issuer_need_not_be_named(street: ProviderSignIn) -> None:
+async def test_a_response_without_an_issuer_is_accepted(street: ProviderSignIn) -> None:
     street.provider.says_iss = False
     await street.sign_in()
 
 
-@everywhere
-async def test_whoever_does_not_agree_is_told_so(street: ProviderSignIn, metrics: FakeMetrics) -> None:
+@every_provider
+async def test_a_user_who_refuses_consent_sees_an_error(street: ProviderSignIn, metrics: FakeMetrics) -> None:
     street.provider.refuses = "access_denied"
     answer = await street.complete()
     assert answer.status == 400
@@ -515,7 +517,7 @@ async def test_whoever_does_not_agree_is_told_so(street: ProviderSignIn, metrics
 
 
 @of(("error", "told"), [("access_denied", "access_denied"), ("server_error", "server_error"), (TRAP, "server_error")])
-async def test_an_application_is_told_that_nothing_comes_of_it(street: ProviderSignIn, acme: Tenant, shop: UUID, error: str, told: str) -> None:
+async def test_the_waiting_application_gets_the_error(street: ProviderSignIn, acme: Tenant, shop: UUID, error: str, told: str) -> None:
     street.provider.refuses = error
     before = await street.snapshot()
     answer = await street.complete(**SHOP, redirect_uri=BACK, state="x y")
@@ -526,7 +528,7 @@ async def test_an_application_is_told_that_nothing_comes_of_it(street: ProviderS
     assert await street.snapshot() == before
 
 
-@everywhere
+@every_provider
 async def test_a_provider_that_fails_is_an_oauth_error(street: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics) -> None:
     street.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP}, 500)
     back = await street.start()
@@ -539,7 +541,7 @@ async def test_a_provider_that_fails_is_an_oauth_error(street: ProviderSignIn, a
     assert metrics.login_failures == {"provider": 2}
 
 
-async def test_head_begins_and_ends_nothing(street: ProviderSignIn) -> None:
+async def test_head_requests_have_no_effect(street: ProviderSignIn) -> None:
     assert (await street.visitor.open(f"/auth/{street.name}", method="HEAD")).status == 200
     assert await run_sql(street.pool, "select * from provider_states") == []
     back = await street.start()
@@ -550,7 +552,7 @@ async def test_head_begins_and_ends_nothing(street: ProviderSignIn) -> None:
 # The pages
 
 
-async def test_the_sign_in_page_offers_what_is_set_up(street: ProviderSignIn) -> None:
+async def test_the_sign_in_page_offers_the_configured_providers(street: ProviderSignIn) -> None:
     page = await street.visitor.open("/app/sign-in?next=/app/account/devices")
     assert page.text.count("Continue with") == 1
     assert f'href="/auth/{street.name}?next=%2Fapp%2Faccount%2Fdevices"' in page.text
@@ -558,7 +560,7 @@ async def test_the_sign_in_page_offers_what_is_set_up(street: ProviderSignIn) ->
     assert "Continue with" in wrong.text
 
 
-async def test_from_the_page_of_an_application_it_is_one_way(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+async def test_the_sign_in_page_of_an_application_keeps_its_request(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     asked = {**SHOP, "redirect_uri": BACK, "state": "xyz"}
     page = await street.visitor.open(leads_to(await street.visitor.open(f"/auth/authorize?{urlencode(asked)}")))
     address = f"/auth/{street.name}?{urlencode(asked)}"
@@ -568,7 +570,7 @@ async def test_from_the_page_of_an_application_it_is_one_way(street: ProviderSig
     assert [row[1] for row in await street.identities()] == [shop]
 
 
-async def test_another_session_of_this_browser_ends(street: ProviderSignIn, ports: Ports) -> None:
+async def test_the_previous_session_of_the_browser_ends(street: ProviderSignIn, ports: Ports) -> None:
     grace = await add_account(ports, "grace@example.com")
     assert leads_to(await street.visitor.sign_in("grace@example.com", PASSWORD)) == ACCOUNT
     await street.sign_in()

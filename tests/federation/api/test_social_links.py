@@ -1,5 +1,7 @@
-"""Linking accounts at identity providers, on the account page and from a program, and the tokens that came with them (decisions, points 75
-and 77; security.md O-6, O-7)."""
+"""Linking accounts at identity providers, on the account page and through the API, and the providers' tokens.
+
+Covers security O-6 and O-7, and decisions 75 and 77.
+"""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +35,7 @@ from tests.support.tenants import Tenant
 pytestmark = pytest.mark.slow
 
 PAGE = "/app/account/identities"
-LIFE = timedelta(minutes=4)  # of what the provider gives; ours live longer
+LIFE = timedelta(minutes=4)  # the lifetime of the provider's tokens; ours live longer
 
 
 @pytest.fixture(params=[Provider.CODEHOST])
@@ -50,14 +52,14 @@ def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
 
 @dataclass(slots=True)
 class Program:
-    """What has a token of hers, and links accounts."""
+    """An API client with an access token of the user, which links accounts."""
 
     api: Api
     token: str
     name: str
 
     async def starts(self) -> str:
-        """The address to open, a path of ours."""
+        """Start linking. Return the path to open in a browser."""
         answer = await self.api.post(f"/api/user/identities/{self.name}/link", token=self.token)
         assert answer.status == 200, answer.text
         address = urlsplit(answer.json["authorization_url"])
@@ -79,89 +81,89 @@ async def program(api: Api, ports: Ports, ada: Account, provider: FakeProvider) 
     return Program(api, (await sign_in(ports, ada)).access_token, provider.provider.value)
 
 
-async def opens(street: ProviderSignIn, path: str) -> str:
-    """Where the browser comes back to that has opened the address of a ticket."""
+async def open_ticket(street: ProviderSignIn, path: str) -> str:
+    """Open the path of a ticket and visit the provider. Return the path of the callback."""
     page = await street.visitor.open(path)
-    address = page.headers["Location"] if page.status == 302 else onward(page)  # whoever is signed in goes on at once
+    address = page.headers["Location"] if page.status == 302 else link_target(page)  # a signed-in user is redirected immediately
     return street.provider.visit(address).removeprefix("http://gatehouse.test")
 
 
-def onward(page: Answer) -> str:
-    """Where the page leads that asks whether to link."""
+def link_target(page: Answer) -> str:
+    """Return the URL of the button on the page that asks whether to link."""
     assert page.status == 200, page.text
     assert EMAIL in page.text
     [address] = re.findall(r'<a class="button" href="([^"]*)"', page.text)
     return unescape(address)
 
 
-async def tell(pool: Pool) -> list[tuple[Any, ...]]:
+async def security_events(pool: Pool) -> list[tuple[Any, ...]]:
     return await run_sql(pool, "select action, actor_id, details from audit_log where action like 'security.%%'")
 
 
-# From a program
+# Through the API
 
 
-async def test_a_link_that_a_program_starts_is_finished_in_the_browser_that_opens_it(
+async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
     street: ProviderSignIn, program: Program, ada: Account, acme: Tenant
 ) -> None:
     await acme.join("ada", ada)
     await run_sql(street.pool, "update memberships set confirmed_at = now()")
-    answer = await street.visitor.open(await opens(street, await program.starts()))
+    answer = await street.visitor.open(await open_ticket(street, await program.starts()))
     assert answer.status == 200
     assert "Account linked" in answer.text
-    assert await street.user_id() is None, "nobody is signed in by it"
+    assert await street.user_id() is None, "linking signs no user in"
     assert await program.linked() == ["4711"]
     assert await street.identities() == [(EMAIL, None, street.name, street.provider.address, "4711", EMAIL)]
-    assert await tell(street.pool) == [("security.identity.linked", ada.id, {"provider": street.name})]
+    assert await security_events(street.pool) == [("security.identity.linked", ada.id, {"provider": street.name})]
     await street.sign_in()
     assert await street.user_id() == ada.id
 
 
-async def test_a_ticket_works_once_and_for_a_minute(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_a_ticket_works_once_and_expires_after_a_minute(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     first, second = await program.starts(), await program.starts()
-    await opens(street, first)
+    await open_ticket(street, first)
     assert (await street.visitor.open(first)).status == 400
     clock.advance(timedelta(seconds=60))
     assert (await street.visitor.open(second)).status == 400
 
 
-async def test_a_ticket_works_for_its_own_provider(street: ProviderSignIn, program: Program) -> None:
+async def test_a_ticket_works_only_for_its_own_provider(street: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
     assert (await street.visitor.open(path.replace(street.name, "websuite"))).status == 404
-    await opens(street, path)
+    await open_ticket(street, path)
 
 
-async def test_a_link_ends_with_the_session_that_began_it(street: ProviderSignIn, program: Program) -> None:
-    back = await opens(street, await program.starts())
+async def test_a_link_needs_the_session_that_started_it(street: ProviderSignIn, program: Program) -> None:
+    back = await open_ticket(street, await program.starts())
     await program.api.post("/api/auth/logout", token=program.token)
     assert (await street.visitor.open(back)).status == 401
     assert await street.identities() == []
 
 
-async def test_a_link_is_finished_in_the_browser_that_opened_it(street: ProviderSignIn, program: Program, app: QuartTrio) -> None:
-    back = await opens(street, await program.starts())
+async def test_a_link_finishes_only_in_the_browser_that_opened_it(street: ProviderSignIn, program: Program, app: QuartTrio) -> None:
+    back = await open_ticket(street, await program.starts())
     other = Visitor(app)
     await other.open(f"/auth/{street.name}")
     assert (await other.open(back)).status == 400
     assert await street.identities() == []
 
 
-async def test_nobody_links_their_own_account_to_somebody_elses(street: ProviderSignIn, program: Program, ports: Ports) -> None:
-    """Who is sent such an address by somebody else and is signed in."""
+async def test_a_signed_in_user_cannot_use_another_users_ticket(street: ProviderSignIn, program: Program, ports: Ports) -> None:
+    """An attacker could send the URL to a signed-in user."""
     await add_account(ports, "eve@example.com")
     assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
     answer = await street.visitor.open(await program.starts())
     assert answer.status == 403
     assert "Somebody else is signed in" in answer.text
     await street.visitor.submit("/app/sign-out")
-    back = await opens(street, await program.starts())
+    back = await open_ticket(street, await program.starts())
     assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
     assert (await street.visitor.open(back)).status == 403
     assert await street.identities() == []
 
 
-async def test_nobody_who_is_sent_there_by_a_stranger_has_anything_linked_unasked(street: ProviderSignIn, program: Program) -> None:
-    """Not even where the provider lets everybody pass without a word: without the page there is no way on."""
+async def test_a_browser_without_a_session_is_asked_before_linking(street: ProviderSignIn, program: Program) -> None:
+    """The provider may redirect without asking, so our page must ask."""
     answer = await street.visitor.open(await program.starts())
     assert "Location" not in answer.headers
     assert "Refresh" not in answer.headers
@@ -170,7 +172,7 @@ async def test_nobody_who_is_sent_there_by_a_stranger_has_anything_linked_unaske
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_who_is_signed_in_goes_on_at_once(street: ProviderSignIn, program: Program) -> None:
+async def test_a_signed_in_user_is_redirected_immediately(street: ProviderSignIn, program: Program) -> None:
     await street.visitor.sign_in(EMAIL)
     answer = await street.visitor.open(await program.starts())
     assert answer.status == 302
@@ -178,34 +180,34 @@ async def test_who_is_signed_in_goes_on_at_once(street: ProviderSignIn, program:
     assert await program.linked() == ["4711"]
 
 
-async def test_what_belongs_to_somebody_else_is_not_linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant) -> None:
-    """In whatever context it does."""
+async def test_an_identity_of_another_user_is_not_linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant) -> None:
+    """Whatever the context of that identity."""
     shop = await add_service(street.pool, acme.org)
     street.provider.person = Person(email="eve@example.com")
     await ProviderSignIn(Visitor(app), street.provider, street.pool).sign_in(org="acme", service="shop")
-    answer = await street.visitor.open(await opens(street, await program.starts()))
+    answer = await street.visitor.open(await open_ticket(street, await program.starts()))
     assert answer.status == 409
-    assert [row[:2] for row in await street.identities()] == [("eve@example.com", shop)], "and it is not moved"
+    assert [row[:2] for row in await street.identities()] == [("eve@example.com", shop)], "it stays with its user"
 
 
-async def test_what_is_linked_already_is_not_linked_again(street: ProviderSignIn, program: Program) -> None:
+async def test_a_second_identity_at_a_provider_is_not_linked(street: ProviderSignIn, program: Program) -> None:
     first, second = await program.starts(), await program.starts()
-    assert (await street.visitor.open(await opens(street, first))).status == 200
+    assert (await street.visitor.open(await open_ticket(street, first))).status == 200
     street.provider.person = Person(subject="4712")
-    assert (await street.visitor.open(await opens(street, second))).status == 400
+    assert (await street.visitor.open(await open_ticket(street, second))).status == 400
     assert await program.linked() == ["4711"]
 
 
-async def test_what_the_person_has_at_a_service_can_be_linked_to_the_account(
+async def test_an_identity_at_a_service_can_also_be_linked_to_the_account(
     street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant
 ) -> None:
     shop = await add_service(street.pool, acme.org)
     await ProviderSignIn(Visitor(app), street.provider, street.pool).sign_in(org="acme", service="shop")
-    assert (await street.visitor.open(await opens(street, await program.starts()))).status == 200
+    assert (await street.visitor.open(await open_ticket(street, await program.starts()))).status == 200
     assert {row[1] for row in await street.identities()} == {None, shop}
 
 
-async def test_of_twenty_who_open_one_ticket_one_goes_on(street: ProviderSignIn, program: Program) -> None:
+async def test_of_twenty_parallel_uses_of_a_ticket_one_works(street: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
     answers = await everyone(20, lambda _: street.visitor.open(path))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
@@ -213,9 +215,9 @@ async def test_of_twenty_who_open_one_ticket_one_goes_on(street: ProviderSignIn,
 
 async def test_a_provider_that_fails_links_nothing(street: ProviderSignIn, program: Program) -> None:
     street.provider.refuses = "access_denied"
-    assert (await street.visitor.open(await opens(street, await program.starts()))).status == 400
+    assert (await street.visitor.open(await open_ticket(street, await program.starts()))).status == 400
     street.provider.refuses = TRAP
-    answer = await street.visitor.open(await opens(street, await program.starts()))
+    answer = await street.visitor.open(await open_ticket(street, await program.starts()))
     assert answer.status == 500
     assert "what a provider says" not in answer.text
     assert await street.identities() == []
@@ -224,19 +226,19 @@ async def test_a_provider_that_fails_links_nothing(street: ProviderSignIn, progr
 # On the account page
 
 
-async def links_on_the_page(street: ProviderSignIn) -> None:
+async def link_on_page(street: ProviderSignIn) -> None:
     page = await street.visitor.submit(f"{PAGE}/{street.name}/link", PAGE)
     assert page.status == 200, page.text
     wait, _, address = page.headers["Refresh"].partition("; url=")
     assert (wait, address in page.text) == ("0", True)
-    assert leads_to(await street.visitor.open(await opens(street, address))) == PAGE
+    assert leads_to(await street.visitor.open(await open_ticket(street, address))) == PAGE
 
 
-async def test_an_account_is_linked_and_unlinked_on_the_account_page(street: ProviderSignIn, ada: Account) -> None:
+async def test_an_identity_is_linked_and_unlinked_on_the_account_page(street: ProviderSignIn, ada: Account) -> None:
     await street.visitor.sign_in()
     assert "There are none." in (await street.visitor.open(ACCOUNT)).text
     assert "not linked" in (await street.visitor.open(PAGE)).text
-    await links_on_the_page(street)
+    await link_on_page(street)
     page = await street.visitor.open(PAGE)
     assert "The account was linked." in page.text
     assert EMAIL in page.text
@@ -247,7 +249,7 @@ async def test_an_account_is_linked_and_unlinked_on_the_account_page(street: Pro
     assert await street.identities() == []
 
 
-async def test_forms_of_others_link_nothing(street: ProviderSignIn, ada: Account) -> None:
+async def test_forms_of_other_sites_link_nothing(street: ProviderSignIn, ada: Account) -> None:
     await street.visitor.sign_in()
     for what in ("link", "unlink"):
         assert (await street.visitor.send(f"{PAGE}/{street.name}/{what}", form_token="guessed")).status == 403
@@ -257,7 +259,7 @@ async def test_forms_of_others_link_nothing(street: ProviderSignIn, ada: Account
     assert await run_sql(street.pool, "select * from link_tickets") == []
 
 
-async def test_what_cannot_be_done_is_said_on_the_page(street: ProviderSignIn) -> None:
+async def test_the_page_explains_refusals(street: ProviderSignIn) -> None:
     await street.sign_in()
     answer = await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)
     assert answer.status == 400
@@ -269,7 +271,7 @@ async def test_what_cannot_be_done_is_said_on_the_page(street: ProviderSignIn) -
     assert (await street.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
 
 
-async def test_a_password_that_opens_nothing_is_no_way_to_sign_in(street: ProviderSignIn) -> None:
+async def test_the_last_identity_stays_if_the_password_cannot_sign_in(street: ProviderSignIn) -> None:
     await street.sign_in()
     await run_sql(street.pool, "update users set password_hash = 'of some password', email_verified_at = null")
     assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400
@@ -277,7 +279,7 @@ async def test_a_password_that_opens_nothing_is_no_way_to_sign_in(street: Provid
     assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 303
 
 
-# What was unlinked
+# After unlinking
 
 
 SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "desk"}
@@ -285,11 +287,11 @@ SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "des
 
 @pytest.fixture
 async def linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant, twin: Tenant) -> Program:
-    """She has linked an account with another address than hers, and signed in with it at services of two organizations."""
+    """The user linked an identity with another address, and signed in with it at services of two organizations."""
     await add_service(street.pool, acme.org)
     await add_service(street.pool, twin.org, "desk")
     street.provider.person = Person(email="x@codehost.example")
-    assert (await street.visitor.open(await opens(street, await program.starts()))).status == 200
+    assert (await street.visitor.open(await open_ticket(street, await program.starts()))).status == 200
     for service in (SHOP, DESK):
         await other_browser(street, app).sign_in(**service)
     return program
@@ -300,7 +302,7 @@ def other_browser(street: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
 
 
 @pytest.mark.parametrize("where", [{}, SHOP, DESK], ids=["account", "shop", "desk"])
-async def test_what_was_unlinked_opens_nothing_of_the_account_any_more(
+async def test_an_unlinked_identity_does_not_open_the_account(
     street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account, where: dict[str, str]
 ) -> None:
     assert len(await street.identities()) == 3
@@ -308,13 +310,13 @@ async def test_what_was_unlinked_opens_nothing_of_the_account_any_more(
     assert await street.identities() == []
     browser = other_browser(street, app)
     await browser.sign_in(**where)
-    assert await browser.user_id() not in (None, ada.id), "it is somebody else's, with an account of their own"
+    assert await browser.user_id() not in (None, ada.id), "it signs in to a new account"
     assert [row[0] for row in await street.identities()] == ["x@codehost.example"]
     assert await linked.linked() == []
 
 
-async def test_one_of_a_verified_address_links_itself_again(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
-    """Whoever has the mailbox could reset the password as well (decisions, point 64)."""
+async def test_an_identity_with_the_verified_address_links_again(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
+    """The owner of the mailbox could reset the password as well (decision 64)."""
     assert (await linked.unlinks()).status == 200
     street.provider.person = Person()
     await street.sign_in()
@@ -322,7 +324,7 @@ async def test_one_of_a_verified_address_links_itself_again(street: ProviderSign
     assert await linked.linked() == ["4711"]
 
 
-async def test_who_comes_in_while_it_is_unlinked_does_not(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
+async def test_a_sign_in_during_the_unlinking_fails(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
     browser = other_browser(street, app)
     back = await browser.start(**SHOP)
     locked = ("select 1 from users where id = %s for no key update", (ada.id,))
@@ -332,7 +334,7 @@ async def test_who_comes_in_while_it_is_unlinked_does_not(street: ProviderSignIn
     assert await street.identities() == []
 
 
-async def test_of_many_who_come_in_meanwhile_none_does_after_the_answer(
+async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
     street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account
 ) -> None:
     browsers = [other_browser(street, app) for _ in range(8)]
@@ -347,13 +349,13 @@ async def test_of_many_who_come_in_meanwhile_none_does_after_the_answer(
         return answer.status
 
     statuses = await everyone(len(browsers) + 1, act)
-    assert statuses.count(200) == 1  # of whoever unlinks; the others are sent on, or come too late
+    assert statuses.count(200) == 1  # the unlinking; the sign-ins are redirected or come too late
     assert set(statuses) <= {200, 303, 400}
     assert await late.user_id() not in (None, ada.id)
     assert EMAIL not in [row[0] for row in await street.identities()]
 
 
-async def test_who_has_not_shown_the_second_factor_by_then_does_not_come_in(
+async def test_a_pending_second_factor_fails_after_the_unlinking(
     street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account, ports: Ports
 ) -> None:
     factor = await add_mfa(ports, ada)
@@ -364,17 +366,17 @@ async def test_who_has_not_shown_the_second_factor_by_then_does_not_come_in(
     assert await browser.user_id() is None
 
 
-async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlinked_there(
+async def test_an_identity_at_a_service_opens_the_account_and_is_unlinked_there(
     street: ProviderSignIn, app: QuartTrio, acme: Tenant
 ) -> None:
-    """An account that was born at a service is the person's as much as any other."""
+    """An account that originates at a service is a full account."""
     await add_service(street.pool, acme.org)
     await street.sign_in(**SHOP)
     assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
     page = await street.visitor.open(PAGE)
     assert "linked at an application" in page.text
     assert "not linked" not in page.text
-    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400, "there is no other way in"
+    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400, "it is the only way to sign in"
     await run_sql(street.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
     assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
     assert "not linked" in (await street.visitor.open(PAGE)).text
@@ -387,7 +389,7 @@ async def test_what_is_linked_at_a_service_alone_opens_the_account_and_is_unlink
 # The provider's token
 
 
-async def test_the_token_that_the_provider_gave_is_handed_out(street: ProviderSignIn, program: Program) -> None:
+async def test_the_providers_token_is_returned(street: ProviderSignIn, program: Program) -> None:
     await street.sign_in()
     answer = await program.gets_token()
     assert answer.status == 200
@@ -398,10 +400,10 @@ async def test_the_token_that_the_provider_gave_is_handed_out(street: ProviderSi
     assert street.provider.counted["/token"] == 1
 
 
-async def test_one_that_has_expired_is_renewed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_an_expired_token_is_refreshed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     await street.sign_in()
     first = (await program.gets_token()).json
-    for _ in range(3):  # with the refresh token that came with the one before
+    for _ in range(3):  # with the refresh token from the previous refresh
         clock.advance(LIFE)
         second = (await program.gets_token()).json
         assert second["access_token"] != first["access_token"]
@@ -411,7 +413,7 @@ async def test_one_that_has_expired_is_renewed(street: ProviderSignIn, program: 
     assert street.provider.counted["/token"] == 4
 
 
-async def test_one_that_does_not_expire_is_not_renewed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_a_token_without_an_expiry_is_not_refreshed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     street.provider.expires_in = None
     await street.sign_in()
     clock.advance(2 * LIFE)
@@ -420,8 +422,8 @@ async def test_one_that_does_not_expire_is_not_renewed(street: ProviderSignIn, p
     assert street.provider.counted["/token"] == 1
 
 
-async def test_of_many_who_ask_at_once_one_renews_it_and_all_get_it(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
-    """A provider that takes each refresh token once would take a second use for a theft."""
+async def test_of_parallel_requests_one_refreshes_the_token_and_all_get_it(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    """A provider with one-time refresh tokens would treat a second use as theft."""
     await street.sign_in()
     clock.advance(LIFE)
     answers = await everyone(10, lambda _: program.gets_token())
@@ -429,10 +431,10 @@ async def test_of_many_who_ask_at_once_one_renews_it_and_all_get_it(street: Prov
     assert len({answer.json["access_token"] for answer in answers}) == 1
     assert street.provider.counted["/token"] == 2
     clock.advance(LIFE)
-    assert (await program.gets_token()).status == 200, "and the refresh token that came is not lost"
+    assert (await program.gets_token()).status == 200, "the new refresh token is stored"
 
 
-async def test_one_that_cannot_be_renewed_is_an_oauth_error_and_can_be_tried_again(
+async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(
     street: ProviderSignIn, program: Program, clock: FakeClock
 ) -> None:
     await street.sign_in()
@@ -445,7 +447,7 @@ async def test_one_that_cannot_be_renewed_is_an_oauth_error_and_can_be_tried_aga
     assert (await program.gets_token()).status == 200
 
 
-async def test_without_a_refresh_token_it_is_over(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_an_expired_token_without_a_refresh_token_is_not_found(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     street.provider.gives_refresh_token = False
     await street.sign_in()
     clock.advance(LIFE)
@@ -453,7 +455,7 @@ async def test_without_a_refresh_token_it_is_over(street: ProviderSignIn, progra
     assert street.provider.counted["/token"] == 1
 
 
-async def test_a_sign_in_that_is_faster_keeps_its_tokens(
+async def test_a_sign_in_during_the_refresh_keeps_its_tokens(
     street: ProviderSignIn, program: Program, clock: FakeClock, ports: Ports, ada: Account
 ) -> None:
     await street.sign_in()
@@ -471,7 +473,7 @@ async def test_a_sign_in_that_is_faster_keeps_its_tokens(
     assert (await program.gets_token()).json["access_token"] == fresh
 
 
-async def test_whoever_died_over_it_is_not_waited_for_for_ever(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_an_abandoned_refresh_does_not_block_the_token(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     await street.sign_in()
     clock.advance(LIFE)
     await run_sql(street.pool, "update identities set renewing_until = %s", clock.now())
@@ -498,13 +500,13 @@ async def test_each_context_has_its_own_token_and_credentials(
 # Privacy
 
 
-async def test_what_is_kept_is_exported_without_tokens_and_forgotten(street: ProviderSignIn, program: Program, ports: Ports, ada: Account) -> None:
+async def test_identities_are_exported_without_tokens_and_anonymized(street: ProviderSignIn, program: Program, ports: Ports, ada: Account) -> None:
     await street.sign_in()
     exported = await program.api.get(f"/api/privacy/export/{ada.id}", token=program.token)
     assert [each["provider_user_id"] for each in exported.json["oauth_identities"]] == ["4711"]
     assert "access-" not in exported.text
     await run_sql(street.pool, "update identities set provider = 'websuite'")
-    back = await opens(street, await program.starts())
+    back = await open_ticket(street, await program.starts())
     steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
     assert (await program.api.delete(f"/api/privacy/forget/{ada.id}", token=steward)).status == 200
     for table in ("identities", "provider_states", "link_tickets"):

@@ -1,5 +1,7 @@
-"""What one factor has opened and would open for good: an account at a provider is linked when the second factor was shown, and not before
-(security.md A-10, O-5, O-6)."""
+"""An identity is linked only after the second factor (security A-10, O-5, O-6).
+
+A link gives permanent access, so one factor must not create it.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -44,8 +46,8 @@ from tests.support.tenants import Tenant
 pytestmark = pytest.mark.slow
 
 SHOP: Final = {"org": "acme", "service": "shop"}
-STRANGER: Final = Person(subject="666")  # whom the provider says to have her address
-asserting = pytest.mark.parametrize("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)
+STRANGER: Final = Person(subject="666")  # the provider says that this user has the address of the account
+verifying_providers = pytest.mark.parametrize("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
 
 @pytest.fixture
 async def token(ports: Ports, ada: Account) -> str:
-    """Of a program of hers."""
+    """An access token of the user."""
     return (await sign_in(ports, ada)).access_token
 
 
@@ -66,7 +68,7 @@ async def shop(pool: Pool, acme: Tenant) -> UUID:
 
 @pytest.fixture
 async def waiting(street: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
-    """A browser that the provider has vouched in, and that is asked for her code."""
+    """A browser after the sign-in at the provider. It must enter the code of the user."""
     street.provider.person = STRANGER
     await waits(street)
     return street
@@ -82,7 +84,7 @@ def other_browser(street: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
 
 
 async def subjects(street: ProviderSignIn) -> list[tuple[UUID | None, str]]:
-    """What is linked, and in which context."""
+    """Return service and subject of all identities."""
     return [(row[1], row[4]) for row in await street.identities()]
 
 
@@ -91,14 +93,14 @@ async def kept(street: ProviderSignIn) -> list[tuple[Any, ...]]:
 
 
 async def link_known(street: ProviderSignIn, user: UUID, service: UUID | None = None, **more: Any) -> UUID:
-    """As a sign-in would have left it; what the provider vouches for comes by its subject alone."""
+    """Link an identity as a sign-in would. The provider's user has another address, so only the subject matches."""
     street.provider.person = Person(email="x@elsewhere.example")
     name = await add_identity(street.pool, user, street.name, service, subject="4711", **more)
     await run_sql(street.pool, "update identities set issuer = %s where id = %s", street.provider.address, name)
     return name
 
 
-@asserting
+@verifying_providers
 async def test_without_the_code_nothing_is_linked(
     waiting: ProviderSignIn, api: Api, ada: Account, factor: Authenticator, token: str, app: QuartTrio
 ) -> None:
@@ -115,10 +117,10 @@ async def test_without_the_code_nothing_is_linked(
     assert await kept(waiting) == []
     waiting.provider.person = Person(subject=STRANGER.subject, email="eve@example.com")
     await waiting.sign_in()
-    assert await waiting.user_id() not in (None, ada.id), "the provider's account has never been hers"
+    assert await waiting.user_id() not in (None, ada.id), "the identity was never linked to the user"
 
 
-@asserting
+@verifying_providers
 async def test_with_the_code_it_is_linked_and_its_token_is_good(
     waiting: ProviderSignIn, api: Api, ada: Account, token: str, factor: Authenticator, clock: FakeClock
 ) -> None:
@@ -136,7 +138,7 @@ async def test_with_the_code_it_is_linked_and_its_token_is_good(
     assert await kept(waiting) == []
 
 
-async def test_its_refresh_token_is_good_too(
+async def test_with_the_code_its_refresh_token_works_too(
     waiting: ProviderSignIn, api: Api, token: str, factor: Authenticator, clock: FakeClock, provider: FakeProvider
 ) -> None:
     provider.expires_in = 60
@@ -150,7 +152,7 @@ async def test_its_refresh_token_is_good_too(
     assert renewed.json["access_token"] != first
 
 
-async def test_what_waits_is_sealed(waiting: ProviderSignIn) -> None:
+async def test_the_tokens_of_a_pending_identity_are_encrypted(waiting: ProviderSignIn) -> None:
     [(whole, access, refresh)] = await run_sql(waiting.pool, "select t::text, access_token, refresh_token from pre_auths t")
     assert "access-" not in whole
     assert b"access-" not in access
@@ -164,7 +166,7 @@ async def test_a_wrong_code_links_nothing_and_the_right_one_does_after_it(waitin
     assert await subjects(waiting) == [(None, "666")]
 
 
-async def test_what_took_too_many_wrong_codes_leaves_nothing(
+async def test_too_many_wrong_codes_link_nothing(
     waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock
 ) -> None:
     for _ in range(5):
@@ -174,7 +176,7 @@ async def test_what_took_too_many_wrong_codes_leaves_nothing(
     await gone_in_time(waiting, ports, clock)
 
 
-async def test_what_lapses_leaves_nothing(waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
+async def test_an_expired_sign_in_links_nothing(waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(minutes=10))
     assert (await waiting.visitor.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
@@ -224,7 +226,7 @@ ENDINGS: Final[Mapping[str, Ending]] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_what_ends_the_sign_in_leaves_nothing_of_it(
+async def test_changes_that_end_the_sign_in_delete_the_pending_identity(
     waiting: ProviderSignIn, factor: Authenticator, api: Api, token: str, ports: Ports, sent: FakeMailTransport, ending: str
 ) -> None:
     assert await kept(waiting) == [("666",)]
@@ -235,10 +237,10 @@ async def test_what_ends_the_sign_in_leaves_nothing_of_it(
     assert await waiting.user_id() is None
 
 
-# Where it is known already
+# Known identities
 
 
-async def test_what_is_linked_here_has_its_tokens_renewed_at_once(street: ProviderSignIn, api: Api, ada: Account, token: str, ports: Ports) -> None:
+async def test_an_identity_linked_here_gets_its_new_tokens_immediately(street: ProviderSignIn, api: Api, ada: Account, token: str, ports: Ports) -> None:
     await link_known(street, ada.id, token="an old one")
     await add_mfa(ports, ada)
     await waits(street)
@@ -247,7 +249,7 @@ async def test_what_is_linked_here_has_its_tokens_renewed_at_once(street: Provid
     assert await kept(street) == [(None,)]
 
 
-async def test_at_a_service_it_is_linked_with_the_code(
+async def test_a_known_identity_is_linked_at_a_service_with_the_code(
     street: ProviderSignIn, api: Api, ada: Account, factor: Authenticator, shop: UUID, ports: Ports
 ) -> None:
     await link_known(street, ada.id)
@@ -262,17 +264,17 @@ async def test_at_a_service_it_is_linked_with_the_code(
     assert (await api.get(path, token=session.access_token)).json["access_token"].startswith("access-")
 
 
-async def test_at_a_service_an_address_links_with_the_code(waiting: ProviderSignIn, factor: Authenticator, shop: UUID) -> None:
+async def test_an_address_match_is_linked_at_a_service_with_the_code(waiting: ProviderSignIn, factor: Authenticator, shop: UUID) -> None:
     await waits(waiting, **SHOP)
     assert await waiting.identities() == []
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
     assert await subjects(waiting) == [(shop, "666")]
 
 
-async def test_what_was_unlinked_where_it_was_known_is_not_linked_elsewhere(
+async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
     street: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID
 ) -> None:
-    """By the application there; what the person unlinks ends every sign-in that waits."""
+    """Here the service unlinks it. If the user unlinks an identity, all pending sign-ins end."""
     name = await link_known(street, ada.id, shop)
     await waits(street)
     await run_sql(street.pool, "delete from identities where id = %s", name)
@@ -281,26 +283,26 @@ async def test_what_was_unlinked_where_it_was_known_is_not_linked_elsewhere(
     assert await street.user_id() is None
 
 
-async def test_a_service_that_is_gone_by_then_has_nothing_linked(waiting: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID) -> None:
+async def test_a_service_deleted_before_the_code_gets_no_link(waiting: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID) -> None:
     await waits(waiting, **SHOP)
     await run_sql(waiting.pool, "delete from services where id = %s", shop)
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
-    assert await waiting.user_id() == ada.id, "who came for the account's page anyway"
+    assert await waiting.user_id() == ada.id, "the user continues to the account page"
     assert await waiting.identities() == []
 
 
-async def test_one_at_each_provider_is_enough(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
-    """She has linked another one meanwhile. As without the second factor, the address lets her in and links nothing more."""
+async def test_a_second_identity_at_a_provider_is_not_linked(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
+    """The user linked another one before the code. The address still signs the user in, as without a second factor."""
     await add_identity(waiting.pool, ada.id, waiting.name, subject="hers")
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
     assert await waiting.user_id() == ada.id
     assert await subjects(waiting) == [(None, "hers")]
 
 
-# Where no code is asked for
+# Sign-ins without a code
 
 
-async def test_on_a_trusted_device_it_is_linked_at_once(street: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
+async def test_on_a_trusted_device_the_identity_is_linked_immediately(street: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
     await street.visitor.sign_in_with(factor, trust="yes")
     await street.visitor.submit("/app/sign-out")
     street.provider.person = STRANGER
@@ -310,17 +312,17 @@ async def test_on_a_trusted_device_it_is_linked_at_once(street: ProviderSignIn, 
     assert await kept(street) == []
 
 
-async def test_without_a_second_factor_it_is_linked_at_once(street: ProviderSignIn, ada: Account) -> None:
+async def test_without_a_second_factor_the_identity_is_linked_immediately(street: ProviderSignIn, ada: Account) -> None:
     street.provider.person = STRANGER
     await street.sign_in()
     assert await street.user_id() == ada.id
     assert await subjects(street) == [(None, "666")]
 
 
-# At once
+# Races
 
 
-async def test_what_is_somebody_elses_by_then_is_not_linked(
+async def test_an_identity_that_another_user_linked_first_is_not_linked(
     waiting: ProviderSignIn, ada: Account, factor: Authenticator, ports: Ports, app: QuartTrio
 ) -> None:
     eve = await add_account(ports, "eve@example.com")
@@ -335,7 +337,7 @@ async def test_what_is_somebody_elses_by_then_is_not_linked(
     assert [row[0] for row in await waiting.identities()] == ["eve@example.com"]
 
 
-async def test_whoever_links_it_at_this_moment_is_waited_for(waiting: ProviderSignIn, factor: Authenticator, ports: Ports) -> None:
+async def test_a_concurrent_link_is_waited_for(waiting: ProviderSignIn, factor: Authenticator, ports: Ports) -> None:
     eve = await add_account(ports, "eve@example.com")
     name = f"{waiting.name} {waiting.provider.address} 666"
     linking = [
@@ -353,7 +355,7 @@ async def test_whoever_links_it_at_this_moment_is_waited_for(waiting: ProviderSi
     assert await waiting.user_id() is None
 
 
-async def test_whoever_ends_the_sign_in_at_this_moment_is_waited_for(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
+async def test_a_concurrent_end_of_the_sign_in_is_waited_for(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
     ending = [
         ("select 1 from users where id = %s for no key update", (ada.id,)),
         ("delete from pre_auths where user_id = %s", (ada.id,)),
@@ -362,10 +364,10 @@ async def test_whoever_ends_the_sign_in_at_this_moment_is_waited_for(waiting: Pr
     assert await waiting.identities() == []
 
 
-async def test_of_many_who_show_a_code_at_once_all_come_in_and_it_is_linked_once(
+async def test_parallel_codes_all_sign_in_and_link_once(
     street: ProviderSignIn, app: QuartTrio, ada: Account, factor: Authenticator, shop: UUID
 ) -> None:
-    """In two contexts, while others arrive."""
+    """In two contexts, with further callbacks in parallel."""
     street.provider.person = STRANGER
     browsers = [other_browser(street, app) for _ in range(8)]
     for number, browser in enumerate(browsers):
@@ -384,7 +386,7 @@ async def test_of_many_who_show_a_code_at_once_all_come_in_and_it_is_linked_once
     assert sorted(await subjects(street), key=str) == sorted([(None, "666"), (shop, "666")], key=str)
 
 
-async def test_of_two_to_whom_it_would_be_linked_one_gets_it(
+async def test_of_two_users_with_the_same_identity_one_gets_it(
     street: ProviderSignIn, app: QuartTrio, ada: Account, factor: Authenticator, ports: Ports
 ) -> None:
     eve = await add_account(ports, "eve@example.com")
@@ -404,4 +406,4 @@ async def test_of_two_to_whom_it_would_be_linked_one_gets_it(
     statuses = await everyone(4, act)
     [(owner, *_)] = await street.identities()
     assert sorted(statuses) == ([303] + [401] * 3 if owner == eve.email else [303] * 4)
-    assert await other.user_id() == (eve.id if owner == eve.email else None), "hers asks for the code again"
+    assert await other.user_id() == (eve.id if owner == eve.email else None), "otherwise the code is required again"

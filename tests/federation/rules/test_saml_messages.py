@@ -1,4 +1,4 @@
-"""What of a request we can satisfy (SAML core, sections 3.3.2.2.1 and 3.4.1.1)."""
+"""Rules for the requested authentication context and for names (SAML core sections 3.3.2.2.1 and 3.4.1.1)."""
 
 import pytest
 
@@ -18,7 +18,7 @@ PROTECTED = "PasswordProtectedTransport"
         ("exact", ["X509", "Password", PROTECTED], "Password"),  # in the order of the service
         ("exact", ["X509"], None),
         ("exact", ["X509", "Kerberos"], None),
-        ("exact", [], None),  # declarations, say
+        ("exact", [], None),  # such as declarations
         ("minimum", [PROTECTED], PROTECTED),
         ("minimum", ["Password"], PROTECTED),
         ("minimum", ["unspecified"], PROTECTED),
@@ -34,12 +34,12 @@ PROTECTED = "PasswordProtectedTransport"
         ("better", ["X509"], None),
     ],
 )
-def test_what_is_said_of_somebody_with_a_password(comparison: str, classes: list[str], said: str | None) -> None:
+def test_the_context_class_of_a_password_login_follows_the_request(comparison: str, classes: list[str], said: str | None) -> None:
     asked = RequestedContext(comparison=ContextComparison(comparison), classes=tuple(CLASSES + name for name in classes))
     assert choose_context_class(asked) == (None if said is None else CLASSES + said)
 
 
-def test_a_name_of_no_particular_format_means_whoever_is_known_by_it() -> None:
+def test_a_name_without_a_format_matches_every_format() -> None:
     ours = NameId("ada@example.com", NameIdFormat.EMAIL)
     assert NameId("ada@example.com", NameIdFormat.UNSPECIFIED).matches(ours)
     assert not NameId("ada@example.com", NameIdFormat.PERSISTENT).matches(ours)

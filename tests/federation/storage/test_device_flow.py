@@ -1,5 +1,4 @@
-"""That an approval is used up by the service alone that it is for; the rest of what is stored of devices is seen over the interface
-(tests/federation/api/test_device_flow.py)."""
+"""Statements about device codes that the API tests do not reach (tests/federation/api/test_device_flow.py)."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4
@@ -19,7 +18,7 @@ DEVICE, USER = digest("device"), digest("user")
 
 @pytest.fixture
 async def shop(storage: Postgres, pool: Pool, acme: UUID) -> ServiceContext:
-    """With a device that was approved."""
+    """A service with an approved device."""
     service = await service_context(pool, await add_service(pool, acme, "shop"))
     code = DeviceCode(
         device_code_hash=DEVICE,
@@ -37,11 +36,11 @@ async def shop(storage: Postgres, pool: Pool, acme: UUID) -> ServiceContext:
     return service
 
 
-async def test_an_approval_is_of_one_service_of_one_organization(storage: Postgres, shop: ServiceContext, twin: UUID) -> None:
+async def test_an_approval_belongs_to_one_service_of_one_organization(storage: Postgres, shop: ServiceContext, twin: UUID) -> None:
     async def redeem(service: ServiceContext) -> bool:
         return await within(storage, lambda tx: tx.device_codes.redeem(DEVICE, service, NOW))
 
     assert not await redeem(replace(shop, org_id=twin))
     assert not await redeem(replace(shop, id=uuid4()))
     assert await redeem(shop)
-    assert not await redeem(shop), "once"
+    assert not await redeem(shop), "it works once"

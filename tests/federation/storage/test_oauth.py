@@ -1,4 +1,4 @@
-"""Every statement about authorization codes: each field, each condition, and that one is good once (security.md O-3, O-4)."""
+"""Every statement about authorization codes: each field, each condition, and single use (security O-3, O-4)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ BACK: Final = "https://shop.example.com/callback"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A code that was given to a service, or the platform's frontend, in somebody's browser."""
+    """An issued code of a service or of the platform's frontend, in the browser session of a user."""
 
     storage: Postgres
     service: ServiceContext | None
     code: AuthorizationCode
 
     async def redeem(self, **changes: Any) -> bool:
-        """Whether it is good with what it was given for, but for the changes."""
+        """Redeem the code with its own values and these changes."""
         usual = {
             "code_hash": CODE,
             "service": self.service,
@@ -43,7 +43,7 @@ class Given:
         return await within(self.storage, lambda tx: tx.authorization_codes.redeem(**{**usual, **changes}))
 
     async def became(self, service: ServiceContext | None) -> UUID | None:
-        """The session that it was used for, as this service is told."""
+        """Return the session that the code was redeemed for, as this service sees it."""
         return await within(self.storage, lambda tx: tx.authorization_codes.session_started_by(CODE, service))
 
     async def find(self, service: ServiceContext | None, code_hash: bytes = CODE) -> IssuedCode | None:
@@ -74,7 +74,7 @@ async def given(storage: Postgres, shop: ServiceContext) -> Given:
     return await give(storage, shop)
 
 
-async def test_every_field_of_a_code_is_stored_and_the_code_is_not(given: Given, shop: ServiceContext, pool: Pool) -> None:
+async def test_every_field_of_a_code_is_stored_but_not_the_code_itself(given: Given, shop: ServiceContext, pool: Pool) -> None:
     columns = "code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge, created_at, expires_at, session_id"
     code = given.code
     assert await run_sql(pool, f"select {columns} from authorization_codes") == [  # noqa: S608
@@ -82,7 +82,7 @@ async def test_every_field_of_a_code_is_stored_and_the_code_is_not(given: Given,
     ]
 
 
-async def test_it_tells_whose_it_is_and_in_which_browser(given: Given, shop: ServiceContext, pool: Pool) -> None:
+async def test_find_returns_the_user_and_the_browser_session(given: Given, shop: ServiceContext, pool: Pool) -> None:
     device = make_device(given.code.user_id, NOW)
     await within(given.storage, lambda tx: tx.devices.save(device))
     await run_sql(pool, "update sessions set device_id = %s", device.id)
@@ -92,16 +92,16 @@ async def test_it_tells_whose_it_is_and_in_which_browser(given: Given, shop: Ser
     assert await given.find(shop, digest("another")) is None
 
 
-async def test_another_application_finds_nothing(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
+async def test_another_application_does_not_find_a_code(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
     for other in (desk, foreign, replace(foreign, id=given.code.service.id if given.code.service else uuid4()), None):
         assert await given.find(other) is None
         assert not await given.redeem(service=other)
-    assert await given.redeem(), "and nobody has used it up"
+    assert await given.redeem(), "the refused attempts did not use it up"
     for other in (desk, foreign, None):
         assert await given.became(other) is None
 
 
-async def test_a_code_of_a_service_that_is_gone_is_not_given(
+async def test_a_deleted_service_gets_no_code(
     storage: Postgres, pool: Pool, given: Given, shop: ServiceContext, twin: UUID
 ) -> None:
     for service in (replace(shop, id=uuid4()), replace(shop, org_id=twin)):
@@ -110,7 +110,7 @@ async def test_a_code_of_a_service_that_is_gone_is_not_given(
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(1,)]
 
 
-async def test_exactly_one_redeems_it_and_the_others_learn_for_what(given: Given, shop: ServiceContext) -> None:
+async def test_of_parallel_redemptions_one_wins_and_the_others_see_its_session(given: Given, shop: ServiceContext) -> None:
     async def redeem(_: int) -> UUID | None:
         session_id = uuid4()
         return session_id if await given.redeem(session_id=session_id) else None
@@ -119,11 +119,11 @@ async def test_exactly_one_redeems_it_and_the_others_learn_for_what(given: Given
     assert await given.became(shop) == won
 
 
-async def test_a_second_redemption_leads_to_what_the_first_one_gave(given: Given, shop: ServiceContext, pool: Pool) -> None:
+async def test_a_second_redemption_finds_the_session_of_the_first(given: Given, shop: ServiceContext, pool: Pool) -> None:
     assert await given.became(shop) is None
     first = await begin(given.storage, given.code.user_id, "refresh")
     assert await given.redeem(session_id=first.id)
-    # Whatever comes with it, and however late, as long as the code is known.
+    # With any values, and at any time, while the code is stored.
     for again in ({}, {"challenge": "wrong"}, {"redirect_uri": None, "registered": False}, {"now": NOW + HOUR}):
         assert not await given.redeem(**again)
         assert await given.became(shop) == first.id
@@ -145,12 +145,12 @@ async def test_a_second_redemption_leads_to_what_the_first_one_gave(given: Given
     ],
     ids=str,
 )
-async def test_it_is_good_only_with_what_it_was_given_for(given: Given, wrong: Mapping[str, Any]) -> None:
+async def test_a_code_works_only_with_the_values_of_its_request(given: Given, wrong: Mapping[str, Any]) -> None:
     assert not await given.redeem(**wrong)
-    assert await given.redeem(now=NOW + CODE_TTL - MICROSECOND), "and whatever was wrong has not used it up"
+    assert await given.redeem(now=NOW + CODE_TTL - MICROSECOND), "the refused attempts did not use it up"
 
 
-async def test_one_that_was_given_without_a_challenge_meets_none(storage: Postgres, shop: ServiceContext) -> None:
+async def test_a_code_without_a_challenge_matches_no_verifier(storage: Postgres, shop: ServiceContext) -> None:
     given = await give(storage, shop, code_challenge=None)
     assert not await given.redeem(challenge="challenge")
     assert await given.redeem(challenge=None)
@@ -160,14 +160,14 @@ async def test_one_that_was_given_without_a_challenge_meets_none(storage: Postgr
     ("named", "registered", "good"),
     [(BACK, True, True), ("https://elsewhere.example/", False, False), (None, True, True), (None, False, True)],
 )
-async def test_where_no_redirect_uri_was_named_a_registered_one_may_be(
+async def test_a_request_without_redirect_uri_allows_a_registered_one(
     storage: Postgres, shop: ServiceContext, named: str | None, registered: bool, good: bool
 ) -> None:
     given = await give(storage, shop, redirect_uri=None)
     assert await given.redeem(redirect_uri=named, registered=registered) is good
 
 
-async def test_the_platforms_own_is_of_no_service(storage: Postgres, shop: ServiceContext) -> None:
+async def test_a_code_of_the_frontend_belongs_to_no_service(storage: Postgres, shop: ServiceContext) -> None:
     given = await give(storage, None)
     assert await given.find(shop) is None
     assert not await given.redeem(service=shop)
@@ -178,25 +178,25 @@ async def test_the_platforms_own_is_of_no_service(storage: Postgres, shop: Servi
 
 
 @pytest.mark.parametrize("over", ["ended_at = created_at", f"expires_at = '{NOW.isoformat()}'"])
-async def test_it_is_worth_nothing_once_the_browser_is_signed_out(given: Given, pool: Pool, over: str) -> None:
+async def test_a_code_is_void_after_its_browser_session_ends(given: Given, pool: Pool, over: str) -> None:
     await run_sql(pool, f"update sessions set {over}")  # noqa: S608
     assert not await given.redeem()
 
 
-async def test_it_is_swept_when_it_has_expired_used_or_not(given: Given, shop: ServiceContext) -> None:
+async def test_expired_codes_are_deleted_used_or_not(given: Given, shop: ServiceContext) -> None:
     assert await given.redeem()
 
     async def sweep(now: datetime) -> int:
         return await within(given.storage, lambda tx: tx.housekeeping.sweep(Sweep.AUTHORIZATION_CODES, now, 100))
 
     assert await sweep(NOW + CODE_TTL) == 0
-    assert await given.became(shop) is not None, "a second redemption must be recognised"
+    assert await given.became(shop) is not None, "a second redemption must be recognized until then"
     assert await sweep(NOW + CODE_TTL + SECOND) == 1
     assert await given.find(shop) is None
 
 
 @pytest.mark.parametrize("gone", ["services", "sessions", "users"])
-async def test_it_goes_with_its_service_its_browser_and_its_person(given: Given, pool: Pool, gone: str) -> None:
+async def test_a_code_is_deleted_with_its_service_its_session_and_its_user(given: Given, pool: Pool, gone: str) -> None:
     assert given.code.expires_at > NOW
     await run_sql(pool, f"delete from {gone}")  # noqa: S608
     assert await run_sql(pool, "select * from authorization_codes") == []

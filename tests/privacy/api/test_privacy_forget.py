@@ -483,7 +483,7 @@ AT_HOME: Final = "203.0.113.77"
 @pytest.fixture
 async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many more entries of the person, in everything that is blanked in batches, than are blanked at once."""
-    monkeypatch.setattr(log_redaction, "FIRST", 3)
+    monkeypatch.setattr(log_redaction_rules, "FIRST", 3)
     monkeypatch.setattr(log_redaction, "BATCH", 7)
     monkeypatch.setattr(housekeeping, "BATCH", 5)
     mfa = "insert into mfa_events (id, user_id, actor_id, impersonator_id, event_type, success, address, agent, created_at)"

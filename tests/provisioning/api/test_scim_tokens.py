@@ -13,7 +13,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from core.kernel.errors import StorageDown
 from core.provisioning import users as scim_users
 from core.provisioning.schemas import GROUP, GROUP_URN, USER, USER_URN
-from core.provisioning.tokens_rules import MOST
+from core.provisioning.tokens_rules import MAX_TOKENS
 from entrypoints.http.api.provisioning.discovery import METHODS
 from entrypoints.http.app import Edge
 from tests.fakes.outside import FakeClock
@@ -68,7 +68,7 @@ async def test_there_are_so_many_at_most(acme: Tenant) -> None:
         """insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
            select gen_random_uuid(), %s, 'x', 'x', sha256(n::text::bytea), gen_random_uuid(), now() from generate_series(1, %s) n""",
         acme.org,
-        MOST,
+        MAX_TOKENS,
     )
     answer = await call(acme, "POST", "", {"name": "x"})
     assert (answer.status, answer.code) == BAD
