@@ -1,4 +1,4 @@
-"""Statements about SAML: what is another organization's, or is kept for another service or browser, is not read and not changed."""
+"""Statements about SAML: rows of other organizations, services and browsers are neither read nor changed."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -37,8 +37,8 @@ CONFIGURATION: Final = SamlConfiguration(
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Somebody who is signed in to a service, is being signed in there once more, and is being signed out."""
+class StoredSaml:
+    """A service with one user, a SAML session, a pending sign-on and a logout in progress."""
 
     storage: Postgres
     pool: Pool
@@ -47,13 +47,13 @@ class Given:
     session: UUID
     sign_on: SamlSignOn
     logout: SamlLogout
-    part: SamlSession
+    saml_session: SamlSession
 
     async def rows(self) -> list[list[tuple[Any, ...]]]:
         return [await run_sql(self.pool, f"select to_jsonb(t)::text from {table} t order by 1") for table in TABLES]  # noqa: S608
 
     async def unchanged_by(self, act: Callable[[Transaction], Awaitable[object]]) -> object:
-        """What it says, having changed nothing."""
+        """Run a statement and check that it changes nothing. Return its result."""
         before = await self.rows()
         result = await within(self.storage, act)
         assert await self.rows() == before
@@ -61,7 +61,7 @@ class Given:
 
 
 @pytest.fixture
-async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
+async def stored(storage: Postgres, pool: Pool, shop: ServiceContext) -> StoredSaml:
     ada = await add(storage, account())
     browser = session(ada.id)
     sign_on = SamlSignOn(
@@ -97,39 +97,37 @@ async def given(storage: Postgres, pool: Pool, shop: ServiceContext) -> Given:
         assert await tx.saml_sign_ons.add_session(browser.id, shop.org_id, shop.id, "_index", NAME, NOW) == "_index"
         assert await tx.saml_logouts.add(logout)
         assert await tx.saml_logouts.add_request(logout.id, "_request", ada.id, part, None)
-    return Given(storage, pool, shop, ada.id, browser.id, sign_on, logout, part)
+    return StoredSaml(storage, pool, shop, ada.id, browser.id, sign_on, logout, part)
 
 
-def elsewhere(given: Given, desk: ServiceContext, foreign: ServiceContext) -> list[tuple[UUID, UUID]]:
-    """Organization and service of others, and each with one that is not its own."""
+def other_services(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> list[tuple[UUID, UUID]]:
+    """Return pairs of organization and service that do not own the rows, including mixed pairs."""
     return [
         (desk.org_id, desk.id),
         (foreign.org_id, foreign.id),
-        (foreign.org_id, given.service.id),
-        (given.service.org_id, foreign.id),
+        (foreign.org_id, stored.service.id),
+        (stored.service.org_id, foreign.id),
     ]
 
 
-# How it is set up
+# Configuration
 
 
 async def test_another_organization_finds_no_configuration_and_no_certificate(
-    given: Given, desk: ServiceContext, foreign: ServiceContext
+    stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext
 ) -> None:
-    shop = given.service
-    async with given.storage.reading() as read:
+    shop = stored.service
+    async with stored.storage.reading() as read:
         assert await read.saml.configuration(shop.org_id, shop.id) == CONFIGURATION
         assert await read.saml.certificate(shop.org_id, shop.id) is not None
-        for org_id, service_id in elsewhere(given, desk, foreign):
+        for org_id, service_id in other_services(stored, desk, foreign):
             assert await read.saml.configuration(org_id, service_id) is None
             assert await read.saml.certificate(org_id, service_id) is None
 
 
-async def test_whoever_is_signed_out_of_a_service_finds_it_in_its_organization(
-    given: Given, desk: ServiceContext, foreign: ServiceContext
-) -> None:
-    shop = given.service
-    async with given.storage.transaction(by=SYSTEM) as tx:
+async def test_the_setup_is_found_by_organization_and_service(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    shop = stored.service
+    async with stored.storage.transaction(by=SYSTEM) as tx:
         found = await tx.saml.setup_by_id(shop.org_id, shop.id)
         assert found is not None
         assert (found.service, found.configuration) == (shop, CONFIGURATION)
@@ -140,40 +138,40 @@ async def test_whoever_is_signed_out_of_a_service_finds_it_in_its_organization(
         assert (other.service, other.configuration) == (desk, None)
 
 
-async def test_the_slugs_are_those_of_one_organization(given: Given, foreign: ServiceContext) -> None:
-    async with given.storage.reading() as read:
+async def test_the_slugs_are_those_of_one_organization(stored: StoredSaml, foreign: ServiceContext) -> None:
+    async with stored.storage.reading() as read:
         found = await read.saml.setup_by_slug("acme", "shop")
         assert found is not None
-        assert (found.service, found.configuration) == (given.service, CONFIGURATION)
+        assert (found.service, found.configuration) == (stored.service, CONFIGURATION)
         other = await read.saml.setup_by_slug("twin", "shop")
         assert other is not None
         assert (other.service, other.configuration, other.certificate) == (foreign, None, None)
         assert await read.saml.setup_by_slug("twin", "desk") is None
 
 
-async def test_another_organization_ends_nothing(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
-    for org_id, service_id in elsewhere(given, desk, foreign):
-        assert not await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml.disable(o, s, NOW))  # type: ignore[misc]
-        assert not await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml.deactivate_certificate(o, s, NOW))  # type: ignore[misc]
-    shop = given.service
-    assert await within(given.storage, lambda tx: tx.saml.disable(shop.org_id, shop.id, NOW))
-    assert await within(given.storage, lambda tx: tx.saml.deactivate_certificate(shop.org_id, shop.id, NOW))
+async def test_another_organization_cannot_disable_or_deactivate(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    for org_id, service_id in other_services(stored, desk, foreign):
+        assert not await stored.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml.disable(o, s, NOW))  # type: ignore[misc]
+        assert not await stored.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml.deactivate_certificate(o, s, NOW))  # type: ignore[misc]
+    shop = stored.service
+    assert await within(stored.storage, lambda tx: tx.saml.disable(shop.org_id, shop.id, NOW))
+    assert await within(stored.storage, lambda tx: tx.saml.deactivate_certificate(shop.org_id, shop.id, NOW))
 
 
-# Signing in
+# Sign-on
 
 
-async def test_every_field_of_a_sign_on_is_kept(given: Given) -> None:
-    async with given.storage.reading() as read:
-        assert await read.saml_sign_ons.find(given.service.org_id, given.service.id, STATE, BROWSER, NOW) == given.sign_on
+async def test_every_field_of_a_sign_on_is_stored(stored: StoredSaml) -> None:
+    async with stored.storage.reading() as read:
+        assert await read.saml_sign_ons.find(stored.service.org_id, stored.service.id, STATE, BROWSER, NOW) == stored.sign_on
 
 
-async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
-    given: Given, desk: ServiceContext, foreign: ServiceContext
+async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
+    stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext
 ) -> None:
-    shop = given.service
-    async with given.storage.reading() as read:
-        for org_id, service_id in elsewhere(given, desk, foreign):
+    shop = stored.service
+    async with stored.storage.reading() as read:
+        for org_id, service_id in other_services(stored, desk, foreign):
             assert await read.saml_sign_ons.find(org_id, service_id, STATE, BROWSER, NOW) is None
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, digest("another"), BROWSER, NOW) is None
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, digest("another"), NOW) is None
@@ -186,209 +184,222 @@ async def test_a_sign_on_waits_at_its_service_in_its_browser_and_for_a_while(
         assert await read.saml_sign_ons.pending_service(STATE, NOW + STATE_TTL) is None
 
 
-async def test_another_service_does_not_answer_a_sign_on(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
-    shop = given.service
-    for org_id, service_id in elsewhere(given, desk, foreign):
-        assert not await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.finish(o, s, STATE, NOW))  # type: ignore[misc]
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW + STATE_TTL))
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
-    for org_id, service_id in elsewhere(given, desk, foreign):
-        await given.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.reopen(o, s, STATE))  # type: ignore[misc]
-    await within(given.storage, lambda tx: tx.saml_sign_ons.reopen(shop.org_id, shop.id, STATE))
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+async def test_another_service_does_not_finish_a_sign_on(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    shop = stored.service
+    for org_id, service_id in other_services(stored, desk, foreign):
+        assert not await stored.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.finish(o, s, STATE, NOW))  # type: ignore[misc]
+    assert not await stored.unchanged_by(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW + STATE_TTL))
+    assert await within(stored.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+    assert not await stored.unchanged_by(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
+    for org_id, service_id in other_services(stored, desk, foreign):
+        await stored.unchanged_by(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.reopen(o, s, STATE))  # type: ignore[misc]
+    await within(stored.storage, lambda tx: tx.saml_sign_ons.reopen(shop.org_id, shop.id, STATE))
+    assert await within(stored.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
 
 
-async def test_a_sign_on_is_completed_where_it_waits(given: Given) -> None:
+async def test_only_a_pending_sign_on_can_be_completed(stored: StoredSaml) -> None:
     async def complete(state: bytes, now: Any = NOW) -> object:
         ticket = digest("ticket")
-        return await within(given.storage, lambda tx: tx.saml_sign_ons.complete_login(state, given.user, given.session, ticket, now))
+        return await within(stored.storage, lambda tx: tx.saml_sign_ons.complete_login(state, stored.user, stored.session, ticket, now))
 
-    before = await given.rows()
+    before = await stored.rows()
     assert await complete(digest("another")) is None
     assert await complete(STATE, NOW + STATE_TTL) is None
-    assert await given.rows() == before
-    assert await complete(STATE) == (given.service.org_id, "acme", "shop")
+    assert await stored.rows() == before
+    assert await complete(STATE) == (stored.service.org_id, "acme", "shop")
 
 
-async def test_a_sign_on_of_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
-    for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
-        other = replace(given.sign_on, state_hash=digest("other"), request_id="_other", org_id=org_id, service_id=service_id)
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.add(other))  # type: ignore[misc]
+async def test_a_sign_on_of_a_foreign_service_is_not_added(stored: StoredSaml, foreign: ServiceContext) -> None:
+    for org_id, service_id in ((stored.service.org_id, foreign.id), (foreign.org_id, stored.service.id), (foreign.org_id, uuid4())):
+        other = replace(stored.sign_on, state_hash=digest("other"), request_id="_other", org_id=org_id, service_id=service_id)
+        assert not await stored.unchanged_by(lambda tx, other=other: tx.saml_sign_ons.add(other))  # type: ignore[misc]
 
 
-async def test_the_id_of_a_request_is_used_once_by_each_service(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
-    again = replace(given.sign_on, state_hash=digest("again"))
-    assert not await given.unchanged_by(lambda tx: tx.saml_sign_ons.add(again))
+async def test_a_request_id_works_once_per_service(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    again = replace(stored.sign_on, state_hash=digest("again"))
+    assert not await stored.unchanged_by(lambda tx: tx.saml_sign_ons.add(again))
     for other in (desk, foreign):
-        same = replace(given.sign_on, state_hash=digest(str(other.id)), org_id=other.org_id, service_id=other.id)
-        assert await within(given.storage, lambda tx, same=same: tx.saml_sign_ons.add(same))  # type: ignore[misc]
+        same = replace(stored.sign_on, state_hash=digest(str(other.id)), org_id=other.org_id, service_id=other.id)
+        assert await within(stored.storage, lambda tx, same=same: tx.saml_sign_ons.add(same))  # type: ignore[misc]
 
 
-async def test_who_comes_in_is_looked_for_in_one_organization(given: Given, foreign: ServiceContext, pool: Pool) -> None:
-    """Also where the services have the same slug."""
-    shop, user, session_id = given.service, given.user, given.session
+async def test_the_user_is_looked_up_in_one_organization(stored: StoredSaml, foreign: ServiceContext, pool: Pool) -> None:
+    """Also if another organization has a service with the same slug."""
+    shop, user, session_id = stored.service, stored.user, stored.session
     member = "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', %s, %s)"
     await run_sql(pool, member, uuid4(), shop.org_id, user, NOW, NOW)
-    await within(given.storage, lambda tx: tx.end_users.enroll(shop.id, user, NOW, signed_in=True))
-    eve = await add(given.storage, account(EVE))
+    await within(stored.storage, lambda tx: tx.end_users.enroll(shop.id, user, NOW, signed_in=True))
+    eve = await add(stored.storage, account(EVE))
 
     async def locked(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
-        async with given.storage.transaction(by=SYSTEM) as tx:
+        async with stored.storage.transaction(by=SYSTEM) as tx:
             found = tx.saml_sign_ons.lock_user_deferred(org_id, slug, user_id, session_id, NOW)
-            await tx.saml_logouts.delete_sessions(uuid4())  # any statement, with which the others go
+            await tx.saml_logouts.delete_sessions(uuid4())  # any statement, which sends the deferred ones
             person = found.account.value
             return found.membership.value, person and person.email, found.session_lives.value, found.own_use.value
 
     assert await locked(shop.org_id, user) == (True, ADA, True, True)
     assert await locked(shop.org_id, user, "desk") == (True, ADA, True, None)
     assert await locked(foreign.org_id, user) == (None, ADA, True, None)
-    assert await locked(shop.org_id, eve.id) == (None, EVE, None, None), "the session is somebody else's"
+    assert await locked(shop.org_id, eve.id) == (None, EVE, None, None), "the session belongs to another user"
 
 
-async def test_each_service_knows_a_person_by_another_name(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
-    shop, user = given.service, given.user
+async def test_each_service_knows_a_user_by_another_name(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    shop, user = stored.service, stored.user
     for other in (desk, foreign):
         name = f"_{other.org_slug}-{other.slug}"
-        found = await within(given.storage, lambda tx, o=other, name=name: tx.saml_sign_ons.persistent_name_id(o.org_id, o.id, user, name, NOW))  # type: ignore[misc]
+        found = await within(
+            stored.storage, lambda tx, o=other, name=name: tx.saml_sign_ons.persistent_name_id(o.org_id, o.id, user, name, NOW)
+        )  # type: ignore[misc]
         assert found == name
-    assert await within(given.storage, lambda tx: tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, user, "_new", NOW)) == NAME.value
+    assert (
+        await within(stored.storage, lambda tx: tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, user, "_new", NOW)) == NAME.value
+    )
 
 
-async def test_a_session_takes_part_in_each_service_by_itself(given: Given, foreign: ServiceContext) -> None:
-    user, there = given.user, NameId("_there", NameIdFormat.TRANSIENT)
+async def test_a_browser_session_has_one_saml_session_per_service(stored: StoredSaml, foreign: ServiceContext) -> None:
+    user, there = stored.user, NameId("_there", NameIdFormat.TRANSIENT)
     other = session(user)
-    async with given.storage.transaction(by=SYSTEM) as tx:
+    async with stored.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(other, digest("another browser"))
-        await tx.saml_sign_ons.add_session(given.session, foreign.org_id, foreign.id, "_elsewhere", there, NOW + SECOND)
-        await tx.saml_sign_ons.add_session(other.id, given.service.org_id, given.service.id, "_other", there, NOW)
-        parts = await tx.saml_logouts.sessions(given.session)
-    assert parts == [given.part, SamlSession(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=there)]
-    await within(given.storage, lambda tx: tx.saml_logouts.delete_sessions(given.session))
-    assert await run_sql(given.pool, "select session_id from saml_sessions") == [(other.id,)]
+        await tx.saml_sign_ons.add_session(stored.session, foreign.org_id, foreign.id, "_elsewhere", there, NOW + SECOND)
+        await tx.saml_sign_ons.add_session(other.id, stored.service.org_id, stored.service.id, "_other", there, NOW)
+        parts = await tx.saml_logouts.sessions(stored.session)
+    assert parts == [
+        stored.saml_session,
+        SamlSession(org_id=foreign.org_id, service_id=foreign.id, session_index="_elsewhere", name_id=there),
+    ]
+    await within(stored.storage, lambda tx: tx.saml_logouts.delete_sessions(stored.session))
+    assert await run_sql(stored.pool, "select session_id from saml_sessions") == [(other.id,)]
 
 
-async def test_what_a_session_takes_part_in_goes_to_the_same_persons_only(given: Given) -> None:
-    eve = await add(given.storage, account(EVE))
-    hers, own = session(eve.id), session(given.user)
-    async with given.storage.transaction(by=SYSTEM) as tx:
+async def test_saml_sessions_move_only_to_a_session_of_the_same_user(stored: StoredSaml) -> None:
+    eve = await add(stored.storage, account(EVE))
+    hers, own = session(eve.id), session(stored.user)
+    async with stored.storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.begin_in_browser(hers, digest("hers"))
         await tx.sessions.begin_in_browser(own, digest("own"))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), hers.id))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.move_sessions(digest("another"), own.id))
-    await within(given.storage, lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), own.id))
-    assert await run_sql(given.pool, "select session_id from saml_sessions") == [(own.id,)]
+    await stored.unchanged_by(lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), hers.id))
+    await stored.unchanged_by(lambda tx: tx.saml_logouts.move_sessions(digest("another"), own.id))
+    await within(stored.storage, lambda tx: tx.saml_logouts.move_sessions(digest("session cookie"), own.id))
+    assert await run_sql(stored.pool, "select session_id from saml_sessions") == [(own.id,)]
 
 
-# Signing out
+# Logout
 
 
-async def test_every_field_of_a_logout_is_kept_for_its_browser(given: Given) -> None:
-    async with given.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.saml_logouts.lock(LEAVING, NOW) == given.logout
+async def test_every_field_of_a_logout_is_stored_for_its_browser(stored: StoredSaml) -> None:
+    async with stored.storage.transaction(by=SYSTEM) as tx:
+        assert await tx.saml_logouts.lock(LEAVING, NOW) == stored.logout
         assert await tx.saml_logouts.lock(digest("another"), NOW) is None
         assert await tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL) is None
 
 
-async def test_a_logout_at_a_service_that_is_not_the_organizations_is_not_kept(given: Given, foreign: ServiceContext) -> None:
-    for org_id, service_id in ((given.service.org_id, foreign.id), (foreign.org_id, given.service.id), (foreign.org_id, uuid4())):
+async def test_a_logout_of_a_foreign_service_is_not_added(stored: StoredSaml, foreign: ServiceContext) -> None:
+    for org_id, service_id in ((stored.service.org_id, foreign.id), (foreign.org_id, stored.service.id), (foreign.org_id, uuid4())):
         other = replace(
-            given.logout, id=uuid4(), browser_hash=digest("other"), initiator=LogoutInitiator(org_id=org_id, service_id=service_id, request_id="_x")
+            stored.logout,
+            id=uuid4(),
+            browser_hash=digest("other"),
+            initiator=LogoutInitiator(org_id=org_id, service_id=service_id, request_id="_x"),
         )
-        assert not await given.unchanged_by(lambda tx, other=other: tx.saml_logouts.add(other))  # type: ignore[misc]
-        part = replace(given.part, org_id=org_id, service_id=service_id)
-        added = await given.unchanged_by(
-            lambda tx, part=part: tx.saml_logouts.add_request(given.logout.id, "_other", given.user, part, None)  # type: ignore[misc]
+        assert not await stored.unchanged_by(lambda tx, other=other: tx.saml_logouts.add(other))  # type: ignore[misc]
+        part = replace(stored.saml_session, org_id=org_id, service_id=service_id)
+        added = await stored.unchanged_by(
+            lambda tx, part=part: tx.saml_logouts.add_request(stored.logout.id, "_other", stored.user, part, None)  # type: ignore[misc]
         )
         assert not added
 
 
-async def test_each_request_is_sent_to_whom_it_is_for_and_once_more_while_it_is_not_answered(given: Given) -> None:
-    assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(uuid4(), NOW)) is None
+async def test_each_request_is_sent_twice_at_most_while_it_has_no_response(stored: StoredSaml) -> None:
+    assert await stored.unchanged_by(lambda tx: tx.saml_logouts.next_request(uuid4(), NOW)) is None
     for _ in range(2):
-        assert await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) == ("_request", given.part)
-    assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) is None
+        assert await within(stored.storage, lambda tx: tx.saml_logouts.next_request(stored.logout.id, NOW)) == (
+            "_request",
+            stored.saml_session,
+        )
+    assert await stored.unchanged_by(lambda tx: tx.saml_logouts.next_request(stored.logout.id, NOW)) is None
 
 
 @pytest.mark.parametrize("is_success", [True, False])
-async def test_only_the_service_that_was_asked_answers_and_in_the_browser_that_was_sent_there(
-    given: Given, desk: ServiceContext, foreign: ServiceContext, *, is_success: bool
+async def test_only_the_asked_service_can_respond_and_only_in_its_browser(
+    stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext, *, is_success: bool
 ) -> None:
-    shop = given.service
+    shop = stored.service
 
     async def answer(**changes: Any) -> bool:
         usual = {"browser_hash": LEAVING, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
-        return await within(given.storage, lambda tx: tx.saml_logouts.record_response(**{**usual, **changes}, is_success=is_success))
+        return await within(stored.storage, lambda tx: tx.saml_logouts.record_response(**{**usual, **changes}, is_success=is_success))
 
     async def has_answered(**changes: Any) -> bool:
-        usual = {"logout_id": given.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
-        return bool(await given.unchanged_by(lambda tx: tx.saml_logouts.is_answered(**{**usual, **changes})))
+        usual = {"logout_id": stored.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
+        return bool(await stored.unchanged_by(lambda tx: tx.saml_logouts.is_answered(**{**usual, **changes})))
 
-    before = await given.rows()
-    assert not await answer(), "it was not sent yet"
-    assert await given.rows() == before
-    await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW))
-    before = await given.rows()
-    for org_id, service_id in elsewhere(given, desk, foreign):
+    before = await stored.rows()
+    assert not await answer(), "the request was not sent yet"
+    assert await stored.rows() == before
+    await within(stored.storage, lambda tx: tx.saml_logouts.next_request(stored.logout.id, NOW))
+    before = await stored.rows()
+    for org_id, service_id in other_services(stored, desk, foreign):
         assert not await answer(org_id=org_id, service_id=service_id)
     for wrong in ({"browser_hash": digest("another")}, {"request_id": "_another"}, {"now": NOW + LOGOUT_TTL}):
         assert not await answer(**wrong)
-    assert await given.rows() == before
+    assert await stored.rows() == before
     assert not await has_answered()
     assert await answer()
-    assert not await answer(), "it has answered"
+    assert not await answer(), "the service has answered"
     assert await has_answered()
-    for org_id, service_id in elsewhere(given, desk, foreign):
+    for org_id, service_id in other_services(stored, desk, foreign):
         assert not await has_answered(org_id=org_id, service_id=service_id)
     for other in ({"logout_id": uuid4()}, {"request_id": "_another"}):
         assert not await has_answered(**other)
-    assert await within(given.storage, lambda tx: tx.saml_logouts.delete(given.logout.id)) is not is_success
+    assert await within(stored.storage, lambda tx: tx.saml_logouts.delete(stored.logout.id)) is not is_success
 
 
-async def test_another_logout_stays_as_it_is(given: Given) -> None:
-    other = replace(given.logout, id=uuid4(), initiator=LogoutInitiator(after="/"))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.change_initiator(other))
-    await given.unchanged_by(lambda tx: tx.saml_logouts.mark_done(other.id, given.part, NOW))
-    assert await given.unchanged_by(lambda tx: tx.saml_logouts.requested_sessions(other.id)) == []
-    assert await given.unchanged_by(lambda tx: tx.saml_logouts.last_request(other.id)) is None
-    await given.unchanged_by(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
-    assert not await given.unchanged_by(lambda tx: tx.saml_logouts.delete(uuid4()))
-    assert await within(given.storage, lambda tx: tx.saml_logouts.delete(given.logout.id)), "nobody has answered"
-    assert await run_sql(given.pool, "select 1 from saml_logout_requests") == []
+async def test_another_logout_is_unchanged(stored: StoredSaml) -> None:
+    other = replace(stored.logout, id=uuid4(), initiator=LogoutInitiator(after="/"))
+    await stored.unchanged_by(lambda tx: tx.saml_logouts.change_initiator(other))
+    await stored.unchanged_by(lambda tx: tx.saml_logouts.mark_done(other.id, stored.saml_session, NOW))
+    assert await stored.unchanged_by(lambda tx: tx.saml_logouts.requested_sessions(other.id)) == []
+    assert await stored.unchanged_by(lambda tx: tx.saml_logouts.last_request(other.id)) is None
+    await stored.unchanged_by(lambda tx: tx.saml_logouts.mark_partial(uuid4()))
+    assert not await stored.unchanged_by(lambda tx: tx.saml_logouts.delete(uuid4()))
+    assert await within(stored.storage, lambda tx: tx.saml_logouts.delete(stored.logout.id)), "no service has answered"
+    assert await run_sql(stored.pool, "select 1 from saml_logout_requests") == []
 
 
-async def test_whoever_takes_a_logout_over_hears_how_it_ends(given: Given) -> None:
-    taken = replace(given.logout, initiator=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
-    await within(given.storage, lambda tx: tx.saml_logouts.change_initiator(taken))
-    assert await within(given.storage, lambda tx: tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL)) == taken
+async def test_a_new_initiator_replaces_the_previous_one(stored: StoredSaml) -> None:
+    taken = replace(stored.logout, initiator=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
+    await within(stored.storage, lambda tx: tx.saml_logouts.change_initiator(taken))
+    assert await within(stored.storage, lambda tx: tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL)) == taken
 
 
-async def test_what_is_done_is_neither_asked_nor_waited_for(given: Given, desk: ServiceContext, foreign: ServiceContext) -> None:
-    for org_id, service_id in elsewhere(given, desk, foreign):
-        part = replace(given.part, org_id=org_id, service_id=service_id)
-        await given.unchanged_by(lambda tx, part=part: tx.saml_logouts.mark_done(given.logout.id, part, NOW))  # type: ignore[misc]
-    other_session = replace(given.part, session_index="_other")
-    await given.unchanged_by(lambda tx: tx.saml_logouts.mark_done(given.logout.id, other_session, NOW))
-    await within(given.storage, lambda tx: tx.saml_logouts.mark_done(given.logout.id, given.part, NOW))
-    done = replace(given.part, org_id=foreign.org_id, service_id=foreign.id, former_names=("_before",))
-    assert await within(given.storage, lambda tx: tx.saml_logouts.add_request(given.logout.id, "_done", given.user, done, NOW))
-    assert await within(given.storage, lambda tx: tx.saml_logouts.requested_sessions(given.logout.id)) == [done, given.part]
-    assert await given.unchanged_by(lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW)) is None
-    assert not await within(given.storage, lambda tx: tx.saml_logouts.delete(given.logout.id))
+async def test_a_finished_request_is_neither_sent_nor_waited_for(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
+    for org_id, service_id in other_services(stored, desk, foreign):
+        part = replace(stored.saml_session, org_id=org_id, service_id=service_id)
+        await stored.unchanged_by(lambda tx, part=part: tx.saml_logouts.mark_done(stored.logout.id, part, NOW))  # type: ignore[misc]
+    other_session = replace(stored.saml_session, session_index="_other")
+    await stored.unchanged_by(lambda tx: tx.saml_logouts.mark_done(stored.logout.id, other_session, NOW))
+    await within(stored.storage, lambda tx: tx.saml_logouts.mark_done(stored.logout.id, stored.saml_session, NOW))
+    done = replace(stored.saml_session, org_id=foreign.org_id, service_id=foreign.id, former_names=("_before",))
+    assert await within(stored.storage, lambda tx: tx.saml_logouts.add_request(stored.logout.id, "_done", stored.user, done, NOW))
+    assert await within(stored.storage, lambda tx: tx.saml_logouts.requested_sessions(stored.logout.id)) == [done, stored.saml_session]
+    assert await stored.unchanged_by(lambda tx: tx.saml_logouts.next_request(stored.logout.id, NOW)) is None
+    assert not await within(stored.storage, lambda tx: tx.saml_logouts.delete(stored.logout.id))
 
 
-async def test_the_request_that_was_sent_last_can_be_sent_again_until_it_is_answered(given: Given, foreign: ServiceContext) -> None:
-    part = replace(given.part, org_id=foreign.org_id, service_id=foreign.id)
-    await within(given.storage, lambda tx: tx.saml_logouts.add_request(given.logout.id, "_z", given.user, part, None))
+async def test_the_last_request_can_be_sent_again_until_it_is_answered(stored: StoredSaml, foreign: ServiceContext) -> None:
+    part = replace(stored.saml_session, org_id=foreign.org_id, service_id=foreign.id)
+    await within(stored.storage, lambda tx: tx.saml_logouts.add_request(stored.logout.id, "_z", stored.user, part, None))
 
     async def last() -> object:
-        return await given.unchanged_by(lambda tx: tx.saml_logouts.last_request(given.logout.id))
+        return await stored.unchanged_by(lambda tx: tx.saml_logouts.last_request(stored.logout.id))
 
     assert await last() is None
-    await within(given.storage, lambda tx: tx.saml_logouts.next_request(given.logout.id, NOW))
-    assert await last() == ("_request", given.part)
+    await within(stored.storage, lambda tx: tx.saml_logouts.next_request(stored.logout.id, NOW))
+    assert await last() == ("_request", stored.saml_session)
     for time in (NOW, NOW + SECOND):
-        await within(given.storage, lambda tx, time=time: tx.saml_logouts.next_request(given.logout.id, time))  # type: ignore[misc]
+        await within(stored.storage, lambda tx, time=time: tx.saml_logouts.next_request(stored.logout.id, time))  # type: ignore[misc]
     assert await last() == ("_z", part)
-    await within(given.storage, lambda tx: tx.saml_logouts.mark_done(given.logout.id, part, NOW + SECOND))
-    assert await last() is None, "and nobody asks the one before it again"
+    await within(stored.storage, lambda tx: tx.saml_logouts.mark_done(stored.logout.id, part, NOW + SECOND))
+    assert await last() is None, "the request before it is not repeated"

@@ -16,8 +16,8 @@ from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer
 from tests.support.saml import (
     NS,
     STATUS,
-    SamlApplication,
     PostedResponse,
+    SamlApplication,
     add_application,
     authn_request,
     encode_base64,
@@ -94,7 +94,7 @@ class SamlBrowser(Visitor):
 
 
 def redirect_target(answer: Answer, status: int = 302) -> str:
-    """Return the target of a redirect. URLs of ours are returned as paths."""
+    """Return the target of a redirect. Our own URLs are returned as paths."""
     assert answer.status == status, (answer.status, answer.text.rpartition("<main>")[2])
     assert answer.headers["Cache-Control"] == "no-store"
     return str(answer.headers["Location"]).removeprefix(BASE_URL)

@@ -123,7 +123,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("typed", "action", "status", "sentence"), REFUSED.values(), ids=REFUSED)
-async def test_the_form_is_shown_again_after_an_error(signed_in: Visitor, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str) -> None:
+async def test_the_form_is_shown_again_after_an_error(
+    signed_in: Visitor, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str
+) -> None:
     await cli.begin()
     page = await say(signed_in, typed, action)
     assert page.status == status
@@ -217,7 +219,9 @@ async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed
     assert await cli.status() == ["pending"]
 
 
-async def test_an_access_token_takes_precedence_over_the_cookie(app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, ada: Account) -> None:
+async def test_an_access_token_takes_precedence_over_the_cookie(
+    app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, ada: Account
+) -> None:
     user_code = await cli.begin()
     support = await impersonate(ports, await add_platform_owner(ports), ada)
     token = form_token(await signed_in.open(VERIFY))

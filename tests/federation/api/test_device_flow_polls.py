@@ -303,7 +303,9 @@ async def test_an_approval_is_void_after_these_changes(approved: DeviceClient, c
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
-async def test_an_approval_is_void_if_these_changes_commit_during_the_poll(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
+async def test_an_approval_is_void_if_these_changes_commit_during_the_poll(
+    approved: DeviceClient, change: str, expected: tuple[int, str, str]
+) -> None:
     """The poll has been accepted and waits for the account lock, which the change holds."""
     lock = "select from users where email = 'ada@example.com' for update"
     answer = await meanwhile(approved.pool, [(lock, None), (change, None)], lambda: approved.poll(client_id=None))

@@ -18,7 +18,19 @@ from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.federation.api.cli import oauth_error
-from tests.federation.api.relying import PKCE, REVOKE, SECRET, TOKEN, VERIFIER, RelyingParty, add_relying_party, redirect_parts, basic, claims, sign_in_browser
+from tests.federation.api.relying import (
+    PKCE,
+    REVOKE,
+    SECRET,
+    TOKEN,
+    VERIFIER,
+    RelyingParty,
+    add_relying_party,
+    basic,
+    claims,
+    redirect_parts,
+    sign_in_browser,
+)
 from tests.support.browser import Visitor
 from tests.support.builders import BASE_URL, Api, add_account, add_member, add_provisioned, everyone, log_in, run_sql
 from tests.support.direct import change_ports
@@ -95,7 +107,9 @@ async def test_a_code_is_exchanged_for_tokens_for_the_service(
     assert (profile.status, profile.json["service"]) == (200, "shop")
 
 
-async def test_the_session_has_the_address_and_agent_of_the_browser(party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics) -> None:
+async def test_the_session_has_the_address_and_agent_of_the_browser(
+    party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics
+) -> None:
     await run_sql(pool, "delete from events")
     before = metrics.tokens_issued
     tokens = await party.tokens()
@@ -144,7 +158,9 @@ async def test_the_request_can_be_json(party: RelyingParty) -> None:
         {"code_verifier": "short"},
     ],
 )
-async def test_a_code_works_only_with_the_values_of_its_request(party: RelyingParty, metrics: FakeMetrics, changes: dict[str, str | None]) -> None:
+async def test_a_code_works_only_with_the_values_of_its_request(
+    party: RelyingParty, metrics: FakeMetrics, changes: dict[str, str | None]
+) -> None:
     code = await party.code()
     assert oauth_error(await party.exchange(**{"code": code, **changes})) == INVALID_GRANT  # type: ignore[arg-type]
     assert metrics.login_failures["authorization_code"] == 1
@@ -291,7 +307,9 @@ async def test_an_application_can_use_pkce_without_a_secret_if_allowed(party: Re
     answer = await party.exchange(await party.code(**PKCE), **none)
     assert answer.status == 200, answer.text
     assert (await party.refresh(answer.json["refresh_token"], client_secret=None)).status == 200
-    assert oauth_error(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, "without a challenge it needs its secret"
+    assert oauth_error(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, (
+        "without a challenge it needs its secret"
+    )
     assert oauth_error(await party.exchange(await party.code(**PKCE), client_secret="wrong")) == INVALID_CLIENT
     assert (await party.exchange(await party.code())).status == 200
 
@@ -317,7 +335,9 @@ async def test_a_public_client_needs_no_secret(mobile_app: RelyingParty) -> None
         ({"code": "x" * 2049}, INVALID_REQUEST),
     ],
 )
-async def test_invalid_token_requests_are_refused(party: RelyingParty, changes: dict[str, str | None], expected: tuple[int, str, str]) -> None:
+async def test_invalid_token_requests_are_refused(
+    party: RelyingParty, changes: dict[str, str | None], expected: tuple[int, str, str]
+) -> None:
     assert oauth_error(await party.exchange(**{"code": "x", **changes})) == expected  # type: ignore[arg-type]
 
 
@@ -443,7 +463,9 @@ async def test_a_revoked_token_ends_its_session(party: RelyingParty, kind: str) 
     assert (await party.post(REVOKE, **sent)).status == 200, "a second revocation has the same answer"
 
 
-async def test_unknown_tokens_and_those_of_other_clients_get_the_same_answer(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
+async def test_unknown_tokens_and_those_of_other_clients_get_the_same_answer(
+    party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor
+) -> None:
     tokens = await party.tokens()
     for tenant, slug in ((acme, "blog"), (twin, "shop")):
         other = await add_relying_party(tenant, visitor, slug)
@@ -504,7 +526,9 @@ async def test_the_frontend_gets_tokens_for_the_platform(
 
     without = {**sent, "client_secret": None, "code_verifier": None}
     assert oauth_error(await party.exchange(await code(), **without)) == INVALID_GRANT
-    assert oauth_error(await party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, "a service is another client"
+    assert oauth_error(await party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, (
+        "a service is another client"
+    )
     answer = await party.post(
         TOKEN, code=await code(), redirect_uri=f"{FRONTEND}/auth/callback", client_id="frontend", code_verifier=VERIFIER
     )

@@ -160,7 +160,13 @@ async def test_a_sign_on_during_the_removal_leaves_no_user(
 
 
 async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
-    visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, directory: Directory, acme: Tenant, member: Account, pool: Pool
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    applications: SamlApplications,
+    directory: Directory,
+    acme: Tenant,
+    member: Account,
+    pool: Pool,
 ) -> None:
     blog = await applications.add("blog")
     await visitor.sign_in(MEMBER)
@@ -175,7 +181,13 @@ async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
 
 
 async def test_leaving_one_organization_does_not_affect_another(
-    visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, directory: Directory, acme: Tenant, twin: Tenant, member: Account
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    applications: SamlApplications,
+    directory: Directory,
+    acme: Tenant,
+    twin: Tenant,
+    member: Account,
 ) -> None:
     desk = await applications.add("desk", twin)
     await add_member(twin.pool, twin.org, member.id)
@@ -217,7 +229,14 @@ async def test_a_returning_member_becomes_a_user_again(
 
 
 async def test_a_subscription_survives_but_gives_no_access(
-    visitor: SamlBrowser, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, ports: Ports, pool: Pool, clock: FakeClock
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    directory: Directory,
+    acme: Tenant,
+    member: Account,
+    ports: Ports,
+    pool: Pool,
+    clock: FakeClock,
 ) -> None:
     """The service created it, and its list of users shows the paid subscriptions."""
     await visitor.sign_in(MEMBER)

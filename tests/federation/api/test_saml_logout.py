@@ -15,7 +15,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to
 from tests.support.builders import BASE_URL, EMAIL, add_account, run_sql
 from tests.support.saml import SamlApplication, add_application, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import SamlApplications, RedirectedMessage, SamlBrowser, request_logout, redirect_target, sign_out
+from tests.support.saml_browser import RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, request_logout, sign_out
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenants
 
@@ -28,7 +28,9 @@ async def blog(applications: SamlApplications) -> SamlApplication:
 async def test_an_application_signs_a_user_out(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
-    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, RelayState="a & b")))
+    said = RedirectedMessage(
+        redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, RelayState="a & b"))
+    )
     assert (said.url, said.kind, said.root.get("InResponseTo"), said.statuses) == (
         "https://shop.example.com/slo",
         "LogoutResponse",
@@ -54,7 +56,9 @@ async def test_an_application_signs_a_user_out_with_http_post(visitor: SamlBrows
     assert not await visitor.is_in()
 
 
-async def test_other_applications_are_notified_before_the_response(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account) -> None:
+async def test_other_applications_are_notified_before_the_response(
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
+) -> None:
     await visitor.sign_in()
     session, there = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
@@ -80,14 +84,23 @@ async def test_other_applications_are_notified_before_the_response(visitor: Saml
     ],
 )
 async def test_responses_of_other_applications_count(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, status: str, inner: str, statuses: list[str], by_form: bool
+    visitor: SamlBrowser,
+    shop: SamlApplication,
+    blog: SamlApplication,
+    ada: Account,
+    status: str,
+    inner: str,
+    statuses: list[str],
+    by_form: bool,
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     done = logout_response(blog, visitor.now(), asked.root.get("ID"), status, inner)
     if by_form:
-        back = redirect_target(await visitor.open(redirect_target(await visitor.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303)))
+        back = redirect_target(
+            await visitor.open(redirect_target(await visitor.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303))
+        )
     else:
         back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
     assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == statuses
@@ -100,7 +113,9 @@ async def test_an_application_that_does_not_answer_makes_the_logout_partial(
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     asked = redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index))
     again = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))  # the user went back
-    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(asked).root.get("ID")), "the browser may not have reached it"
+    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(asked).root.get("ID")), (
+        "the browser may not have reached it"
+    )
     said = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))
     assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Success", "PartialLogout"])
 
@@ -183,7 +198,9 @@ async def test_the_attributes_of_the_name_must_match(
         assert await visitor.is_in()
     for right in (whole, {"Format": NameIdFormat.UNSPECIFIED.value}):
         session = await visitor.sign_on(shop)
-        said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, name_attributes=right)))
+        said = RedirectedMessage(
+            redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, name_attributes=right))
+        )
         assert said.statuses == ["Success"]
         await visitor.sign_in()
 
@@ -207,14 +224,18 @@ async def test_a_transient_name_is_valid_until_the_session_ends(
     assert await other.is_in()
 
 
-async def test_the_number_of_former_names_is_limited(visitor: SamlBrowser, applications: SamlApplications, ada: Account, pool: Pool) -> None:
+async def test_the_number_of_former_names_is_limited(
+    visitor: SamlBrowser, applications: SamlApplications, ada: Account, pool: Pool
+) -> None:
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
     await visitor.sign_in()
     names = [(await visitor.sign_on(shop)).name_id for _ in range(23)]
     assert await run_sql(pool, "select name_id, former_names from saml_sessions") == [(names[-1], names[-2:1:-1])]
 
 
-async def test_an_application_without_slo_url_signs_no_users_out(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
+async def test_an_application_without_slo_url_signs_no_users_out(
+    visitor: SamlBrowser, applications: SamlApplications, ada: Account
+) -> None:
     shop = await applications.add("shop", slo_url=None)
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
@@ -251,7 +272,9 @@ async def test_a_response_counts_only_in_the_browser_that_was_redirected(
     done = logout_response(blog, visitor.now(), asked.root.get("ID"))
     for browser in (other, SamlBrowser(app, clock)):
         if by_form:
-            page = await browser.open(redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303))
+            page = await browser.open(
+                redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303)
+            )
         else:
             page = await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
         assert page.status == 400
@@ -403,7 +426,9 @@ async def test_the_page_mentions_an_application_that_did_not_answer(visitor: Sam
     assert "next=%2Fapp%2Faccount%2Fdevices" in page.text
 
 
-async def test_without_applications_signing_out_redirects_to_the_sign_in_page(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
+async def test_without_applications_signing_out_redirects_to_the_sign_in_page(
+    visitor: SamlBrowser, applications: SamlApplications, ada: Account
+) -> None:
     await visitor.sign_in()
     assert leads_to(await sign_out(visitor)) == SIGN_IN
     assert "You&#39;re signed out." in (await visitor.open(SIGN_IN)).text

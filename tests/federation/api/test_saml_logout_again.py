@@ -23,7 +23,7 @@ from tests.support.browser import ACCOUNT, SIGN_IN, form_token, leads_to, set_co
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, everyone, run_sql
 from tests.support.platform import Platform
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import SamlApplications, RedirectedMessage, SamlBrowser, LogoutWalk, redirect_target, sign_out, statuses
+from tests.support.saml_browser import LogoutWalk, RedirectedMessage, SamlApplications, SamlBrowser, redirect_target, sign_out, statuses
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
@@ -114,7 +114,9 @@ async def test_the_same_request_continues_after_a_response(in_progress: LogoutIn
 
 
 @both_bindings
-async def test_a_new_request_of_the_initiator_gets_the_response(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool, pool: Pool) -> None:
+async def test_a_new_request_of_the_initiator_gets_the_response(
+    in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool, pool: Pool
+) -> None:
     step = await in_progress.ask(shop, by_form=by_form, id_="_again")
     assert ended(await in_progress.finish(step), shop, "_again") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
@@ -129,7 +131,9 @@ async def test_a_new_request_of_the_initiator_repeats_the_step(in_progress: Logo
     assert sorted(in_progress.walk.notified) == sorted(["blog", "desk", "wiki", in_progress.first.slug])
 
 
-async def test_an_application_asked_twice_without_a_response_makes_the_logout_partial(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
+async def test_an_application_asked_twice_without_a_response_makes_the_logout_partial(
+    in_progress: LogoutInProgress, shop: SamlApplication
+) -> None:
     await in_progress.ask(shop, id_="_again")
     step = await in_progress.ask(shop, id_="_last")
     assert ended(await in_progress.walk.finish(step), shop, "_last") == ["Success", "PartialLogout"]
@@ -151,7 +155,9 @@ async def test_a_browser_that_ignored_the_first_response_is_recognized(
     assert await nothing_is_left(pool)
 
 
-async def test_the_initiator_can_use_any_former_name(visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, ada: Account) -> None:
+async def test_the_initiator_can_use_any_former_name(
+    visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, ada: Account
+) -> None:
     once = await applications.add("once", name_id_format=NameIdFormat.TRANSIENT)
     walk = LogoutWalk(visitor, shop, once)
     await visitor.sign_in()
@@ -185,7 +191,9 @@ async def test_an_application_that_sends_a_request_instead_of_a_response_is_done
 
 async def test_an_application_that_took_over_can_still_respond(in_progress: LogoutInProgress) -> None:
     step = await in_progress.ask(in_progress.first, id_="_mine")
-    assert in_progress.walk.pending_request(await in_progress.walk.confirm(in_progress.first, in_progress.request_id)) == in_progress.walk.pending_request(step)
+    assert in_progress.walk.pending_request(
+        await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
+    ) == in_progress.walk.pending_request(step)
     assert ended(await in_progress.walk.finish(step), in_progress.first, "_mine") == ["Success"]
 
 
@@ -236,7 +244,9 @@ async def test_merged_logouts_last_as_long_as_the_newest(in_progress: LogoutInPr
     assert ended(await in_progress.finish(step), begins, "_new") == ["Success"]
 
 
-async def test_signing_out_on_our_page_notifies_the_remaining_applications(in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool) -> None:
+async def test_signing_out_on_our_page_notifies_the_remaining_applications(
+    in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool
+) -> None:
     visitor = in_progress.visitor
     await sign_in_again(visitor, shop)
     page = await sign_out(visitor)
@@ -342,7 +352,9 @@ async def test_a_request_that_matches_no_session_changes_nothing(
 
 @pytest.mark.parametrize("what", ["<", "x", ""])
 @both_bindings
-async def test_an_unreadable_message_changes_nothing(in_progress: LogoutInProgress, shop: SamlApplication, what: str, by_form: bool) -> None:
+async def test_an_unreadable_message_changes_nothing(
+    in_progress: LogoutInProgress, shop: SamlApplication, what: str, by_form: bool
+) -> None:
     visitor = in_progress.visitor
     if by_form:
         answer = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=what)
@@ -376,7 +388,9 @@ async def test_an_invalid_response_shows_a_page_that_continues(
     assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
 
 
-async def test_a_session_of_another_browser_does_not_match(in_progress: LogoutInProgress, clock: FakeClock, shop: SamlApplication, app: Any) -> None:
+async def test_a_session_of_another_browser_does_not_match(
+    in_progress: LogoutInProgress, clock: FakeClock, shop: SamlApplication, app: Any
+) -> None:
     other = SamlBrowser(app, clock)
     session = in_progress.sessions["shop"]
     said = RedirectedMessage(redirect_target(await ask(other, shop, session.name_id, session.session_index)))
@@ -431,12 +445,16 @@ async def test_a_repeated_response_in_another_browser_is_refused(in_progress: Lo
 
 async def test_a_form_too_long_for_a_redirect_is_refused(visitor: SamlBrowser, shop: SamlApplication) -> None:
     indexes = [f"_{new_secret()}" for _ in range(300)]
-    refused = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(logout_request(shop, visitor.now(), EMAIL, *indexes)))
+    refused = await visitor.post_cross_site(
+        f"{shop.path}/slo", SAMLRequest=encode_base64(logout_request(shop, visitor.now(), EMAIL, *indexes))
+    )
     assert refused.status == 400
     assert "too long to sign anybody out with" in refused.text
     message = logout_request(shop, visitor.now(), EMAIL, *indexes[:100])
     path = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
-    assert RedirectedMessage(redirect_target(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], "this one is too long"
+    assert RedirectedMessage(redirect_target(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], (
+        "this one is too long"
+    )
 
 
 # Too many documents in the signing queue
@@ -488,9 +506,13 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
     message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
     address = redirect_url(f"{shop.path}/slo", message, RelayState="there")
     if by_form:
-        address = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="there"), 303)
+        address = redirect_target(
+            await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="there"), 303
+        )
     steps = await everyone(8, lambda _: visitor.open(address))
-    [asked] = {(application.slug, id_) for step in steps for application, id_ in [walk.pending_request(step) or pytest.fail("nobody is told")]}
+    [asked] = {
+        (application.slug, id_) for step in steps for application, id_ in [walk.pending_request(step) or pytest.fail("nobody is told")]
+    }
     assert len({set_cookies(step)[COOKIE].value for step in steps}) == 1
     assert ended(await walk.finish(steps[0]), shop, "_begun") == ["Success"]
     assert walk.notified[0] == asked[0]

@@ -23,7 +23,16 @@ from tests.support.builders import EMAIL, Answer, Api, everyone, meanwhile, run_
 from tests.support.platform import Platform
 from tests.support.rows import in_another_task
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
-from tests.support.saml_browser import SamlApplications, RedirectedMessage, SamlBrowser, LogoutWalk, request_logout, redirect_target, sign_out, statuses
+from tests.support.saml_browser import (
+    LogoutWalk,
+    RedirectedMessage,
+    SamlApplications,
+    SamlBrowser,
+    redirect_target,
+    request_logout,
+    sign_out,
+    statuses,
+)
 from tests.support.tenants import Tenant, Tenants
 
 
@@ -314,9 +323,7 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
 
 
 @pytest.mark.slow
-async def test_parallel_returns_get_one_response(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
-) -> None:
+async def test_parallel_returns_get_one_response(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account) -> None:
     """A response and the step after it change the same rows."""
     walk = LogoutWalk(visitor, shop, blog)
     application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")

@@ -112,7 +112,9 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_invalid_authn_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
+async def test_invalid_authn_requests_are_refused(
+    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str
+) -> None:
     message = authn_request(shop, clock.now(), **WRONG[what])
     await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
     await check_refused(await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=encode_base64(message)), pool)
@@ -129,14 +131,18 @@ async def test_invalid_authn_requests_are_refused(visitor: SamlBrowser, shop: Sa
         and "inside" not in changes
     ],
 )
-async def test_invalid_logout_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str) -> None:
+async def test_invalid_logout_requests_are_refused(
+    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str
+) -> None:
     changes = {key: value.replace("/slo", "/sso") if key == "Destination" and value else value for key, value in WRONG[what].items()}
     message = logout_request(shop, clock.now(), "ada@example.com", "_index", **changes)
     await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message)), pool)
 
 
 @pytest.mark.parametrize("away", [timedelta(minutes=5, seconds=2), timedelta(minutes=-5, seconds=-2), timedelta(days=-4000)])
-async def test_an_old_request_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, away: timedelta) -> None:
+async def test_an_old_request_is_refused(
+    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, away: timedelta
+) -> None:
     message = authn_request(shop, clock.now(), IssueInstant=format_instant(clock.now() + away))
     await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
 
@@ -235,7 +241,9 @@ async def test_repeated_fields_are_refused(visitor: SamlBrowser, shop: SamlAppli
     address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     for more in (address.partition("?")[2], "SAMLResponse=x", "RelayState=a&RelayState=b", "SAMLEncoding=urn:x"):
         await check_refused(await visitor.open(f"{address}&{more}"), pool)
-    redirect_target(await visitor.open(f"{address}&SAMLEncoding=urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE&SigAlg=x&Signature=y"))
+    redirect_target(
+        await visitor.open(f"{address}&SAMLEncoding=urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE&SigAlg=x&Signature=y")
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,7 +259,9 @@ async def test_the_length_of_a_relay_state_is_limited(
         await check_refused(answer, pool)
 
 
-async def test_a_request_id_works_once(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant) -> None:
+async def test_a_request_id_works_once(
+    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant
+) -> None:
     first = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same"))
     redirect_target(await visitor.open(first))
     for again in (first, redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):

@@ -44,7 +44,9 @@ async def test_a_user_signs_in_and_continues_to_the_application(visitor: SamlBro
     assert [name for name in visitor.cookies if "saml" in name] == [], "the cookie of the sign-on is deleted"
 
 
-async def test_the_page_works_without_scripts_and_posts_only_to_the_application(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account
+) -> None:
     await visitor.sign_in()
     answer = await visitor.open(await visitor.start_sign_on(shop, '"><script>alert(1)</script>'))
     policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
@@ -83,9 +85,7 @@ async def test_two_sign_ons_in_one_browser_are_independent(visitor: SamlBrowser,
     assert posted_response(await visitor.open(one)).relay_state == "one"
 
 
-async def test_cookies_of_old_unfinished_sign_ons_are_deleted(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account
-) -> None:
+async def test_cookies_of_old_unfinished_sign_ons_are_deleted(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     visitor.cookies["gatehouse-saml-logout"] = new_secret()
     paths = [await visitor.start_sign_on_by_post(shop, str(number)) for number in range(30)]
@@ -346,7 +346,9 @@ async def test_a_user_without_access_can_sign_in_as_another_user(visitor: SamlBr
     assert (found.name_id, found.relay_state) == (EMAIL, "there")
 
 
-async def test_a_user_with_an_unverified_address_can_sign_in_as_another_user(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
+async def test_a_user_with_an_unverified_address_can_sign_in_as_another_user(
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
+) -> None:
     await visitor.sign_in()
     await run_sql(pool, "update users set email_verified_at = null where id = %s", ada.id)
     page = await visitor.open(await visitor.start_sign_on(shop))
@@ -379,7 +381,9 @@ async def test_a_closed_account_gets_no_assertion(
 # ForceAuthn and IsPassive
 
 
-async def test_force_authn_accepts_a_sign_in_after_the_request(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
+async def test_force_authn_accepts_a_sign_in_after_the_request(
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+) -> None:
     await visitor.sign_in()
     before = visitor.cookies["gatehouse-session"]
     clock.advance(timedelta(minutes=1))
@@ -514,7 +518,9 @@ async def test_states_and_cookies_are_stored_as_hashes(visitor: SamlBrowser, wai
     assert await run_sql(pool, "select state_hash, browser_hash from saml_sign_ons") == [(digest(state), digest(cookie))]
 
 
-async def test_a_head_request_does_not_finish_a_sign_on(visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool) -> None:
+async def test_a_head_request_does_not_finish_a_sign_on(
+    visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool
+) -> None:
     assert (await visitor.open(waiting, method="HEAD")).status == 200
     assert (await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
     assert await run_sql(pool, "select count(*) from saml_sign_ons") == [(1,)]
@@ -529,7 +535,9 @@ async def test_of_twenty_parallel_requests_one_gets_the_response(visitor: SamlBr
 
 
 @pytest.mark.slow
-async def test_of_twenty_parallel_copies_of_a_request_one_is_accepted(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+async def test_of_twenty_parallel_copies_of_a_request_one_is_accepted(
+    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock
+) -> None:
     address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     answers = await everyone(20, lambda _: visitor.open(address))
     assert sorted(answer.status for answer in answers) == [302] + [400] * 19
@@ -543,7 +551,9 @@ async def log_in(api: Api, path: str, **more: Any) -> Answer:
     return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
 
 
-async def test_a_frontend_signs_a_user_in_for_a_sign_on(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
+async def test_a_frontend_signs_a_user_in_for_a_sign_on(
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
+) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
     assert answer.status == 200, answer.text
     assert answer.json["access_token"]
@@ -576,7 +586,9 @@ async def test_the_assertion_has_the_time_of_the_api_login(
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(fresh)).text
 
 
-async def test_a_frontend_sends_the_second_factor_for_a_sign_on(api: Api, visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
+async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator
+) -> None:
     path = await visitor.start_sign_on(shop)
     answer = await log_in(api, path)
     assert answer.json["mfa_required"] is True
@@ -600,7 +612,9 @@ async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_s
     assert not await ada_there.is_in()
 
 
-async def test_an_api_session_that_has_ended_gives_no_assertion(api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_an_api_session_that_has_ended_gives_no_assertion(
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account
+) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
     await api.post("/api/auth/logout", token=answer.json["access_token"])
     assert await refused_with_400(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))

@@ -16,7 +16,7 @@ from core.federation.saml.messages import new_message_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, add_account, run_sql
-from tests.support.saml import SamlApplication, PostedResponse, name_id_element, posted_response
+from tests.support.saml import PostedResponse, SamlApplication, name_id_element, posted_response
 from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.services import add_service_user
 
@@ -76,7 +76,9 @@ async def test_another_format_is_an_error(visitor: SamlBrowser, shop: SamlApplic
     assert await refused(visitor, shop, inside=policy(**asked)) == ["Requester", "InvalidNameIDPolicy"]
 
 
-async def test_an_email_address_is_an_error_where_users_have_pseudonyms(visitor: SamlBrowser, applications: SamlApplications, pool: Pool) -> None:
+async def test_an_email_address_is_an_error_where_users_have_pseudonyms(
+    visitor: SamlBrowser, applications: SamlApplications, pool: Pool
+) -> None:
     shop = await applications.add(name_id_format=NameIdFormat.PERSISTENT)
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=policy(Format=NameIdFormat.EMAIL.value)) == ["Requester", "InvalidNameIDPolicy"]
@@ -132,14 +134,18 @@ async def test_the_subject_confirmation_is_ignored(visitor: SamlBrowser, shop: S
     ],
 )
 @pytest.mark.parametrize("passive", ["false", "true"])
-async def test_another_user_gets_unknown_principal(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, asked: str, passive: str) -> None:
+async def test_another_user_gets_unknown_principal(
+    visitor: SamlBrowser, shop: SamlApplication, pool: Pool, asked: str, passive: str
+) -> None:
     await visitor.sign_in()
     assert await refused(visitor, shop, inside=asked, IsPassive=passive) == ["Requester", "UnknownPrincipal"]
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
     assert await run_sql(pool, "select count(*) from saml_sessions") == [(0,)]
 
 
-async def test_the_user_who_signs_in_is_compared_with_the_subject(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics) -> None:
+async def test_the_user_who_signs_in_is_compared_with_the_subject(
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics
+) -> None:
     grace = await add_account(ports, "grace@example.com")
     await add_service_user(ports, shop.id, grace.id)
     path = await visitor.start_sign_on(shop, inside=subject(EMAIL))

@@ -125,7 +125,9 @@ async def test_an_address_verified_on_both_sides_links(street: ProviderSignIn, p
 
 @officesuite
 @of("verified", [True, False])
-async def test_an_address_without_a_verified_claim_links_nothing(street: ProviderSignIn, ports: Ports, verified: bool, metrics: FakeMetrics) -> None:
+async def test_an_address_without_a_verified_claim_links_nothing(
+    street: ProviderSignIn, ports: Ports, verified: bool, metrics: FakeMetrics
+) -> None:
     await add_account(ports, verified=verified)
     before = await street.snapshot()
     answer = await street.complete()
@@ -212,9 +214,7 @@ async def test_a_closed_account_is_not_linked_either(street: ProviderSignIn, por
 
 
 @officesuite
-async def test_an_unverified_address_gets_one_verification_email(
-    street: ProviderSignIn, ports: Ports, sent: FakeMailTransport
-) -> None:
+async def test_an_unverified_address_gets_one_verification_email(street: ProviderSignIn, ports: Ports, sent: FakeMailTransport) -> None:
     await street.sign_in()
     await street.sign_in()
     await deliver(ports)

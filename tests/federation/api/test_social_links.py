@@ -315,7 +315,9 @@ async def test_an_unlinked_identity_does_not_open_the_account(
     assert await linked.linked() == []
 
 
-async def test_an_identity_with_the_verified_address_links_again(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
+async def test_an_identity_with_the_verified_address_links_again(
+    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account
+) -> None:
     """The owner of the mailbox could reset the password as well (decision 64)."""
     assert (await linked.unlinks()).status == 200
     street.provider.person = Person()
@@ -422,7 +424,9 @@ async def test_a_token_without_an_expiry_is_not_refreshed(street: ProviderSignIn
     assert street.provider.counted["/token"] == 1
 
 
-async def test_of_parallel_requests_one_refreshes_the_token_and_all_get_it(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_of_parallel_requests_one_refreshes_the_token_and_all_get_it(
+    street: ProviderSignIn, program: Program, clock: FakeClock
+) -> None:
     """A provider with one-time refresh tokens would treat a second use as theft."""
     await street.sign_in()
     clock.advance(LIFE)
@@ -434,9 +438,7 @@ async def test_of_parallel_requests_one_refreshes_the_token_and_all_get_it(stree
     assert (await program.gets_token()).status == 200, "the new refresh token is stored"
 
 
-async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(
-    street: ProviderSignIn, program: Program, clock: FakeClock
-) -> None:
+async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     await street.sign_in()
     clock.advance(LIFE)
     street.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP})
@@ -500,7 +502,9 @@ async def test_each_context_has_its_own_token_and_credentials(
 # Privacy
 
 
-async def test_identities_are_exported_without_tokens_and_anonymized(street: ProviderSignIn, program: Program, ports: Ports, ada: Account) -> None:
+async def test_identities_are_exported_without_tokens_and_anonymized(
+    street: ProviderSignIn, program: Program, ports: Ports, ada: Account
+) -> None:
     await street.sign_in()
     exported = await program.api.get(f"/api/privacy/export/{ada.id}", token=program.token)
     assert [each["provider_user_id"] for each in exported.json["oauth_identities"]] == ["4711"]

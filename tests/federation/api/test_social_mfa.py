@@ -166,9 +166,7 @@ async def test_a_wrong_code_links_nothing_and_the_right_one_does_after_it(waitin
     assert await subjects(waiting) == [(None, "666")]
 
 
-async def test_too_many_wrong_codes_link_nothing(
-    waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock
-) -> None:
+async def test_too_many_wrong_codes_link_nothing(waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
     for _ in range(5):
         assert (await waiting.visitor.show_code(factor.wrong())).status == 401
     assert (await waiting.visitor.show_code(factor.code())).status == 401
@@ -240,7 +238,9 @@ async def test_changes_that_end_the_sign_in_delete_the_pending_identity(
 # Known identities
 
 
-async def test_an_identity_linked_here_gets_its_new_tokens_immediately(street: ProviderSignIn, api: Api, ada: Account, token: str, ports: Ports) -> None:
+async def test_an_identity_linked_here_gets_its_new_tokens_immediately(
+    street: ProviderSignIn, api: Api, ada: Account, token: str, ports: Ports
+) -> None:
     await link_known(street, ada.id, token="an old one")
     await add_mfa(ports, ada)
     await waits(street)
@@ -283,7 +283,9 @@ async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
     assert await street.user_id() is None
 
 
-async def test_a_service_deleted_before_the_code_gets_no_link(waiting: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID) -> None:
+async def test_a_service_deleted_before_the_code_gets_no_link(
+    waiting: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID
+) -> None:
     await waits(waiting, **SHOP)
     await run_sql(waiting.pool, "delete from services where id = %s", shop)
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT

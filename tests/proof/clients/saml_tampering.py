@@ -1,5 +1,7 @@
-"""A response, tampered in every way that service providers have fallen for (security.md section 14; "On Breaking SAML", USENIX Security
-2012). The evil twin of an assertion is somebody else's; nothing of it was signed."""
+"""Tampered copies of a SAML response, with the attacks of "On Breaking SAML" (USENIX Security 2012; security X-6).
+
+The forged copy of an assertion names another user, and no signature covers it.
+"""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -14,7 +16,7 @@ SAML, SAMLP, DS = (f"{{{NS[prefix]}}}" for prefix in ("saml", "samlp", "ds"))
 
 
 def _evil(element: Any) -> Any:
-    """A twin that is about somebody else, has an id of its own, and no signature of its own."""
+    """Return a forged copy of the assertion: another user, another id, no signature."""
     twin = deepcopy(element)
     twin.set("ID", "_evil")
     for signature in list(twin.iter(f"{DS}Signature")):
@@ -44,7 +46,7 @@ def _change_name(root: Any) -> Any:
 
 
 def _cut_name(root: Any) -> Any:
-    """The start of the name would be left where a text ends at a comment; it is somebody else's then."""
+    """Insert a comment into the name. A parser that stops at comments would read another user's name."""
     name = _name(root)
     name.text, rest = name.text[:3], name.text[3:]
     comment = etree.Comment("x")
@@ -187,7 +189,7 @@ def _xsw8(root: Any) -> Any:
     return root
 
 
-# By name; each gets a copy of the response.
+# By name. Each function gets a copy of the response.
 TAMPERINGS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "another name": _change_name,
     "another audience": _change_audience,
@@ -214,17 +216,17 @@ TAMPERINGS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def tampered(document: bytes) -> dict[str, bytes]:
-    """The response, in all these ways."""
+    """Return all tampered copies of the response by name."""
     return {how: etree.tostring(change(etree.fromstring(document))) for how, change in TAMPERINGS.items()}
 
 
 def with_comment(document: bytes) -> bytes:
-    """A comment in the name, which no signature covers: the name must be read as a whole, or the response refused."""
+    """Return the response with a comment in the name, which signatures ignore. Parsers must read the whole name or refuse it."""
     return bytes(etree.tostring(_cut_name(etree.fromstring(document))))
 
 
 def with_assertion_of(document: bytes, other: bytes) -> bytes:
-    """The response with the assertion of another one."""
+    """Return the response with the assertion of another response."""
     root = etree.fromstring(document)
     root.replace(_assertion(root), _assertion(etree.fromstring(other)))
     return bytes(etree.tostring(root))

@@ -1,4 +1,4 @@
-"""Other people's service providers, asked in one way: pysaml2, python3-saml and node-saml. They raise Refused for what they do not take."""
+"""Third-party SAML service providers behind one interface: pysaml2, python3-saml and node-saml."""
 
 import gc
 import json
@@ -25,12 +25,12 @@ SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
 
 
 class Refused(Exception):
-    """The service provider does not take it."""
+    """The service provider refuses a message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """Whom the service provider takes for signed in."""
+class AcceptedUser:
+    """The user that the service provider accepts as signed in."""
 
     name_id: str
     session_index: str
@@ -38,7 +38,7 @@ class Arrived:
 
 
 class ServiceProvider(ABC):
-    """One that was set up with the metadata of the identity provider, and takes only what is signed in both places."""
+    """A service provider configured with our metadata. It requires signed assertions and signed responses."""
 
     def __init__(self, application: SamlApplication, metadata: str) -> None:
         self.application = application
@@ -46,27 +46,27 @@ class ServiceProvider(ABC):
 
     @abstractmethod
     def ask(self, relay_state: str) -> str:
-        """The address at which it asks to have somebody signed in, by HTTP-Redirect."""
+        """Return the URL of its AuthnRequest with HTTP-Redirect."""
 
     @abstractmethod
     def ask_by_form(self, relay_state: str) -> dict[str, str]:
-        """The fields of the form by which it does."""
+        """Return the form fields of its AuthnRequest with HTTP-POST."""
 
     @abstractmethod
-    def take(self, document: bytes) -> Arrived:
-        """Who has come with this response. Raises Refused."""
+    def take(self, document: bytes) -> AcceptedUser:
+        """Return the user of this response. Raises: Refused."""
 
     @abstractmethod
-    def sign_out(self, arrived: Arrived) -> str:
-        """The address at which it asks to have them signed out."""
+    def sign_out(self, arrived: AcceptedUser) -> str:
+        """Return the URL of its LogoutRequest."""
 
     @abstractmethod
     def signed_out(self, address: str) -> None:
-        """The browser has come back with this answer. Raises Refused."""
+        """Accept the LogoutResponse in this URL. Raises: Refused."""
 
-    def take_all(self, documents: list[bytes]) -> list[Arrived | Refused]:
-        """What comes of each of these."""
-        outcomes: list[Arrived | Refused] = []
+    def take_all(self, documents: list[bytes]) -> list[AcceptedUser | Refused]:
+        """Return the user of each response, or the refusal."""
+        outcomes: list[AcceptedUser | Refused] = []
         for document in documents:
             try:
                 outcomes.append(self.take(document))
@@ -76,7 +76,7 @@ class ServiceProvider(ABC):
 
 
 class Pysaml2(ServiceProvider):
-    """https://github.com/IdentityPython/pysaml2, which checks signatures with Debian's xmlsec1."""
+    """https://github.com/IdentityPython/pysaml2, which verifies signatures with Debian's xmlsec1."""
 
     def __init__(self, application: SamlApplication, metadata: str) -> None:
         super().__init__(application, metadata)
@@ -114,8 +114,8 @@ class Pysaml2(ServiceProvider):
         self._asked[id_] = "/"
         return {"SAMLRequest": encode_base64(str(request).encode()), "RelayState": relay_state}
 
-    def take(self, document: bytes) -> Arrived:
-        # The library leaves temporary files open for the garbage collector, which would complain of them to whatever test comes next.
+    def take(self, document: bytes) -> AcceptedUser:
+        # The library leaves temporary files open. The garbage collector would warn about them in a later test.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             taken = self._take(document)
@@ -124,8 +124,8 @@ class Pysaml2(ServiceProvider):
             raise Refused(taken)
         return taken
 
-    def _take(self, document: bytes) -> Arrived | str:
-        """Or why not."""
+    def _take(self, document: bytes) -> AcceptedUser | str:
+        """Return the user, or the reason for the refusal."""
         try:
             found = self._client.parse_authn_request_response(encode_base64(document), POST, outstanding=dict(self._asked))
         except Exception as error:
@@ -133,9 +133,9 @@ class Pysaml2(ServiceProvider):
         if found is None:
             return "it says nothing"
         [statement] = found.assertion.authn_statement
-        return Arrived(found.get_subject().text, statement.session_index, found.ava)
+        return AcceptedUser(found.get_subject().text, statement.session_index, found.ava)
 
-    def sign_out(self, arrived: Arrived) -> str:
+    def sign_out(self, arrived: AcceptedUser) -> str:
         from saml2.saml import NameID
 
         name_id = NameID(format=NameIdFormat.EMAIL.value, text=arrived.name_id)
@@ -211,7 +211,7 @@ class Python3Saml(ServiceProvider):
         self._asked = auth.get_last_request_id()
         return {"SAMLRequest": encode_base64(auth.get_last_request_xml().encode()), "RelayState": relay_state}
 
-    def take(self, document: bytes) -> Arrived:
+    def take(self, document: bytes) -> AcceptedUser:
         auth = self._auth("/acs", post={"SAMLResponse": encode_base64(document)})
         try:
             auth.process_response(request_id=self._asked)
@@ -219,9 +219,9 @@ class Python3Saml(ServiceProvider):
             raise Refused(repr(error)) from error
         if auth.get_errors() or not auth.is_authenticated():
             raise Refused(auth.get_last_error_reason())
-        return Arrived(auth.get_nameid(), auth.get_session_index(), auth.get_attributes())
+        return AcceptedUser(auth.get_nameid(), auth.get_session_index(), auth.get_attributes())
 
-    def sign_out(self, arrived: Arrived) -> str:
+    def sign_out(self, arrived: AcceptedUser) -> str:
         auth = self._auth("/")
         address = auth.logout(
             return_to="bye", name_id=arrived.name_id, session_index=arrived.session_index, name_id_format=NameIdFormat.EMAIL.value
@@ -230,7 +230,7 @@ class Python3Saml(ServiceProvider):
         return str(address)
 
     def say_signed_out(self, address: str) -> str:
-        """Where it answers, at once, that somebody is signed out whom this address asks it to sign out."""
+        """Return the URL of its LogoutResponse to the LogoutRequest in this URL."""
         query = urlsplit(address).query
         auth = self._auth("/slo", get=dict(parse_qsl(query)), query=query)
         onward = auth.process_slo(keep_local_session=True)
@@ -246,7 +246,7 @@ class Python3Saml(ServiceProvider):
 
 
 class NodeSaml(ServiceProvider):
-    """https://github.com/node-saml/node-saml. It knows no metadata, so it is told what stands there; and it signs what it posts."""
+    """https://github.com/node-saml/node-saml. It reads no metadata, so it gets the values. It signs its HTTP-POST requests."""
 
     def __init__(self, application: SamlApplication, metadata: str) -> None:
         super().__init__(application, metadata)
@@ -287,23 +287,23 @@ class NodeSaml(ServiceProvider):
         [answer] = self._call(["getAuthorizeMessageAsync", relay_state, None, {}])
         return {name: value for name, value in answer["ok"].items() if name in ("SAMLRequest", "RelayState")}
 
-    def take(self, document: bytes) -> Arrived:
+    def take(self, document: bytes) -> AcceptedUser:
         [outcome] = self.take_all([document])
         if isinstance(outcome, Refused):
             raise outcome
         return outcome
 
-    def take_all(self, documents: list[bytes]) -> list[Arrived | Refused]:
+    def take_all(self, documents: list[bytes]) -> list[AcceptedUser | Refused]:
         answers = self._call(*[["validatePostResponseAsync", {"SAMLResponse": encode_base64(document)}] for document in documents])
         return [self._outcome(answer) for answer in answers]
 
-    def _outcome(self, answer: Any) -> Arrived | Refused:
+    def _outcome(self, answer: Any) -> AcceptedUser | Refused:
         if "error" in answer:
             return Refused(answer["error"])
         profile = answer["ok"]["profile"]
-        return Arrived(profile["nameID"], profile["sessionIndex"], {name: [value] for name, value in profile["attributes"].items()})
+        return AcceptedUser(profile["nameID"], profile["sessionIndex"], {name: [value] for name, value in profile["attributes"].items()})
 
-    def sign_out(self, arrived: Arrived) -> str:
+    def sign_out(self, arrived: AcceptedUser) -> str:
         user = {"nameID": arrived.name_id, "nameIDFormat": NameIdFormat.EMAIL.value, "sessionIndex": arrived.session_index}
         [answer] = self._call(["getLogoutUrlAsync", user, "bye", {}])
         return str(answer["ok"])

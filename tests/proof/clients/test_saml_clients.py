@@ -1,4 +1,4 @@
-"""Other people's service providers take what we say, and nothing that was tampered with (decisions, "What other people's clients need")."""
+"""Third-party service providers accept our responses and refuse tampered ones."""
 
 import shutil
 import subprocess
@@ -12,9 +12,9 @@ from core.accounts.accounts_rules import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.clients.saml_tampering import EVIL, tampered, with_assertion_of, with_comment
-from tests.proof.clients.service_providers import CLIENTS, Arrived, NodeSaml, Pysaml2, Python3Saml, Refused, ServiceProvider
+from tests.proof.clients.service_providers import CLIENTS, AcceptedUser, NodeSaml, Pysaml2, Python3Saml, Refused, ServiceProvider
 from tests.support.builders import BASE_URL, EMAIL, run_sql
-from tests.support.saml import SamlApplication, PostedResponse, add_application, posted_response
+from tests.support.saml import PostedResponse, SamlApplication, add_application, posted_response
 from tests.support.saml_browser import SamlBrowser, redirect_target
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
@@ -34,7 +34,7 @@ ALL = [
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Theirs is the machine's."""
+    """The clock of the machine, which the service providers use."""
     return FakeClock(datetime.now(UTC))
 
 
@@ -43,26 +43,26 @@ async def provider_of(kind: type[ServiceProvider], visitor: SamlBrowser, applica
 
 
 async def come_back(visitor: SamlBrowser, service: ServiceProvider) -> PostedResponse:
-    """What the service gets for somebody who is signed in already."""
+    """Return the response for a user who is already signed in."""
     address = service.ask("there").removeprefix(BASE_URL)
     return posted_response(await visitor.open(redirect_target(await visitor.open(address))))
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_signing_in_and_out(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_users_sign_in_and_out(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     service = await provider_of(kind, visitor, shop)
     after = redirect_target(await visitor.open(service.ask("there & back").removeprefix(BASE_URL)))
     await visitor.sign_in_at(after)
     found = posted_response(await visitor.open(after))
     assert found.relay_state == "there & back"
     arrived = service.take(found.document)
-    assert arrived == Arrived(EMAIL, found.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
+    assert arrived == AcceptedUser(EMAIL, found.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
     service.signed_out(redirect_target(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
     assert not await visitor.is_in()
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_signing_in_by_form(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_users_sign_in_with_http_post(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
     path = redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
@@ -72,10 +72,10 @@ async def test_signing_in_by_form(kind: type[ServiceProvider], visitor: SamlBrow
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_whoever_came_by_other_means_than_a_password_is_taken(
+async def test_a_login_without_a_password_is_accepted(
     kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
 ) -> None:
-    """Two of them ask for a password, without having been told to."""
+    """Two of the libraries request a password by default."""
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
@@ -84,19 +84,19 @@ async def test_whoever_came_by_other_means_than_a_password_is_taken(
     assert service.take(found.document).name_id == EMAIL
 
 
-async def test_python3_saml_asks_for_a_certain_person(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_python3_saml_can_request_a_subject(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     service = Python3Saml(shop, (await visitor.open(f"{shop.path}/metadata")).text)
     await visitor.sign_in()
     for whom, taken in ((EMAIL, True), ("grace@example.com", False)):
         path = redirect_target(await visitor.open(service.ask("there", whom).removeprefix(BASE_URL)))
         [outcome] = service.take_all([posted_response(await visitor.open(path)).document])
-        assert isinstance(outcome, Arrived) is taken
+        assert isinstance(outcome, AcceptedUser) is taken
         if isinstance(outcome, Refused):
             assert "Requester" in str(outcome) and "UnknownPrincipal" in str(outcome)  # noqa: PT018
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_nothing_that_was_tampered_with_is_taken(
+async def test_tampered_responses_are_refused(
     kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account
 ) -> None:
     service = await provider_of(kind, visitor, shop)
@@ -109,12 +109,12 @@ async def test_nothing_that_was_tampered_with_is_taken(
     assert not taken
     [commented] = service.take_all([with_comment(good.document)])
     assert isinstance(commented, Refused) or commented.name_id == EMAIL
-    assert service.take(good.document).name_id == EMAIL, "and it is not that nothing is taken at all"
+    assert service.take(good.document).name_id == EMAIL, "the original response is accepted"
     assert EVIL not in good.document.decode()
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_neither_is_what_is_too_old_nor_what_is_anothers(
+async def test_old_and_foreign_responses_are_refused(
     kind: type[ServiceProvider],
     visitor: SamlBrowser,
     shop: SamlApplication,
@@ -126,7 +126,7 @@ async def test_neither_is_what_is_too_old_nor_what_is_anothers(
 ) -> None:
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
-    # An application that calls itself the same, with a key of its own.
+    # An application with the same entity id and another key.
     clock.advance(timedelta(seconds=-1))
     impostor = await add_application(
         ports, pool, acme.org, acme.slug, "impostor", entity_id=shop.entity_id, acs_url=shop.acs_url, slo_url=shop.configuration.slo_url
@@ -143,7 +143,9 @@ async def test_neither_is_what_is_too_old_nor_what_is_anothers(
 
 
 @needs_xmlsec1
-async def test_the_command_of_xmlsec_verifies_both_signatures(visitor: SamlBrowser, shop: SamlApplication, ada: Account, tmp_path: Path) -> None:
+async def test_the_xmlsec1_command_verifies_both_signatures(
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, tmp_path: Path
+) -> None:
     await visitor.sign_in()
     found = await visitor.sign_on(shop)
     response, certificate = tmp_path / "response.xml", tmp_path / "certificate.pem"

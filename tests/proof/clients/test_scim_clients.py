@@ -1,8 +1,7 @@
-"""What Okta and Entra ID send, request by request: the sequences of their published test cases for provisioning, answered as they expect
-but for what the README names.
+"""The SCIM requests of Okta and Entra ID, in the sequences of their published test cases.
 
-Okta's is "SCIM 2.0 spec test" with its user and group operations; Entra's are the requests of "Develop and plan provisioning for a SCIM
-endpoint", with the patches that it sends by default and those of its stricter mode.
+Okta: "SCIM 2.0 spec test" with its user and group operations. Entra: the requests of "Develop and plan provisioning for a SCIM endpoint",
+with the patches of its default mode and of its stricter mode. The exceptions are listed in the documentation.
 """
 
 import json
@@ -20,7 +19,7 @@ ACME = 'displayName eq "Acme"'
 
 
 def named(user_name: str) -> str:
-    """The filter that finds somebody, as it stands in an address."""
+    """Return the URL-quoted filter for a user name."""
     return quote(f'userName eq "{user_name}"')
 
 
@@ -34,7 +33,7 @@ async def patch(directory: Directory, path: str, *operations: dict[str, Any]) ->
 
 
 async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
-    """Its Runscope suite: is there a list, does a user exist, make one, the same once more; with the headers that it sends."""
+    """The Runscope suite: list users, look for a user, create one, create it again, with Okta's headers."""
 
     async def ask(method: str, path: str, body: Any = None, authorization: str = f"Bearer {directory.token}") -> Answer:
         headers = {
@@ -51,7 +50,7 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
     found = (await ask("GET", "/Users?count=1&startIndex=1")).json
     assert (found["schemas"], found["itemsPerPage"], found["startIndex"], found["totalResults"]) == ([LIST_URN], 1, 1, 3)
     first = found["Resources"][0]
-    # It wants givenName and familyName of the first user, who is the owner of the organization here, of whom no directory says anything.
+    # It expects givenName and familyName of the first user. Here that is the owner, not provisioned by a directory.
     assert (first["id"], first["userName"], first["active"], first["name"]) == (acme.id("owner"), "owner@acme.example", True, None)
     assert first["emails"][0]["value"] == "owner@acme.example"
     shown = (await ask("GET", f"/Users/{first['id']}")).json
@@ -71,7 +70,7 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
     }
     made = await ask("POST", "/Users", new)
     assert made.status == 201
-    # It wants the userName in the letters in which it was sent; here an address has no case, and is kept in lower case.
+    # It expects the userName in its original case. Here addresses are stored in lower case.
     assert (made.json["active"], made.json["userName"], made.json["schemas"]) == (True, email.lower(), [USER])
     assert (made.json["name"]["givenName"], made.json["name"]["familyName"]) == ("Runscope300", "Abcdef151")
     assert (await ask("GET", f"/Users/{made.json['id']}")).json == made.json
@@ -84,10 +83,10 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
     assert (await ask("GET", "/Users", authorization="non-token")).status == 401
 
 
-async def test_okta_provisions_somebody_from_the_first_day_to_the_last(acme: Tenant, directory: Directory) -> None:
+async def test_okta_manages_a_user_from_creation_to_deactivation(acme: Tenant, directory: Directory) -> None:
     query = quote('userName eq "isaac.brock@example.com"')
     assert (await directory.get(f"/Users?filter={query}&startIndex=1&count=100"))["totalResults"] == 0
-    # Create, with the password that it makes up, its own locale and its empty groups.
+    # Create, with a generated password, a locale and empty groups.
     answer = await directory.call(
         "POST",
         "/Users",
@@ -109,23 +108,23 @@ async def test_okta_provisions_somebody_from_the_first_day_to_the_last(acme: Ten
     assert isaac["externalId"] == "00ujl29u0le5T6Aj10h7"
     assert await run_sql(acme.pool, "select password_hash from users where email = 'isaac.brock@example.com'") == [(None,)]
     path = f"/Users/{isaac['id']}"
-    # Update: it reads, and puts the whole.
+    # Update: it reads the user and replaces it.
     whole = await directory.get(path)
     answer = await directory.call("PUT", path, {**whole, "name": {"givenName": "Isaac", "familyName": "Brooke"}, "locale": "en-US"})
     assert (answer.status, answer.json["name"]["familyName"]) == (200, "Brooke")
     # Deactivate and reactivate.
     assert (await patch(directory, path, {"op": "replace", "value": {"active": False}}))["active"] is False
     assert (await directory.get(path))["active"] is False
-    assert (await directory.get(f"/Users?filter={query}"))["totalResults"] == 1  # it looks for those, too, before it makes somebody
+    assert (await directory.get(f"/Users?filter={query}"))["totalResults"] == 1  # it looks for these, too, before it creates a user
     assert (await patch(directory, path, {"op": "replace", "value": {"active": True}}))["active"] is True
-    # Older apps of its catalogue put the whole with active false.
+    # Older apps of its catalog replace the user with active false.
     assert (await directory.call("PUT", path, {**whole, "active": False})).json["active"] is False
     assert (await directory.call("PUT", path, {**whole, "active": True})).json["active"] is True
 
 
 async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
     isaac, tim = [(await directory.create_user(f"{name}@example.com"))["id"] for name in ("isaac", "tim")]
-    # It links a group that there is by its name, since it cannot make one.
+    # It links an existing group by name, because it cannot create one.
     found = await directory.get(f"/Groups?filter={quote(ACME)}&startIndex=1&count=100")
     [group] = found["Resources"]
     path = f"/Groups/{group['id']}"
@@ -154,7 +153,7 @@ async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
 
 
 async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> None:
-    # Its connection test: somebody whom nobody is, which must be an empty list and no error.
+    # Its connection test: an unknown user, which must be an empty list and no error.
     nobody = await directory.get(f"/Users?filter={named(str(uuid4()))}")
     assert (nobody["totalResults"], nobody["Resources"]) == (0, [])
     answer = await directory.call(
@@ -177,7 +176,7 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
     made = answer.json
     path = f"/Users/{made['id']}"
     assert (made["userName"], made["externalId"]) == ("test_user_ab6490ee@testuser.example", "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef")
-    # By its matching attribute, by its own id, by the email address; and one that there is not.
+    # By its matching attribute, by its own id, by email address, and an unknown one.
     for text in (
         'userName eq "Test_User_ab6490ee@testuser.example"',
         'externalId eq "0a21f0f2-8d2a-4f8e-bf98-7363c4aed4ef"',
@@ -196,14 +195,14 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
     assert (changed["emails"][0]["value"], changed["name"]["familyName"]) == ("updatedemail@testuser.example", "updatedFamilyName")
     changed = await patch(directory, path, {"op": "Replace", "path": "userName", "value": "5b50642d-79fc-4410-9e90@testuser.example"})
     assert changed["userName"] == "5b50642d-79fc-4410-9e90@testuser.example"
-    # Without paths, as it sends what it has to add.
+    # Without paths, as it sends additions.
     changed = await patch(
         directory, path, {"op": "Add", "value": {"displayName": "lolcat", "name.givenName": "Lol", f"{ENTERPRISE}:department": "x"}}
     )
     assert (changed["displayName"], changed["name"]["givenName"]) == ("lolcat", "Lol")
     changed = await patch(directory, path, {"op": "Remove", "path": "displayName"}, {"op": "Add", "path": "externalId", "value": "other"})
     assert (changed["displayName"], changed["externalId"]) == (None, "other")
-    # Disabled as it does by default, enabled, disabled as its stricter mode does, and deleted.
+    # Disabled in its default mode, enabled, disabled in its stricter mode, and deleted.
     assert (await patch(directory, path, {"op": "Replace", "path": "active", "value": "False"}))["active"] is False
     assert (await patch(directory, path, {"op": "Replace", "path": "active", "value": "True"}))["active"] is True
     assert (await patch(directory, path, {"op": "replace", "path": "active", "value": False}))["active"] is False
@@ -225,7 +224,7 @@ async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
     )
     assert not {first, second} & await directory.group_member_ids()
     await patch(directory, path, {"op": "Add", "path": "members", "value": [{"$ref": None, "value": first}]})
-    # Whether somebody is in it, which it asks without reading all of it.
+    # Whether a user is a member, without reading all members.
     for user_id, count in ((first, 1), (second, 0)):
         question = quote(f'id eq "{group["id"]}" and members eq "{user_id}"')
         assert (await directory.get(f"/Groups?attributes=id&filter={question}"))["totalResults"] == count
@@ -235,8 +234,8 @@ async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
     assert first not in await directory.group_member_ids()
 
 
-async def test_neither_reaches_people_of_others(acme: Tenant, twin: Tenant, directory: Directory) -> None:
-    """As an administrator of one organization might try, by the way of a directory of their own."""
+async def test_a_directory_cannot_reach_users_of_other_organizations(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    """As an admin of one organization might try with its own directory."""
     other = await directory_of(twin)
     isaac = await directory.create_user("isaac@example.com")
     assert await other.find_user_names('userName eq "isaac@example.com"') == []

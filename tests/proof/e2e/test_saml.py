@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from core.federation.saml.configuration_rules import SamlConfiguration
-from tests.proof.clients.service_providers import Arrived, Python3Saml
+from tests.proof.clients.service_providers import AcceptedUser, Python3Saml
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
@@ -32,7 +32,7 @@ class Shop(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Page)
         self.origin = f"http://127.0.0.1:{self.server_address[1]}"
-        self.arrived: list[tuple[Arrived, str]] = []
+        self.arrived: list[tuple[AcceptedUser, str]] = []
         self.told: list[str] = []
 
 
