@@ -380,7 +380,7 @@ async def test_a_form_without_the_token_of_this_browser_does_nothing(
     for token in ({}, {"form_token": ""}, {"form_token": foreign}, {"form_token": "ü"}):
         answer = await visitor.send(path, **fields, **token)
         assert answer.status == 403
-        assert "load the page again" in answer.text
+        assert "reload the page" in answer.text
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
 
 

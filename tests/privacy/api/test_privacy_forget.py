@@ -633,7 +633,7 @@ async def test_placeholders_differ_however_many_are_made_at_once(api: Api, ports
 async def test_where_no_placeholder_is_free_it_is_told_to_come_again(
     api: Api, pool: Pool, platform: Platform, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(privacy, "LOST_RACES", 1)
+    monkeypatch.setattr(privacy, "MAX_LOST_RACES", 1)
     first, second = [await add_account(ports, f"n{number}@example.com", None) for number in range(2)]
     await forgotten(api, first.id, platform.token)
     answer = await forget(api, second.id, platform.token)

@@ -54,7 +54,7 @@ class MemberListResponse(ResponseModel):
     """One page of the members, oldest first."""
 
     members: list[MemberResponse] = Field(description="The members on this page.")
-    pagination: Pagination = Field(description="The position of this page in the list.")
+    pagination: Pagination = Field(description="The position of this page, and the total number of members.")
     limits: MemberLimitResponse = Field(description="The maximum number of members.")
 
 
@@ -176,7 +176,7 @@ class OwnershipTransferResponse(ResponseModel):
 
     message: str = Field(description="A confirmation for people.")
     old_owner: FormerOwnerResponse = Field(description="The former owner.")
-    new_owner: NewOwnerResponse = Field(description="The new owner.")
+    new_owner: NewOwnerResponse = Field(description="The member who owns the organization from now on.")
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
