@@ -1,0 +1,96 @@
+"""A browser without scripts: follows redirects, keeps cookies, and submits the forms of our pages."""
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from tests.e2e.process import NO_TLS
+from tests.waiting import PATIENCE
+
+LONGEST_CHAIN: Final = 20  # redirects
+
+
+@dataclass
+class Form:
+    """A form with its fields and their values."""
+
+    action: str
+    method: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+class _Forms(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: list[Form] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self.forms.append(Form(given.get("action", ""), given.get("method", "get").lower()))
+        elif tag == "input" and self.forms and given.get("type") != "checkbox":
+            self.forms[-1].fields[given.get("name", "")] = given.get("value", "")
+
+
+class FormBrowser:
+    """Stays on the given origins: a redirect to another one ends the chain, and `address` is where it leads."""
+
+    def __init__(self, *origins: str) -> None:
+        self._origins = {urlsplit(origin).netloc for origin in origins}
+        self._client = httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE)
+        self.address = ""
+        self.response = httpx.Response(204)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._client.close()
+
+    @property
+    def text(self) -> str:
+        return self.response.text
+
+    @property
+    def forms(self) -> list[Form]:
+        parser = _Forms()
+        parser.feed(self.text)
+        return parser.forms
+
+    def open(self, address: str) -> None:
+        """Open an address, and follow redirects."""
+        self._send("GET", address, None)
+
+    def submit(self, form: Form, **fields: str) -> None:
+        """Submit a form with these fields filled in, and follow redirects."""
+        target = urljoin(self.address, form.action or self.address)
+        self._send(form.method.upper(), target, {**form.fields, **fields})
+
+    def sign_in(self, email: str, password: str) -> None:
+        """Fill in the sign-in form of the page that is open."""
+        [form] = [form for form in self.forms if "password" in form.fields]
+        self.submit(form, email=email, password=password)
+
+    def answer(self, field_name: str, value: str) -> None:
+        """Submit the form in which a hidden field has this value: the button that a person would press."""
+        [form] = [form for form in self.forms if form.fields.get(field_name) == value]
+        self.submit(form)
+
+    def _send(self, method: str, address: str, data: dict[str, str] | None) -> None:
+        for _ in range(LONGEST_CHAIN):
+            self.address = address
+            if urlsplit(address).netloc not in self._origins:
+                return
+            origin = {"Origin": f"{urlsplit(address).scheme}://{urlsplit(address).netloc}"} if method == "POST" else {}
+            headers = {"Accept": "text/html", "User-Agent": "Mozilla/5.0", **origin}
+            self.response = self._client.request(method, address, data=data, headers=headers)
+            if not self.response.is_redirect:
+                return
+            if self.response.status_code != 307:
+                method, data = "GET", None
+            address = urljoin(address, self.response.headers["Location"])
+        raise AssertionError(f"more than {LONGEST_CHAIN} redirects, the last one to {address}")
