@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
@@ -41,7 +42,9 @@ class FormBrowser:
 
     def __init__(self, *origins: str) -> None:
         self._origins = {urlsplit(origin).netloc for origin in origins}
-        self._client = httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE)
+        # Like browsers on a loopback address: a cookie with `Secure` is also sent over http.
+        cookies = CookieJar(DefaultCookiePolicy(secure_protocols=("http", "https")))
+        self._client = httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE, cookies=cookies)
         self.address = ""
         self.response = httpx.Response(204)
 
@@ -78,6 +81,11 @@ class FormBrowser:
     def answer(self, field_name: str, value: str) -> None:
         """Submit the form in which a hidden field has this value: the button that a person would press."""
         [form] = [form for form in self.forms if form.fields.get(field_name) == value]
+        self.submit(form)
+
+    def submit_saml(self) -> None:
+        """Submit the form with a SAML message, which a script submits in a browser with scripts."""
+        [form] = [form for form in self.forms if form.fields.keys() & {"SAMLResponse", "SAMLRequest"}]
         self.submit(form)
 
     def _send(self, method: str, address: str, data: dict[str, str] | None) -> None:
