@@ -12,11 +12,11 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.docs.forms import FormBrowser
-from tests.docs.markdown import DOCS, files, parts
-from tests.docs.walk import Shell
 from tests.e2e.conftest import Start
+from tests.e2e.documented import DOCS, files, parts
+from tests.e2e.forms import FormBrowser
 from tests.e2e.process import NO_TLS, Port, Service, environment
+from tests.e2e.walk import Shell
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -159,11 +159,11 @@ def set_up(running: Service, application: Application, home: Path) -> None:
         (application.folder / "idp.xml").rename(home / "idp.xml")  # the next commands take *.xml
         shell.run(application.here(files(GUIDE)["mellon.sh"]), where="mellon.sh")
         shutil.move(home / "idp.xml", application.folder / "idp.xml")
-    application.start()
 
 
 def test_mellon_signs_users_on_and_out_as_the_guide_says(running: Service, application: Application, home: Path) -> None:
     set_up(running, application, home)
+    application.start()
     private = f"{application.address}/private/"
     with FormBrowser(application.address, running.address) as browser:
         browser.open(private)
@@ -199,6 +199,7 @@ def test_without_the_name_id_format_of_the_guide_gatehouse_refuses_the_request(
     declared = "<NameIDFormat>urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress</NameIDFormat>"
     assert declared in metadata.read_text()
     metadata.write_text(metadata.read_text().replace(declared, ""))
+    application.start()
     with FormBrowser(application.address, running.address) as browser:
         browser.open(f"{application.address}/private/")
         browser.submit_saml()

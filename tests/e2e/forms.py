@@ -1,8 +1,10 @@
-"""A browser without scripts: follows redirects, keeps cookies, and submits the forms of our pages."""
+"""A browser without scripts: follows redirects and refreshes, keeps cookies, and submits the forms of our pages."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from http.cookies import SimpleCookie
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
@@ -28,6 +30,7 @@ class _Forms(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.forms: list[Form] = []
+        self.refresh: str | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -35,6 +38,8 @@ class _Forms(HTMLParser):
             self.forms.append(Form(given.get("action", ""), given.get("method", "get").lower()))
         elif tag == "input" and self.forms and given.get("type") != "checkbox":
             self.forms[-1].fields[given.get("name", "")] = given.get("value", "")
+        elif tag == "meta" and given.get("http-equiv") == "refresh":
+            self.refresh = given["content"].partition("url=")[2]
 
 
 class FormBrowser:
@@ -42,9 +47,9 @@ class FormBrowser:
 
     def __init__(self, *origins: str) -> None:
         self._origins = {urlsplit(origin).netloc for origin in origins}
-        # Like browsers on a loopback address: a cookie with `Secure` is also sent over http.
-        cookies = CookieJar(DefaultCookiePolicy(secure_protocols=("http", "https")))
-        self._client = httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE, cookies=cookies)
+        self._client = httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE)
+        # By host, whatever the port. As in browsers, a loopback address also gets cookies that are `Secure`.
+        self._cookies: dict[str, dict[str, str]] = {}
         self.address = ""
         self.response = httpx.Response(204)
 
@@ -60,9 +65,12 @@ class FormBrowser:
 
     @property
     def forms(self) -> list[Form]:
-        parser = _Forms()
-        parser.feed(self.text)
-        return parser.forms
+        return self._page().forms
+
+    def _page(self) -> "_Forms":
+        page = _Forms()
+        page.feed(self.text)
+        return page
 
     def open(self, address: str) -> None:
         """Open an address, and follow redirects."""
@@ -94,11 +102,25 @@ class FormBrowser:
             if urlsplit(address).netloc not in self._origins:
                 return
             origin = {"Origin": f"{urlsplit(address).scheme}://{urlsplit(address).netloc}"} if method == "POST" else {}
-            headers = {"Accept": "text/html", "User-Agent": "Mozilla/5.0", **origin}
+            cookies = self._cookies.setdefault(urlsplit(address).hostname or "", {})
+            cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())} if cookies else {}
+            headers = {"Accept": "text/html", "User-Agent": "Mozilla/5.0", **origin, **cookie}
             self.response = self._client.request(method, address, data=data, headers=headers)
-            if not self.response.is_redirect:
+            self._client.cookies.clear()
+            self._keep_cookies(cookies)
+            target = self.response.headers["Location"] if self.response.is_redirect else self._page().refresh
+            if target is None:
                 return
             if self.response.status_code != 307:
                 method, data = "GET", None
-            address = urljoin(address, self.response.headers["Location"])
+            address = urljoin(address, target)
         raise AssertionError(f"more than {LONGEST_CHAIN} redirects, the last one to {address}")
+
+    def _keep_cookies(self, cookies: dict[str, str]) -> None:
+        for header in self.response.headers.get_list("set-cookie"):
+            for name, cookie in SimpleCookie(header).items():
+                ends = parsedate_to_datetime(cookie["expires"]) if cookie["expires"] else None
+                if cookie["max-age"] == "0" or (ends is not None and ends <= datetime.now(UTC)):
+                    cookies.pop(name, None)
+                else:
+                    cookies[name] = cookie.value

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.docs.markdown import Part
+from tests.e2e.documented import Part
 from tests.e2e.process import ROOT
 
 # Commands in the documentation show answers with `curl -s`. Here an answer with an error status also stops the walk.
@@ -32,21 +32,20 @@ class Shell:
         self._output = home / "walk.output"
         self._output.touch()
         self._blocks = 0
-        self._answers, answers = os.pipe()
-        try:
+        reader, answers = os.pipe()
+        with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 ["bash", "--noprofile", "--norc"],
                 cwd=ROOT,
                 env={**environment, "TMPDIR": str(home / "tmp"), "answers": str(answers)},
                 stdin=subprocess.PIPE,
-                stdout=self._output.open("ab"),
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[answers],
                 text=True,
             )
-        finally:
-            os.close(answers)
-        self._reader = os.fdopen(self._answers, encoding="utf-8", errors="replace")
+        os.close(answers)
+        self._reader = os.fdopen(reader, encoding="utf-8", errors="replace")
         self.run(PRELUDE)
 
     def __enter__(self) -> Self:
