@@ -1,7 +1,6 @@
 """The commands of the documentation, run as a reader would run them, against a real service."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.documented import DOCS, Part, parts
 from tests.e2e.forms import FormBrowser
 from tests.e2e.process import ROOT, Port, Service, environment
-from tests.e2e.walk import Shell, Step, WalkFailed, walk
+from tests.e2e.walk import Shell, Step, WalkFailed, is_open, walk
 from tests.fakes.payments import API_KEY, SECRET, FakePayments
 from tests.waiting import until
 
@@ -40,12 +39,6 @@ PAGES: Final = [
     "guides/identity-providers.md",
     "guides/branding-and-mail.md",
 ]
-
-
-def is_open(port: int) -> bool:
-    """Return whether a program listens on this port of the loopback interface."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Reader:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -104,3 +105,9 @@ def walk(shell: Shell, page: Path, parts: list[Part], steps: Mapping[str, Step],
                 assert part.name in steps, f"{where}: no test knows the step {part.name}"
                 for name, value in steps[part.name](shell).items():
                     shell.set(name, value)
+
+
+def is_open(port: int) -> bool:
+    """Return whether a program listens on this port of the loopback interface."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
