@@ -1,6 +1,7 @@
 """The commands of the documentation, run as a reader would run them, against a real service."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from tests.e2e.conftest import Start
 from tests.e2e.documented import DOCS, Part, parts
 from tests.e2e.forms import FormBrowser
-from tests.e2e.process import ROOT, Port, Service, environment
+from tests.e2e.process import CHEAP_HASHES, ROOT, Port, Service, environment, gatehouse
 from tests.e2e.walk import Shell, Step, WalkFailed, is_open, walk
 from tests.fakes.payments import API_KEY, SECRET, FakePayments
 from tests.waiting import until
@@ -39,6 +40,18 @@ PAGES: Final = [
     "guides/identity-providers.md",
     "guides/branding-and-mail.md",
 ]
+
+
+def authorize(service: Service, address: str, email: str, password: str) -> str:
+    """Sign in at this address, continue to the application, and return the code from the address bar."""
+    with FormBrowser(service.address) as browser:
+        browser.open(address)
+        browser.sign_in(email, password)
+        if browser.address.startswith(service.address):  # asked the first time that a user comes to an organization
+            browser.answer("answer", "continue")
+        query = parse_qs(urlsplit(browser.address).query)
+    assert query["iss"] == [service.address], browser.address
+    return query["code"][0]
 
 
 class Reader:
@@ -69,15 +82,7 @@ class Reader:
         return found
 
     def authorize(self, shell: Shell) -> dict[str, str]:
-        """Sign in at the printed address, continue to the application, and copy the code from the address bar."""
-        with FormBrowser(self._service.address) as browser:
-            browser.open(shell.variable("authorize"))
-            browser.sign_in(EMAIL, PASSWORD)
-            if browser.address.startswith(self._service.address):  # asked the first time that a user comes to an organization
-                browser.answer("answer", "continue")
-            query = parse_qs(urlsplit(browser.address).query)
-        assert query["iss"] == [self._service.address], browser.address
-        return {"code": query["code"][0]}
+        return {"code": authorize(self._service, shell.variable("authorize"), EMAIL, PASSWORD)}
 
     def approve(self, shell: Shell) -> dict[str, str]:
         """Open the printed address, sign in, enter the code, and approve."""
@@ -145,6 +150,20 @@ def test_the_commands_of_the_documentation_work(running: Service, shell: Shell, 
                 shell.run(f"cd {home}")  # where the reader saves the files of the guides
     finally:
         reader.stop()
+
+
+def test_the_commands_of_the_demo_work(service: Start, own_database: dict[str, str], home: Path) -> None:
+    running = service(**own_database).start()
+    demo = gatehouse(home, "demo", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own_database)
+    assert demo.returncode == 0, demo.stderr
+    [(email, password)] = re.findall(r"sign in as (\S+) with the password (\S+?),", demo.stdout)
+    *pieces, last = demo.stdout.split("code=...\n")  # where the reader copies a code from a browser
+    assert len(pieces) == 2
+    with Shell(home, environment(home)) as shell:
+        for piece in pieces:
+            addresses = [line for line in shell.run(piece).splitlines() if line.startswith(f"{running.address}/auth/authorize")]
+            shell.set("code", authorize(running, addresses[-1], email, password))
+        shell.run(last)
 
 
 def test_a_walk_that_takes_longer_than_an_access_token_signs_in_again(running: Service, shell: Shell) -> None:
