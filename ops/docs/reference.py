@@ -1,0 +1,354 @@
+"""Write the generated parts of docs/reference, or check them: `python -m ops.docs.reference [--check]`.
+
+A page has text written by hand and generated regions between two marker comments. Settings, errors, events and commands are read from
+the code, so that the pages cannot become stale. `ops/docs/settings.toml` has the meaning of each setting; a setting without a meaning,
+or a meaning without a setting, is an error.
+"""
+
+import argparse
+import ast
+import importlib
+import pkgutil
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import click
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+import core
+from core.kernel.errors import Invalid, Outage, Refusal
+from core.kernel.event_catalog import EVENT_KINDS
+from entrypoints.cli import main as command_line
+from entrypoints.http.edge.error_body import SENTENCES, code_of
+from entrypoints.http.edge.errors import status_of
+from entrypoints.settings import Settings
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = ROOT / "docs/reference"
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "BAD_REQUEST": "The request is malformed, a field is missing or invalid, or a rule refuses it now.",
+    "INVITATION_EXPIRED": "The invitation has expired.",
+    "TEAM_LIMIT_EXCEEDED": "The organization has as many members as its limit allows.",
+    "SERVICE_LIMIT_EXCEEDED": "The organization has as many services as its limit allows.",
+    "DEVICE_CODE_PENDING": "The user has not approved the device yet. Poll again after the interval.",
+    "DEVICE_CODE_EXPIRED": "The device code has expired. Start again.",
+    "UNAUTHORIZED": "A credential is missing, unknown or revoked.",
+    "TOKEN_EXPIRED": "The access token has expired. Refresh it.",
+    "JWT_ERROR": "The token is not valid: its form, signature or a claim is wrong.",
+    "FORBIDDEN": "The caller is known and not allowed to do this.",
+    "ORGANIZATION_NOT_ACTIVE": "The organization is pending, suspended or rejected.",
+    "NOT_FOUND": "The object does not exist, or belongs to another tenant.",
+    "METHOD_NOT_ALLOWED": "The path exists with other methods. `Allow` names them.",
+    "REQUEST_TIMEOUT": "The request took too long to arrive.",
+    "CONFLICT": "The request conflicts with an existing object, such as a taken email.",
+    "PAYLOAD_TOO_LARGE": "The body is larger than the limit.",
+    "REQUEST_ENTITY_TOO_LARGE": "The body is larger than the limit.",
+    "UNSUPPORTED_MEDIA_TYPE": "The content type is missing or not accepted.",
+    "RATE_LIMIT_EXCEEDED": "Too many requests. `Retry-After` has the seconds to wait.",
+    "REQUEST_HEADER_FIELDS_TOO_LARGE": "The headers are larger than 16 KiB.",
+    "INTERNAL_SERVER_ERROR": "An unexpected failure. The log has the request id.",
+    "DATABASE_ERROR": "The database is down or did not answer. `Retry-After` is set.",
+    "AUDIT_ERROR": "The audit entry could not be written after the action.",
+    "OAUTH_ERROR": "An identity provider failed.",
+    "BILLING_ERROR": "The payment provider failed.",
+    "NOT_IMPLEMENTED": "The operation is not supported.",
+    "SERVICE_UNAVAILABLE": "The process is shutting down.",
+    "HTTP_VERSION_NOT_SUPPORTED": "Only HTTP/1.1 and HTTP/1.0 are supported.",
+}
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def sentences(text: str | None) -> str:
+    """Return the first paragraph of a docstring in one line, without references to the specification."""
+    paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
+    return re.sub(r" \((?:security|decisions?|docs/)[^)]*\)", "", paragraph)
+
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+def settings() -> str:
+    """Return the table of settings, grouped as in settings.toml."""
+    groups = tomllib.loads((Path(__file__).with_name("settings.toml")).read_text("utf-8"))
+    described = [name for group in groups.values() for name in group]
+    if problems := sorted(set(described) ^ set(Settings.model_fields)):
+        raise SystemExit(f"ops/docs/settings.toml and entrypoints/settings.py differ in: {', '.join(problems)}")
+    parts = []
+    for title, group in groups.items():
+        rows = [(f"`SSO_{name.upper()}`", _default(name), _kind(Settings.model_fields[name]), meaning) for name, meaning in group.items()]
+        parts.append(f"## {title}\n\n{table(('variable', 'default', 'values', 'meaning'), rows)}")
+    return "\n\n".join(parts)
+
+
+def _default(name: str) -> str:
+    value = Settings.model_fields[name].default
+    match value:
+        case None | "" | ():
+            return "unset"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case tuple():
+            return f"`{','.join(str(each) for each in value)}`"
+        case _ if value is PydanticUndefined:
+            return "required"
+        case _:
+            return f"`{value}`"
+
+
+def _kind(field: FieldInfo) -> str:
+    """Return the type of a setting in words, with its bounds."""
+    types = {field.annotation, *get_args(field.annotation)}
+    choices = [choice for each in types for choice in get_args(each) if isinstance(choice, str)]
+    choices += [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if bool in types:
+        return "`true`, `false`"
+    if types & {int, float}:
+        return _range(field)
+    if SecretStr in types:
+        return "secret text"
+    return "path" if Path in types else "text"
+
+
+def _range(field: FieldInfo) -> str:
+    bounds = {name: getattr(each, name) for each in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(each, name)}
+    low = f"more than {bounds['gt']:g}" if "gt" in bounds else f"{bounds['ge']:g}"
+    return f"{low} to {bounds['le']:,}" if "le" in bounds else f"{low}, less than {bounds['lt']:,.0f}"
+
+
+# --------------------------------------------------------------------------------------------------------------- errors
+
+
+def _subclasses(kind: type[Exception]) -> Iterator[type[Any]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _subclasses(each)
+
+
+def _load_core() -> None:
+    for module in pkgutil.walk_packages(core.__path__, "core."):
+        importlib.import_module(module.name)
+
+
+def error_codes() -> str:
+    """Return the table of error codes with status and meaning."""
+    _load_core()
+    found = {(each.code, status_of(each())) for each in (*_subclasses(Refusal), *_subclasses(Outage)) if _is_plain(each)}
+    found |= {(code_of(status), status) for status in SENTENCES} | {("INTERNAL_SERVER_ERROR", 500)}
+    if missing := sorted({code for code, _ in found} - MEANINGS.keys()):
+        raise SystemExit(f"MEANINGS in ops/docs/reference.py has no entry for: {', '.join(missing)}")
+    return table(
+        ("error_code", "status", "meaning"),
+        [(f"`{code}`", str(status), MEANINGS[code]) for code, status in sorted(found, key=lambda each: each[::-1])],
+    )
+
+
+def _is_plain(kind: type[Exception]) -> bool:
+    # Some refusals take arguments for their message. Their code and status are those of a base class that takes none.
+    try:
+        kind()
+    except TypeError:
+        return False
+    return True
+
+
+def error_messages() -> str:
+    """Return a table of messages for each error code."""
+    _load_core()
+    by_code: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
+    for each in sorted({*_subclasses(Refusal), *_subclasses(Outage)}, key=lambda kind: kind.__name__):
+        if not each.__module__.startswith("core.") or each is Invalid:
+            continue
+        status = next(status_of(base.__new__(base)) for base in each.__mro__ if issubclass(base, (Refusal, Outage)))
+        extra = [f"SCIM `{each.scim_type}`"] if getattr(each, "scim_type", None) and "scim_type" in vars(each) else []
+        extra += [f"OAuth `{each.oauth_error}`"] if "oauth_error" in vars(each) else []
+        by_code[status, each.code][sentences(each.__doc__)] = ", ".join(extra)
+    parts = []
+    for (status, code), messages in sorted(by_code.items()):
+        rows = sorted(messages.items())
+        parts.append(f"### {code} ({status})\n\n{table(('message', 'other protocols'), rows)}")
+    return "\n\n".join(parts)
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+
+def events() -> str:
+    """Return the table of events of each category, with the fields of their data."""
+    described = _described_events()
+    parts = []
+    for category in dict.fromkeys(kind.category for kind in EVENT_KINDS.values()):
+        rows = []
+        for kind in EVENT_KINDS.values():
+            if kind.category != category:
+                continue
+            texts, fields = described.get(kind.name, ([], []))
+            where = "platform's log" if kind.platform_only else "webhook, audit log" if kind.audited else "webhook"
+            rows.append((f"`{kind.name}`", kind.target.value, where, " ".join(texts), ", ".join(fields)))
+        parts.append(f"## {category}\n\n{table(('event', 'target', 'where', 'when', 'fields of data'), rows)}")
+    return "\n\n".join(parts)
+
+
+def _described_events() -> dict[str, tuple[list[str], list[str]]]:
+    """Return the docstrings and the fields of data by event name, read from the functions that make events."""
+    functions: dict[str, ast.FunctionDef] = {}
+    for page in sorted((ROOT / "core").rglob("events.py")):
+        tree = ast.parse(page.read_text("utf-8"))
+        functions |= {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    described: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for function in functions.values():
+        for call in ast.walk(function):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Event" and call.args):
+                continue
+            options = {option.arg: option.value for option in call.keywords}
+            fields = list(_fields(options.get("data") or options.get("details"), function, functions))
+            for name in _event_names(call.args[0], function):
+                texts, known = described[name]
+                texts.extend(text for text in [sentences(ast.get_docstring(function))] if text not in texts)
+                known.extend(field for field in fields if field not in known)
+    return described
+
+
+def _event_names(kind: ast.expr, function: ast.FunctionDef) -> list[str]:
+    return _known_names(kind) or _known_names(function)  # of a function that makes several events, all names
+
+
+def _known_names(node: ast.AST) -> list[str]:
+    texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return [text for text in texts if text in EVENT_KINDS]
+
+
+def _fields(value: ast.expr | None, function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
+    """Yield the keys of a dictionary expression in Markdown, following names and helper functions."""
+    match value:
+        case ast.Dict(keys=keys, values=values):
+            for key, item in zip(keys, values, strict=True):
+                if key is None:
+                    yield from _fields(item, function, functions)
+                elif isinstance(key, ast.Constant):
+                    yield f"`{key.value!s}`"
+        case ast.DictComp():
+            yield "changed fields"
+        case ast.BinOp(left=left, right=right):
+            yield from _fields(left, function, functions)
+            yield from _fields(right, function, functions)
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from _fields(body, function, functions)
+            yield from _fields(orelse, function, functions)
+        case ast.Name(id=name):
+            yield from _assigned(name, function, functions)
+        case ast.Call(func=ast.Name(id="field_changes"), args=arguments):
+            yield from (f"`{argument.value!s}`" for argument in arguments if isinstance(argument, ast.Constant))
+        case ast.Call(func=ast.Name(id=name)) if name in functions:
+            helper = functions[name]
+            for node in ast.walk(helper):
+                if isinstance(node, ast.Return):
+                    yield from _fields(node.value, helper, functions)
+        case _:
+            pass
+
+
+def _assigned(name: str, function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
+    for node in ast.walk(function):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        for target in targets:
+            match target:
+                case ast.Name(id=found) if found == name:
+                    yield from _fields(node.value, function, functions)  # type: ignore[attr-defined]
+                case ast.Subscript(value=ast.Name(id=found), slice=ast.Constant(value=str(key))) if found == name:
+                    yield f"`{key}`"
+                case ast.Tuple(elts=[ast.Name(id=first), ast.Name(id=second)]) if name in (first, second):
+                    items = getattr(node.value, "elts", [None, None])  # type: ignore[attr-defined]
+                    yield from _fields(items[0 if name == first else 1], function, functions)
+                case _:
+                    pass
+
+
+# --------------------------------------------------------------------------------------------------------- command line
+
+
+def commands() -> str:
+    """Return a section for each command with its options and an example."""
+    parts: list[str] = []
+
+    def add(command: click.Command, path: str) -> None:
+        if command.hidden:
+            return
+        if isinstance(command, click.Group):
+            for name in sorted(command.commands):
+                add(command.commands[name], f"{path} {name}")
+            return
+        context = click.Context(command, info_name=path)
+        usage = " ".join([path, *command.collect_usage_pieces(context)])
+        text = "\n\n".join(" ".join(each.split()) for each in (command.help or "").split("\n\n"))
+        options = [record for each in command.params if (record := each.get_help_record(context))]
+        rows = [(f"`{name}`", help_text) for name, help_text in options]
+        example = re.sub(r"^Example: ", "", command.epilog or "")
+        parts.append(
+            f"## {path}\n\n{text}\n\n```sh\n{usage}\n```\n"
+            + (f"\n{table(('option', 'meaning'), rows)}\n" if rows else "")
+            + (f"\nExample: `{example}`\n" if example else "")
+        )
+
+    add(command_line, "gatehouse")
+    return "\n".join(parts).rstrip()
+
+
+# ---------------------------------------------------------------------------------------------------------------- pages
+
+REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
+    "settings.md": {"settings": settings},
+    "errors.md": {"error codes": error_codes, "error messages": error_messages},
+    "events.md": {"events": events},
+    "command-line.md": {"commands": commands},
+}
+
+
+def rendered(page: str, text: str) -> str:
+    """Return the page with new generated regions. Raises SystemExit if a region has no markers."""
+    for name, generate in REGIONS[page].items():
+        begin, end = f"<!-- begin generated: {name} -->", f"<!-- end generated: {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise SystemExit(f"docs/reference/{page} has no region {name!r}")
+        text = f"{before}{begin}\n\n{generate()}\n\n{end}{after}"
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages. With `--check`, write nothing and return 1 if a page is stale."""
+    parser = argparse.ArgumentParser(prog="python -m ops.docs.reference", description="Write the generated parts of docs/reference.")
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a page is stale")
+    options = parser.parse_args(arguments)
+    stale = 0
+    for name in REGIONS:
+        page = PAGES / name
+        text = page.read_text("utf-8")
+        if (new := rendered(name, text)) == text:
+            continue
+        if options.check:
+            stale += 1
+            print(f"docs/reference/{name} is stale: run python -m ops.docs.reference")
+        else:
+            page.write_text(new, "utf-8")
+            print(f"wrote docs/reference/{name}")
+    return int(stale > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The documentation is complete: each alert has its section, each page is in the navigation, and the README is short."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+LONGEST_README: Final = 8 * 1024  # bytes
+
+
+def test_every_alert_has_a_section_that_says_what_to_do() -> None:
+    alerts = re.findall(r"^ *- alert: (\w+)$", (ROOT / "ops/prometheus/gatehouse.rules.yml").read_text("utf-8"), re.MULTILINE)
+    sections = re.findall(r"^## (Gatehouse\w+)$", (DOCS / "operating/alerts.md").read_text("utf-8"), re.MULTILINE)
+    assert len(alerts) >= 11
+    assert sections == alerts
+
+
+def test_the_navigation_lists_every_page_once() -> None:
+    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_the_readme_is_short_and_shows_the_product() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.encode()) <= LONGEST_README
+    [picture] = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert (ROOT / picture).read_bytes().startswith(b"\x89PNG")
