@@ -174,7 +174,7 @@ async def test_whoever_is_not_there_or_does_not_know_us_cannot_be_asked(provider
     assert await failure(HttpPayments(PaymentSettings(provider.address, "sk_wrong"), clock)) == "it answered 401 to GET subscriptions"
     off = HttpPayments(None, clock)
     assert not off.is_on
-    assert await failure(off) == "it is not set up"
+    assert await failure(off) == "it is not configured"
 
 
 async def test_the_address_may_have_the_version(provider: FakePayments, clock: FakeClock) -> None:

@@ -21,7 +21,7 @@ from psycopg import sql
 from ops.bench import end_users
 from ops.bench.end_users import SMALL_USERS, Application
 from ops.bench.plans import executed
-from ops.bench.processes import RequirementMissing, MeasurementFailed
+from ops.bench.processes import MeasurementFailed, RequirementMissing
 from ops.bench.row import Run
 from ops.bench.rows import ROWS
 from ops.bench.table import Goal, Result, Sample, Verdict, details, number, plans, table

@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
-from core.tenancy import organizations
+from core.tenancy import organizations_rules
 from ports import Ports
 from tests.applications.api.services import Workshop
 from tests.fakes.outside import FakeClock
@@ -148,7 +148,7 @@ async def test_of_many_logins_the_housekeeper_removes_the_rest(
 ) -> None:
     for _ in range(4):
         await add_login(ports, pool, shop.id, shop.ada.id)
-    monkeypatch.setattr(organizations, "IMMEDIATE_PURGE_LIMIT", 2)
+    monkeypatch.setattr(organizations_rules, "IMMEDIATE_PURGE_LIMIT", 2)
     assert (await Workshop(acme).delete()).status == 204
     assert await left_of(pool, shop.id) == {**dict.fromkeys(HANGING, 0), "login_events": 3}
     assert await run_sql(pool, "select id from deleted_services") == [(shop.id,)]

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.proof.e2e.documented import Part
 from tests import ROOT
+from tests.proof.e2e.documented import Part
 
 # Commands in the documentation show answers with `curl -s`. Here an answer with an error status also stops the walk.
 PRELUDE: Final = """
