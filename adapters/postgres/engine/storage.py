@@ -186,10 +186,13 @@ class Postgres:
         )
 
     def reading(self) -> _Open[Repositories]:
-        return _Open(self._pool, lambda connection: Repositories(connection, self._vault, self._signals))
+        return self._open()
 
     def autocommit(self) -> _Open[Repositories]:
-        return self.reading()
+        return self._open()
+
+    def _open(self) -> _Open[Repositories]:
+        return _Open(self._pool, lambda connection: Repositories(connection, self._vault, self._signals))
 
     async def about(self) -> tuple[int, datetime]:
         """Return the server's version number, such as 150004, and its clock in UTC, for `gatehouse doctor`."""

@@ -120,7 +120,7 @@ async def test_too_many_guesses_are_told_and_a_trusted_browser_is_spared(visitor
 async def test_pages_share_the_limits_of_the_interface(visitor: Visitor, path: str, allowed: int) -> None:
     answers = [await visitor.send(path) for _ in range(allowed + 1)]
     assert [answer.status for answer in answers] == [403] * allowed + [429]
-    assert "A little slower, please" in answers[-1].text
+    assert "Too many requests" in answers[-1].text
 
 
 async def test_signing_in_again_takes_the_place_of_the_session_before(visitor: Visitor, ada: Account, pool: Pool) -> None:
@@ -220,7 +220,7 @@ async def test_a_code_works_once_and_a_wrong_one_can_be_tried_again(visitor: Vis
     for code in (factor.code(), factor.wrong()):
         answer = await other.show_code(code)
         assert answer.status == 401
-        assert "The code is wrong" in answer.text
+        assert "This code is wrong" in answer.text
     assert leads_to(await other.show_code(factor.code(1))) == ACCOUNT
 
 
@@ -365,7 +365,7 @@ async def test_a_form_of_somebody_elses_page_does_nothing(
     body = urlencode({"form_token": token, "email": EMAIL, "password": PASSWORD, "code": "123456"}).encode()
     answer = await ask(app, "POST", path, headers=[HTML, FORM, cookie, header], body=body)
     assert answer.status == 403
-    assert "<h1>Not allowed</h1>" in answer.text
+    assert "<h1>Access denied</h1>" in answer.text
     assert "Set-Cookie" not in answer.headers
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
 

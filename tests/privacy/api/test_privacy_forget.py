@@ -253,7 +253,7 @@ async def test_its_members_and_end_users_show_the_placeholder(api: Api, ports: P
         assert answer.status == 200, answer.text
         assert placeholder in answer.text, items
         assert EMAIL not in answer.text
-    assert await shop.users() == [placeholder]
+    assert await shop.stored_emails() == [placeholder]
 
 
 async def test_what_is_exported_of_the_person_afterwards_says_nothing(api: Api, acme: Tenant, ada: Account) -> None:
