@@ -1,4 +1,7 @@
-"""The storage port of tenancy: organizations, members, invitations and their settings."""
+"""The storage port of tenancy: organizations, members, invitations and their settings.
+
+It is one long page, because each area has one page (docs/adr/0018).
+"""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime

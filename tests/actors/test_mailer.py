@@ -520,7 +520,9 @@ async def test_a_reset_link_cancels_the_one_before(ports: Ports, clock: FakeCloc
         assert not await read.one_time_tokens.is_live(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
         assert await read.one_time_tokens.is_live(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
     clock.advance(timedelta(seconds=5))
-    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)  # its link would open nothing
+    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(
+        EmailOutcome.DROPPED
+    )  # its link would open nothing
 
 
 async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 from uuid import UUID
 
 import pytest
@@ -34,13 +34,15 @@ from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from ports import Ports
-from ports.outside import Payments
 from ports.signals import NoSignals, Signals
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.fakes.receiver import Receiver, receiving
 from tests.support.builders import add_account, add_organization, at_home, make_vault, run_sql
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.webhooks import add_webhook, happen
+
+if TYPE_CHECKING:
+    from ports.outside import Payments
 
 FOREVER = 100 * PATIENCE
 SOON = timedelta(seconds=0.3)
@@ -133,50 +135,44 @@ async def send_mail(world: World) -> None:
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email("user@example.com"), world.ports.clock.now()))
 
 
-# Each kind of work: how a use case leaves it, and how the outside world sees that it was done.
-WORK: Mapping[str, tuple[Callable[[World], Awaitable[object]], Callable[[World], Awaitable[object]]]] = {}
+class Work(NamedTuple):
+    """A kind of work: how a use case leaves it, and whether it was done."""
+
+    leave: Callable[[World], Awaitable[object]]
+    is_done: Callable[[World], Awaitable[object]]
 
 
-def work(name: str, leave: Callable[[World], Awaitable[object]]) -> Callable[[Callable[[World], Awaitable[object]]], None]:
-    def add(is_done: Callable[[World], Awaitable[object]]) -> None:
-        cast("dict[str, Any]", WORK)[name] = (leave, is_done)
-
-    return add
-
-
-@work("a delivery", lambda world: happen(world.ports, world.org))
-async def _(world: World) -> object:
+async def is_delivered(world: World) -> object:
     return world.receiver.got
 
 
-@work("an invitation that expires soon", lambda world: invite(world, datetime.now(UTC) + SOON))
-async def _(world: World) -> object:
-    return await world.expired()
+async def is_checked(subscription_id: str, world: World) -> object:
+    return subscription_id in world.payments.asked
 
 
-@work("a doubtful subscription", lambda world: doubt(world, "sub_now", datetime.now(UTC)))
-async def _(world: World) -> object:
-    return "sub_now" in world.payments.asked
-
-
-@work("a subscription that is in doubt soon", lambda world: doubt(world, "sub_soon", datetime.now(UTC) + SOON))
-async def _(world: World) -> object:
-    return "sub_soon" in world.payments.asked
-
-
-@work("a gauge", lambda world: add_account(world.ports))
-async def _(world: World) -> object:
+async def is_counted(world: World) -> object:
     return world.metrics.figures is not None and world.metrics.figures[0] == 1
 
 
-@work("an email", send_mail)
-async def _(world: World) -> object:
+async def is_sent(world: World) -> object:
     return world.sent.letters
 
 
-@work("a new signing key", lambda world: signing_keys.rotate(world.ports))
-async def _(world: World) -> object:
+async def is_published(world: World) -> object:
     return len(world.ports.tokens.jwks()["keys"]) == 2
+
+
+WORK: Mapping[str, Work] = {
+    "a delivery": Work(lambda world: happen(world.ports, world.org), is_delivered),
+    "an invitation that expires soon": Work(lambda world: invite(world, datetime.now(UTC) + SOON), World.expired),
+    "a doubtful subscription": Work(lambda world: doubt(world, "sub_now", datetime.now(UTC)), partial(is_checked, "sub_now")),
+    "a subscription that is in doubt soon": Work(
+        lambda world: doubt(world, "sub_soon", datetime.now(UTC) + SOON), partial(is_checked, "sub_soon")
+    ),
+    "a gauge": Work(lambda world: add_account(world.ports), is_counted),
+    "an email": Work(send_mail, is_sent),
+    "a new signing key": Work(lambda world: signing_keys.rotate(world.ports), is_published),
+}
 
 
 async def undone_work(
@@ -196,11 +192,11 @@ async def undone_work(
             await eventually(lambda: metrics.due is not None, "the actors have started")
             await trio.sleep(0.2)  # so that each has looked for work once, and now waits
             with trio.move_on_after(PATIENCE):
-                for leave, _ in WORK.values():
-                    await leave(world)
+                for work in WORK.values():
+                    await work.leave(world)
                 while undone:
                     for name in list(undone):
-                        if await WORK[name][1](world):
+                        if await WORK[name].is_done(world):
                             undone.remove(name)
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
@@ -281,7 +277,7 @@ async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool
     await happen(ports, org)
     assert signals.sent == ["mails_due", "deliveries_due"]
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statement before the error matters)
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.email_queue.add(replace(mail, id=new_id()))
             raise ZeroDivisionError

@@ -41,7 +41,7 @@ class Door:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
         self.fails_at = 0
-        read = Plans.listed
+        read = Plans.list_after
 
         async def listed(*arguments: Any) -> Any:
             self.calls += 1
@@ -49,7 +49,7 @@ class Door:
                 raise StorageDown
             return await read(*arguments)
 
-        monkeypatch.setattr(Plans, "listed", listed)
+        monkeypatch.setattr(Plans, "list_after", listed)
 
 
 @pytest.fixture

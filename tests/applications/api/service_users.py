@@ -1,4 +1,4 @@
-"""A service and the key with which its program comes; and what must be true of all that is counted."""
+"""Helpers: a service with an API key, and checks of all counters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ USERS = "/api/service/users"
 
 @dataclass(slots=True)
 class Shop:
-    """A service of a tenant, and a key that may do everything there."""
+    """A service of a tenant, and an API key with all permissions."""
 
     tenant: Tenant
     id: UUID
@@ -25,35 +25,37 @@ class Shop:
     def headers(self) -> dict[str, str]:
         return {"X-Api-Key": self.key}
 
-    async def listed(self, query: str = "") -> Answer:
+    async def list_users(self, query: str = "") -> Answer:
         return await self.tenant.api.get(f"{USERS}{query}", headers=self.headers)
 
-    async def one(self, user: object) -> Answer:
+    async def get(self, user: object) -> Answer:
         return await self.tenant.api.get(f"{USERS}/{user}", headers=self.headers)
 
     async def create(self, email: object) -> Answer:
         return await self.tenant.api.post(USERS, {"email": email}, headers=self.headers)
 
     async def created(self, email: str) -> UUID:
-        """Somebody whom the key has made."""
+        """Create a user with the key, and return their id."""
         answer = await self.create(email)
         assert answer.status == 200, answer.text
         return UUID(answer.json["id"])
 
-    async def change(self, user: object, **fields: Any) -> Answer:
+    async def update(self, user: object, **fields: Any) -> Answer:
         return await self.tenant.api.patch(f"{USERS}/{user}", fields, headers=self.headers)
 
     async def delete(self, user: object) -> Answer:
         return await self.tenant.api.delete(f"{USERS}/{user}", headers=self.headers)
 
-    async def born(self, email: str, password: str | None = None, origin: AccountOrigin = AccountOrigin.API_KEY, **changes: Any) -> Account:
-        """Somebody who was born at the organization and uses the service; without a password and, unless it is said, verified."""
+    async def add_own_user(
+        self, email: str, password: str | None = None, origin: AccountOrigin = AccountOrigin.API_KEY, **changes: Any
+    ) -> Account:
+        """Add a user whose account the organization created, by default without a password and verified."""
         account = await add_account(self.tenant.ports, email, password, origin=origin, origin_org_id=self.tenant.org, **changes)
         await add_service_user(self.tenant.ports, self.id, account.id)
         return account
 
-    async def users(self) -> list[str]:
-        """Their addresses, as they are stored."""
+    async def stored_emails(self) -> list[str]:
+        """Return the stored email addresses of the users."""
         rows = await run_sql(self.tenant.pool, "select email from service_users where service_id = %s order by email", self.id)
         return [email for (email,) in rows]
 
@@ -63,8 +65,8 @@ async def open_shop(tenant: Tenant, slug: str = "shop") -> Shop:
     return Shop(tenant, service, await add_api_key(tenant.pool, service))
 
 
-# What is kept beside the rows that it counts, and what counting finds: both must be the same for all that there is.
-COUNTED = {
+# Stored counters with the actual counts. Both must be equal in every row.
+COUNTERS = {
     "users of services": """
         select id, user_count, (select count(*) from service_users r where r.service_id = v.id) from services v""",
     "subscriptions": """
@@ -93,14 +95,14 @@ COUNTED = {
 
 
 async def check_counts(pool: Pool) -> None:
-    """Every count is true."""
-    for what, statement in COUNTED.items():
+    """Check that all counters are right."""
+    for name, statement in COUNTERS.items():
         wrong = [row for row in await run_sql(pool, statement) if row[1] != row[2]]
-        assert wrong == [], what
+        assert wrong == [], name
 
 
 async def traces(pool: Pool, id_: UUID) -> set[str]:
-    """Where in the whole database this id stands: tables and columns."""
+    """Return the tables and columns of the whole database that contain this id."""
     columns = await run_sql(
         pool,
         """

@@ -1,4 +1,4 @@
-"""What members do with services and plans, as the tests of both need it."""
+"""Helpers: requests of members about services and plans."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,15 +26,15 @@ class Workshop:
         return await self.tenant.api.post(self.path, {**GOOD, **fields}, token=self.tenant.token(by))
 
     async def created(self, by: str = "owner", **fields: Any) -> dict[str, Any]:
-        return made(await self.create(by, **fields))
+        return body_of(await self.create(by, **fields))
 
-    async def listed(self, query: str = "", by: str = "member") -> dict[str, Any]:
-        return made(await self.tenant.api.get(f"{self.path}{query}", token=self.tenant.token(by)))
+    async def list_services(self, query: str = "", by: str = "member") -> dict[str, Any]:
+        return body_of(await self.tenant.api.get(f"{self.path}{query}", token=self.tenant.token(by)))
 
-    async def one(self, slug: str = "shop", by: str = "member") -> Answer:
+    async def get(self, slug: str = "shop", by: str = "member") -> Answer:
         return await self.tenant.api.get(f"{self.path}/{slug}", token=self.tenant.token(by))
 
-    async def change(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
+    async def update(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
         return await self.tenant.api.patch(f"{self.path}/{slug}", fields, token=self.tenant.token(by))
 
     async def rotate(self, by: str = "owner", slug: str = "shop") -> Answer:
@@ -43,30 +43,30 @@ class Workshop:
     async def delete(self, by: str = "owner", slug: str = "shop") -> Answer:
         return await self.tenant.api.delete(f"{self.path}/{slug}", token=self.tenant.token(by))
 
-    async def plans(self, by: str = "member", slug: str = "shop") -> dict[str, Any]:
-        return made(await self.tenant.api.get(f"{self.path}/{slug}/plans", token=self.tenant.token(by)))
+    async def list_plans(self, by: str = "member", slug: str = "shop") -> dict[str, Any]:
+        return body_of(await self.tenant.api.get(f"{self.path}/{slug}/plans", token=self.tenant.token(by)))
 
     async def create_plan(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
         return await self.tenant.api.post(f"{self.path}/{slug}/plans", {**GOLD, **fields}, token=self.tenant.token(by))
 
     async def created_plan(self, by: str = "owner", slug: str = "shop", /, **fields: Any) -> dict[str, Any]:
-        return made(await self.create_plan(by, slug, **fields))
+        return body_of(await self.create_plan(by, slug, **fields))
 
-    async def change_plan(self, plan: object, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
+    async def update_plan(self, plan: object, by: str = "owner", slug: str = "shop", /, **fields: Any) -> Answer:
         return await self.tenant.api.patch(f"{self.path}/{slug}/plans/{plan}", fields, token=self.tenant.token(by))
 
     async def delete_plan(self, plan: object, by: str = "owner", slug: str = "shop") -> Answer:
         return await self.tenant.api.delete(f"{self.path}/{slug}/plans/{plan}", token=self.tenant.token(by))
 
     async def stored(self) -> list[tuple[Any, ...]]:
-        """All services and plans there are, in whatever organization."""
+        """Return all services and plans of all organizations."""
         return [
             *await run_sql(self.tenant.pool, "select * from services order by id"),
             *await run_sql(self.tenant.pool, "select * from plans order by id"),
         ]
 
 
-def made(answer: Answer) -> dict[str, Any]:
+def body_of(answer: Answer) -> dict[str, Any]:
     assert answer.status == 200, answer.text
     body: dict[str, Any] = answer.json
     return body

@@ -1,5 +1,7 @@
-"""Analytics over HTTP: what members and programs see of logins, of which days, and nobody else's (organizations.md sections 2.9, 4.10 and
-8; identity.md section 4.5; decisions, points 9, 10, 16, 17, 117 and 233 to 235; security.md K-2, N-6, T-1 and T-2)."""
+"""Login analytics of members and of API keys.
+
+The rules are decisions 9, 10, 16, 17, 117, 233, 234, 235, and security K-2, N-6, T-1, T-2.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,24 +27,24 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def cast() -> Mapping[str, Role]:
-    """An owner is enough to look, but where roles are what the test is about."""
+    """Organizations have only an owner, except where roles matter."""
     return {"owner": Role.OWNER}
 
 
 @dataclass(slots=True)
 class Shop:
-    """A service of an organization, somebody who uses it, and a key."""
+    """A service of an organization, a user of it, and an API key."""
 
     tenant: Tenant
     service: UUID
     user: UUID
     key: str
 
-    async def look(self, what: str, by: str = "owner") -> Answer:
+    async def request(self, what: str, by: str = "owner") -> Answer:
         return await self.tenant.api.get(f"{self.tenant.path}/analytics/{what}", token=self.tenant.token(by))
 
-    async def see(self, what: str) -> Any:
-        answer = await self.look(what)
+    async def read(self, what: str) -> Any:
+        answer = await self.request(what)
         assert answer.status == 200, answer.text
         return answer.json
 
@@ -76,10 +78,10 @@ def at(day: str, time: str = "12:00:00") -> datetime:
     return datetime.fromisoformat(f"{day}T{time}").replace(tzinfo=UTC)
 
 
-# Who may look
+# Access
 
 
-async def test_every_member_may_look_and_nobody_else(tenants: Tenants, ports: Ports, pool: Pool) -> None:
+async def test_members_can_read_analytics_and_other_callers_cannot(tenants: Tenants, ports: Ports, pool: Pool) -> None:
     tenant, twin = await tenants.add("acme", cast=CAST), await tenants.add("twin")
     shop = await add_shop(tenant)
     stranger = await add_account(ports, "stranger@example.com", None)
@@ -94,127 +96,125 @@ async def test_every_member_may_look_and_nobody_else(tenants: Tenants, ports: Po
     for what in (*RANGED, "recent-logins"):
         path = f"{tenant.path}/analytics/{what}"
         for name in CAST:
-            assert (await shop.look(what, name)).json == []
+            assert (await shop.request(what, name)).json == []
         token = await impersonate(ports, platform_owner, tenant.people["member"])
         assert (await tenant.api.get(path, token=token)).status == 200
         for token in outsiders:
-            for query in ("", "?start_date=x&limit=x"):  # said before the query is judged
+            for query in ("", "?start_date=x&limit=x"):  # refused before the query is checked
                 assert refused(await tenant.api.get(path + query, token=token)) == FORBIDDEN
         assert refused(await tenant.api.get(path)) == (401, "UNAUTHORIZED")
         assert refused(await tenant.api.get(path.replace("acme", "unknown"), token=tenant.token("owner"))) == MISSING
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_of_an_organization_that_is_not_active_nothing_is_shown(shop: Shop, status: str) -> None:
+async def test_inactive_organizations_get_no_analytics(shop: Shop, status: str) -> None:
     await shop.tenant.become(status)
     for what in (*RANGED, "recent-logins"):
-        assert refused(await shop.look(what)) == NOT_ACTIVE
+        assert refused(await shop.request(what)) == NOT_ACTIVE
     assert refused(await shop.of_service()) == NOT_ACTIVE
 
 
-# What is shown
+# Figures
 
 
-async def test_a_login_to_a_service_is_seen_everywhere_and_a_plain_one_nowhere(
-    shop: Shop, api: Api, ports: Ports, clock: FakeClock
-) -> None:
-    ada = await add_account(ports)
-    body = {"email": ada.email, "password": PASSWORD}
+async def test_only_logins_to_services_are_counted(shop: Shop, api: Api, ports: Ports, clock: FakeClock) -> None:
+    account = await add_account(ports)
+    body = {"email": account.email, "password": PASSWORD}
     assert (await api.post("/api/auth/login", body)).status == 200
     assert (await api.post("/api/auth/login", {**body, "password": "wrong"})).status == 401
     assert (await api.post("/api/auth/login", {**body, "org_slug": "acme", "service_slug": "shop"})).status == 200
-    assert await shop.see("login-trends") == [{"date": "2026-03-14", "count": 1}]
-    assert await shop.see("logins-by-service") == [{"service_id": str(shop.service), "service_name": "Shop", "count": 1}]
-    assert await shop.see("logins-by-provider") == []
-    [login] = await shop.see("recent-logins")
+    assert await shop.read("login-trends") == [{"date": "2026-03-14", "count": 1}]
+    assert await shop.read("logins-by-service") == [{"service_id": str(shop.service), "service_name": "Shop", "count": 1}]
+    assert await shop.read("logins-by-provider") == []
+    [login] = await shop.read("recent-logins")
     assert login == {
         "id": str(UUID(login["id"])),
-        "user_id": str(ada.id),
+        "user_id": str(account.id),
         "service_id": str(shop.service),
         "provider": "password",
         "created_at": "2026-03-14T15:09:26.535897Z",
     }
 
 
-async def test_by_provider_are_the_three_providers_and_everything_else_counts_all(shop: Shop) -> None:
+async def test_counts_by_provider_contain_only_the_three_providers(shop: Shop) -> None:
     other = await add_service(shop.tenant.pool, shop.tenant.org, "other")
     today = at("2026-03-14")
     await shop.logins(today, today, provider="password")
     await shop.logins(today, provider="saml")
     await shop.logins(today, today, provider="websuite", to=other)
     await shop.logins(today, provider="codehost")
-    assert await shop.see("login-trends") == [{"date": "2026-03-14", "count": 6}]
-    assert await shop.see("logins-by-service") == [
+    assert await shop.read("login-trends") == [{"date": "2026-03-14", "count": 6}]
+    assert await shop.read("logins-by-service") == [
         {"service_id": str(shop.service), "service_name": "Shop", "count": 4},
         {"service_id": str(other), "service_name": "Other", "count": 2},
     ]
-    assert await shop.see("logins-by-provider") == [{"provider": "websuite", "count": 2}, {"provider": "codehost", "count": 1}]
-    assert {login["provider"] for login in await shop.see("recent-logins")} == {"password", "saml", "websuite", "codehost"}
+    assert await shop.read("logins-by-provider") == [{"provider": "websuite", "count": 2}, {"provider": "codehost", "count": 1}]
+    assert {login["provider"] for login in await shop.read("recent-logins")} == {"password", "saml", "websuite", "codehost"}
 
 
-async def test_nothing_of_another_organization_is_seen(shop: Shop, foreign: Shop) -> None:
+async def test_logins_of_other_organizations_are_not_counted(shop: Shop, foreign: Shop) -> None:
     await foreign.logins(at("2026-03-14"), provider="codehost")
     for what in (*RANGED, "recent-logins"):
-        assert await shop.see(what) == []
-        assert len(await foreign.see(what)) == 1
-        assert await shop.see(f"{what}?service_id={foreign.service}&org_id={foreign.tenant.org}") == []
+        assert await shop.read(what) == []
+        assert len(await foreign.read(what)) == 1
+        assert await shop.read(f"{what}?service_id={foreign.service}&org_id={foreign.tenant.org}") == []
     assert (await shop.of_service(f"?service_id={foreign.service}")).json["total_logins"] == 0
     assert (await foreign.of_service()).json["total_logins"] == 1
 
 
-async def test_the_logins_of_a_service_vanish_with_it(shop: Shop, api: Api) -> None:
+async def test_the_logins_of_a_deleted_service_are_not_counted(shop: Shop, api: Api) -> None:
     await shop.logins(at("2026-03-14"), provider="codehost")
     answer = await api.delete(f"{shop.tenant.path}/services/shop", token=shop.tenant.token("owner"))
     assert answer.status == 204
     for what in (*RANGED, "recent-logins"):
-        assert await shop.see(what) == []
+        assert await shop.read(what) == []
 
 
-# Which days
+# Ranges
 
 
-async def test_a_range_is_of_days_in_utc_and_both_ends_are_in_it(shop: Shop) -> None:
+async def test_a_range_has_days_in_utc_and_includes_both_ends(shop: Shop) -> None:
     for day in ("2026-03-09", "2026-03-10", "2026-03-11", "2026-03-12"):
         await shop.logins(at(day, "00:00:00"), at(day, "23:59:59.999999"), provider="codehost")
 
-    async def seen(query: str) -> dict[str, int]:
-        trends = {one["date"]: one["count"] for one in await shop.see(f"login-trends{query}")}
-        [provider] = await shop.see(f"logins-by-provider{query}") or [{"count": 0}]
-        [service] = await shop.see(f"logins-by-service{query}") or [{"count": 0}]
+    async def counts(query: str) -> dict[str, int]:
+        trends = {one["date"]: one["count"] for one in await shop.read(f"login-trends{query}")}
+        [provider] = await shop.read(f"logins-by-provider{query}") or [{"count": 0}]
+        [service] = await shop.read(f"logins-by-service{query}") or [{"count": 0}]
         assert provider["count"] == service["count"] == sum(trends.values())
         assert list(trends) == sorted(trends)
         return trends
 
-    assert await seen("?start_date=2026-03-10&end_date=2026-03-11") == {"2026-03-10": 2, "2026-03-11": 2}
-    assert await seen("?start_date=2026-03-12&end_date=2026-03-12") == {"2026-03-12": 2}
-    assert await seen("?start_date=2026-03-13&end_date=2026-03-13") == {}
-    assert len(await seen("?start_date=0001-01-01&end_date=9999-12-31")) == 4
-    assert len(await seen("?start_date=2026-03-11")) == 2
-    assert len(await seen("?end_date=2026-03-11")) == 3
-    assert await seen("?end_date=0001-01-01") == {}
+    assert await counts("?start_date=2026-03-10&end_date=2026-03-11") == {"2026-03-10": 2, "2026-03-11": 2}
+    assert await counts("?start_date=2026-03-12&end_date=2026-03-12") == {"2026-03-12": 2}
+    assert await counts("?start_date=2026-03-13&end_date=2026-03-13") == {}
+    assert len(await counts("?start_date=0001-01-01&end_date=9999-12-31")) == 4
+    assert len(await counts("?start_date=2026-03-11")) == 2
+    assert len(await counts("?end_date=2026-03-11")) == 3
+    assert await counts("?end_date=0001-01-01") == {}
 
 
-async def test_a_range_that_is_not_given_ends_today_and_begins_30_days_before_its_end(shop: Shop, clock: FakeClock) -> None:
+async def test_the_default_range_ends_today_and_starts_30_days_before_its_end(shop: Shop, clock: FakeClock) -> None:
     clock.advance(timedelta(hours=8, minutes=50, seconds=33))  # a minute before midnight in UTC
     await shop.tenant.sign_in("owner")
     days = ["2025-12-31", "2026-01-01", "2026-01-31", "2026-02-11", "2026-02-12", "2026-03-14", "2026-03-15"]
     await shop.logins(*[at(day) for day in days])
 
-    async def seen(query: str = "") -> list[str]:
-        return [one["date"] for one in await shop.see(f"login-trends{query}")]
+    async def counts(query: str = "") -> list[str]:
+        return [one["date"] for one in await shop.read(f"login-trends{query}")]
 
-    assert await seen() == ["2026-02-12", "2026-03-14"]
-    assert await seen("?end_date=2026-01-31") == ["2026-01-01", "2026-01-31"]
-    assert await seen("?start_date=2026-01-31") == ["2026-01-31", "2026-02-11", "2026-02-12", "2026-03-14"]
+    assert await counts() == ["2026-02-12", "2026-03-14"]
+    assert await counts("?end_date=2026-01-31") == ["2026-01-01", "2026-01-31"]
+    assert await counts("?start_date=2026-01-31") == ["2026-01-31", "2026-02-11", "2026-02-12", "2026-03-14"]
     clock.advance(timedelta(minutes=1))
-    assert await seen() == ["2026-03-14", "2026-03-15"]
+    assert await counts() == ["2026-03-14", "2026-03-15"]
 
 
 @pytest.mark.parametrize(
     "query",
     [
         "?start_date=2026-03-11&end_date=2026-03-10",
-        "?start_date=2026-03-15",  # which is after today
+        "?start_date=2026-03-15",  # after today
         "?start_date=",
         "?end_date=",
         "?start_date=2026-3-1",
@@ -228,16 +228,16 @@ async def test_a_range_that_is_not_given_ends_today_and_begins_30_days_before_it
         "?end_date=2026-W11-1",
     ],
 )
-async def test_a_range_that_is_none_is_refused(shop: Shop, query: str) -> None:
+async def test_invalid_ranges_are_refused(shop: Shop, query: str) -> None:
     for what in RANGED:
-        assert refused(await shop.look(what + query)) == BAD
+        assert refused(await shop.request(what + query)) == BAD
     assert refused(await shop.of_service(query)) == BAD
 
 
-# The latest logins
+# Recent logins
 
 
-async def test_the_latest_logins_are_as_many_as_asked_for_the_newest_first(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recent_logins_are_newest_first_up_to_the_limit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytics, "RECENT_LOGINS_BATCH", 4)
     times = [at("2026-03-14") - number * timedelta(hours=7) for number in range(13)]
     await shop.logins(*times)
@@ -253,22 +253,22 @@ async def test_the_latest_logins_are_as_many_as_asked_for_the_newest_first(shop:
         "?limit=0": 1,
         "?limit=-5": 1,
     }.items():
-        assert [login["created_at"] for login in await shop.see(f"recent-logins{query}")] == newest[:count], query
+        assert [login["created_at"] for login in await shop.read(f"recent-logins{query}")] == newest[:count], query
     for query in ("?limit=", "?limit=x", "?limit=1.5", "?limit=1e3", "?limit=true"):
-        assert refused(await shop.look(f"recent-logins{query}")) == BAD, query
+        assert refused(await shop.request(f"recent-logins{query}")) == BAD, query
 
 
-async def test_without_logins_the_list_is_empty(shop: Shop, api: Api) -> None:
-    answer = await shop.look("recent-logins")
+async def test_without_logins_the_list_of_recent_logins_is_empty(shop: Shop, api: Api) -> None:
+    answer = await shop.request("recent-logins")
     assert (answer.status, answer.text, answer.headers["Content-Type"]) == (200, "[]", "application/json")
     head = await api.call("HEAD", f"{shop.tenant.path}/analytics/recent-logins", token=shop.tenant.token("owner"))
     assert (head.status, head.text) == (200, "")
 
 
-# What a program sees
+# API keys
 
 
-async def test_a_program_sees_the_use_of_its_service(shop: Shop, foreign: Shop, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_an_api_key_reads_the_usage_of_its_service(shop: Shop, foreign: Shop, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     other = await add_service(pool, shop.tenant.org, "other")
     now = clock.now()
     await shop.logins(now, now - DAY, now - 60 * DAY, provider="websuite")
@@ -299,7 +299,7 @@ async def test_a_program_sees_the_use_of_its_service(shop: Shop, foreign: Shop, 
     }
 
 
-async def test_a_service_that_nobody_uses_has_figures_too(acme: Tenant, api: Api, pool: Pool) -> None:
+async def test_a_service_without_users_has_zero_figures(acme: Tenant, api: Api, pool: Pool) -> None:
     key = await add_api_key(pool, await add_service(pool, acme.org))
     assert (await api.get("/api/service/analytics", headers={"X-Api-Key": key})).json == {
         "total_users": 0,
@@ -312,8 +312,8 @@ async def test_a_service_that_nobody_uses_has_figures_too(acme: Tenant, api: Api
     }
 
 
-async def test_only_the_permission_to_read_analytics_opens_it(shop: Shop, api: Api, pool: Pool) -> None:
+async def test_service_analytics_require_the_permission_to_read_analytics(shop: Shop, api: Api, pool: Pool) -> None:
     without = await add_api_key(pool, shop.service, set(Permission) - {Permission.READ_ANALYTICS})
     assert refused(await api.get("/api/service/analytics?end_date=x", headers={"X-Api-Key": without})) == FORBIDDEN
-    assert (await shop.of_service()).status == 200  # with that one alone
+    assert (await shop.of_service()).status == 200  # this permission alone is enough
     assert refused(await api.get(f"{shop.tenant.path}/analytics/login-trends", headers={"X-Api-Key": shop.key})) == (401, "UNAUTHORIZED")

@@ -1,5 +1,7 @@
-"""End users over HTTP: the list, one of them, and the end of their sessions (organizations.md sections 2.10 and 4.5; decisions, points 9,
-11, 13, 16, 58, 133, 202 and 203; security.md S-4, T-2, T-3, Z-5 and Z-6)."""
+"""End users: the list, the details, and the revocation of sessions.
+
+The rules are decisions 9, 11, 13, 16, 58, 133, 202, 203, and security S-4, T-2, T-3, Z-5, Z-6.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Applications:
-    """Services of two organizations, and the people who use them."""
+    """Services of two organizations, and their users."""
 
     acme: Tenant
     twin: Tenant
@@ -45,7 +47,7 @@ class Applications:
     people: dict[str, Account] = field(default_factory=dict)
 
     async def person(self, name: str, *services: str, **changes: Any) -> Account:
-        """Somebody new who has just signed in to these."""
+        """Add an account that has just signed in to these services."""
         account = await add_account(self.acme.ports, f"{name}@people.example", None, **changes)
         self.people[name] = account
         for service in services:
@@ -75,8 +77,8 @@ class Applications:
         tenant = of or self.acme
         return await tenant.api.delete(f"{tenant.path}/users/{self.people[name].id}/sessions", token=tenant.token(by))
 
-    async def alive(self, *sessions: SignedIn) -> list[bool]:
-        """Which of these sessions let somebody in, and can be refreshed."""
+    async def live_sessions(self, *sessions: SignedIn) -> list[bool]:
+        """Return the sessions with working access and refresh tokens."""
         found = []
         for session in sessions:
             read = await self.acme.api.get("/api/user", token=session.access_token)
@@ -103,7 +105,7 @@ def shown(time: datetime) -> str:
 # The list
 
 
-async def test_an_end_user_is_listed_with_the_services_of_this_organization(apps: Applications, clock: FakeClock) -> None:
+async def test_an_end_user_is_listed_with_the_services_of_the_organization(apps: Applications, clock: FakeClock) -> None:
     ada = await apps.person("ada", "wiki")
     await run_sql(apps.acme.pool, "update users set mfa_enabled_at = now() where id = %s", ada.id)
     began = clock.now()
@@ -130,14 +132,14 @@ async def test_an_end_user_is_listed_with_the_services_of_this_organization(apps
     assert (elsewhere["services"], elsewhere["last_login_at"]) == (["shop"], shown(clock.now()))
 
 
-async def test_who_was_made_by_an_api_key_is_listed_before_any_login(apps: Applications) -> None:
+async def test_a_user_created_by_an_api_key_is_listed_before_the_first_login(apps: Applications) -> None:
     await apps.person("ada")
     await apps.use("ada", "shop", signed_in=False)
     [user] = (await apps.page()).json["users"]
     assert (user["services"], user["last_login_at"], user["mfa_enabled"]) == (["shop"], None, False)
 
 
-async def test_a_login_makes_an_end_user(apps: Applications) -> None:
+async def test_a_login_to_a_service_makes_an_end_user(apps: Applications) -> None:
     account = await add_account(apps.acme.ports)
     body = {"email": account.email, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
     assert (await apps.acme.api.post("/api/auth/login", body)).status == 200
@@ -145,19 +147,19 @@ async def test_a_login_makes_an_end_user(apps: Applications) -> None:
 
 
 @pytest.mark.parametrize("by", ["owner", "admin", "member"])
-async def test_every_member_sees_all_end_users_and_members_are_not_among_them(apps: Applications, clock: FakeClock, by: str) -> None:
+async def test_every_member_can_list_end_users_and_members_are_not_end_users(apps: Applications, clock: FakeClock, by: str) -> None:
     await apps.person("ada", "shop")
     await apps.person("eve", "other")
     answer = await apps.page(by=by)
     assert [user["email"] for user in answer.json["users"]] == ["ada@people.example"]
-    # A person who is both appears in both.
+    # A member who is also an end user appears in both lists.
     clock.advance(timedelta(seconds=1))
     apps.people["member"] = apps.acme.people["member"]
     await apps.use("member", "wiki")
     assert [user["email"] for user in (await apps.page(by=by)).json["users"]] == ["member@acme.example", "ada@people.example"]
 
 
-async def test_pages_are_cut_in_one_order_the_newest_first(apps: Applications, clock: FakeClock) -> None:
+async def test_pages_are_newest_first(apps: Applications, clock: FakeClock) -> None:
     for number in range(5):
         clock.advance(timedelta(seconds=1))
         await apps.person(f"p{number}", "shop", "other")
@@ -174,7 +176,7 @@ async def test_pages_are_cut_in_one_order_the_newest_first(apps: Applications, c
         assert refused(await apps.page(query)) == BAD, query
 
 
-async def test_a_list_can_be_of_one_service(apps: Applications, clock: FakeClock) -> None:
+async def test_the_list_can_be_filtered_by_service(apps: Applications, clock: FakeClock) -> None:
     for name, services in (("ada", ("shop", "other")), ("bob", ("wiki",)), ("eve", ("wiki", "shop")), ("joe", ("other",))):
         clock.advance(timedelta(seconds=1))
         await apps.person(name, *services)
@@ -185,10 +187,10 @@ async def test_a_list_can_be_of_one_service(apps: Applications, clock: FakeClock
     assert await apps.names(f"?service_id={apps.services['wiki']}") == (["ada", "eve", "bob"], 3)
     assert await apps.names(f"?service_id={apps.services['wiki']}&limit=1&page=2") == (["eve"], 3)
     [eve] = [user for user in (await apps.page(f"?service_id={apps.services['shop']}")).json["users"] if "eve" in user["email"]]
-    assert eve["services"] == ["shop", "wiki"], "the filter says who is listed, not what of them"
+    assert eve["services"] == ["shop", "wiki"], "the filter selects users, not their services"
 
 
-async def test_a_service_that_this_organization_does_not_have_has_no_users(apps: Applications) -> None:
+async def test_a_filter_by_an_unknown_service_matches_no_users(apps: Applications) -> None:
     await apps.person("ada", "shop", "other")
     for service in (apps.services["other"], new_id(), str(apps.services["shop"]).upper(), "x", "", "shop"):
         for search in ("", "&search=ada"):
@@ -212,7 +214,9 @@ async def test_a_service_that_this_organization_does_not_have_has_no_users(apps:
         ("%20", ["eve%25", "bob", "ada_l"]),
     ],
 )
-async def test_a_search_finds_parts_of_addresses_in_any_case(apps: Applications, clock: FakeClock, search: str, found: list[str]) -> None:
+async def test_a_search_matches_parts_of_email_addresses_in_any_case(
+    apps: Applications, clock: FakeClock, search: str, found: list[str]
+) -> None:
     for name in ("ada_l", "bob", "eve%"):
         clock.advance(timedelta(seconds=1))
         await apps.person(name, "shop", "other")
@@ -224,7 +228,7 @@ async def test_a_search_finds_parts_of_addresses_in_any_case(apps: Applications,
     assert await apps.names(f"?search={search}&limit=1&page=2") == (expected[1:2], len(expected))
 
 
-async def test_a_domain_is_found_in_either_form(apps: Applications) -> None:
+async def test_a_search_matches_both_forms_of_a_domain(apps: Applications) -> None:
     account = await add_account(apps.acme.ports, "ada@m\u00fcnchen.example", None)
     await add_service_user(apps.acme.ports, apps.services["shop"], account.id)
     for search in ("m\u00fcnchen", "@M\u00dcNCHEN.", "da@m\u00fcnchen.example", "xn--mnchen-3ya"):
@@ -233,7 +237,7 @@ async def test_a_domain_is_found_in_either_form(apps: Applications) -> None:
         assert await apps.names(f"?{urlencode({'search': search})}") == ([], 0), search
 
 
-async def test_a_new_address_is_what_is_listed_and_found(apps: Applications) -> None:
+async def test_a_changed_email_address_is_listed_and_matched(apps: Applications) -> None:
     ada = await apps.person("ada", "shop", "other")
     token = (await sign_in(apps.acme.ports, ada)).access_token
     assert (await apps.acme.api.patch("/api/user", {"email": "countess@people.example"}, token=token)).status == 200
@@ -242,19 +246,19 @@ async def test_a_new_address_is_what_is_listed_and_found(apps: Applications) -> 
         assert await apps.names("?search=ada", of=tenant) == ([], 0)
 
 
-async def test_the_deactivated_are_not_listed(apps: Applications) -> None:
+async def test_deactivated_users_are_not_listed(apps: Applications) -> None:
     ada = await apps.person("ada", "shop")
     await apps.person("eve", "shop", deactivated_at=None)
     await run_sql(apps.acme.pool, "update users set deactivated_at = now() where id = %s", ada.id)
     for query in ("", "?search=people", f"?service_id={apps.services['shop']}", f"?search=people&service_id={apps.services['shop']}"):
         assert await apps.names(query) == (["eve"], 1)
-    assert (await apps.show("ada")).status == 200, "whoever knows the id may still look"
+    assert (await apps.show("ada")).status == 200, "the details are still available by id"
 
 
-# One of them
+# Details
 
 
-async def test_an_end_user_is_shown_with_what_belongs_to_this_organization(apps: Applications, clock: FakeClock) -> None:
+async def test_the_details_contain_only_data_of_the_organization(apps: Applications, clock: FakeClock) -> None:
     ada = await apps.person("ada")
     began = clock.now()
     first = await apps.session("ada", "shop")
@@ -313,7 +317,7 @@ async def test_an_end_user_is_shown_with_what_belongs_to_this_organization(apps:
     assert (await apps.show("ada")).json["sessions"] == {"active_count": 0, "last_created_at": None}
 
 
-async def test_who_uses_no_service_of_this_organization_is_not_found(apps: Applications) -> None:
+async def test_users_of_other_organizations_are_not_found(apps: Applications) -> None:
     await apps.person("eve", "other")
     await apps.person("nobody")
     apps.people["member"] = apps.acme.people["member"]
@@ -328,12 +332,10 @@ async def test_who_uses_no_service_of_this_organization_is_not_found(apps: Appli
     assert (await apps.show("eve", of=apps.twin)).status == 200
 
 
-# The end of their sessions
+# Revocation
 
 
-async def test_revocation_ends_the_sessions_in_this_organization_and_no_others(
-    apps: Applications, tenants: Tenants, clock: FakeClock
-) -> None:
+async def test_revocation_ends_only_sessions_in_the_organization(apps: Applications, tenants: Tenants, clock: FakeClock) -> None:
     ada, ports = await apps.person("ada"), tenants.ports
     await apps.person("eve")
     for tenant in (apps.acme, apps.twin):
@@ -347,8 +349,8 @@ async def test_revocation_ends_the_sessions_in_this_organization_and_no_others(
     ]
     answer = await apps.revoke("ada")
     assert (answer.status, set(answer.json), answer.json["sessions_revoked"]) == (200, {"message", "sessions_revoked"}, 3)
-    assert await apps.alive(*ended) == [False] * 3
-    assert await apps.alive(*kept) == [True] * 4
+    assert await apps.live_sessions(*ended) == [False] * 3
+    assert await apps.live_sessions(*kept) == [True] * 4
     assert (await apps.show("ada")).json["sessions"] == {"active_count": 0, "last_created_at": None}
     [entry] = await apps.acme.log()
     assert entry == {
@@ -363,10 +365,10 @@ async def test_revocation_ends_the_sessions_in_this_organization_and_no_others(
     assert await apps.acme.told() == [("user.sessions_revoked", str(ada.id), {"sessions_revoked": 3})]
     assert await apps.twin.log() == []
     again = await apps.session("ada", "shop")
-    assert await apps.alive(again) == [True], "nothing keeps them from signing in again"
+    assert await apps.live_sessions(again) == [True], "the user can sign in again"
 
 
-async def test_there_may_be_none_to_end(apps: Applications, clock: FakeClock) -> None:
+async def test_revocation_without_sessions_succeeds(apps: Applications, clock: FakeClock) -> None:
     await apps.person("ada", "shop")
     lapsed = await apps.session("ada", "shop")
     clock.advance(timedelta(days=31))
@@ -378,14 +380,14 @@ async def test_there_may_be_none_to_end(apps: Applications, clock: FakeClock) ->
     assert (await apps.acme.entry("user.sessions_revoked"))["details"] == {"sessions_revoked": 0}
 
 
-async def test_whoever_manages_end_users_may_end_their_own(apps: Applications) -> None:
+async def test_admins_can_revoke_their_own_sessions(apps: Applications) -> None:
     apps.people["admin"] = apps.acme.people["admin"]
     await apps.use("admin", "shop")
     assert (await apps.revoke("admin")).json["sessions_revoked"] == 1
     assert (await apps.page(by="admin")).status == 401
 
 
-async def test_what_an_impersonator_ends_is_recorded_with_both_names(apps: Applications, tenants: Tenants) -> None:
+async def test_a_revocation_by_an_impersonator_records_both_accounts(apps: Applications, tenants: Tenants) -> None:
     steward, owner = await add_platform_owner(tenants.ports), apps.acme.people["owner"]
     await apps.person("ada")
     await apps.session("ada", "shop")
@@ -396,10 +398,10 @@ async def test_what_an_impersonator_ends_is_recorded_with_both_names(apps: Appli
     assert (entry["actor_id"], entry["impersonator_id"]) == (owner.id, steward.id)
 
 
-# Who may
+# Access
 
 
-async def test_strangers_and_those_of_other_organizations_come_nowhere(apps: Applications, tenants: Tenants) -> None:
+async def test_callers_from_outside_are_refused(apps: Applications, tenants: Tenants) -> None:
     await apps.person("ada", "shop", "other")
     stranger = (await sign_in(tenants.ports, await add_account(tenants.ports))).access_token
     tokens: Mapping[str | None, tuple[int, str]] = {
@@ -418,18 +420,20 @@ async def test_strangers_and_those_of_other_organizations_come_nowhere(apps: App
     assert await tenants.everything() == before
 
 
-async def test_members_look_and_do_not_end_sessions(apps: Applications) -> None:
+async def test_plain_members_can_read_but_not_revoke(apps: Applications) -> None:
     await apps.person("ada", "shop")
     session = await apps.session("ada", "shop")
     assert (await apps.show("ada", by="member")).status == 200
     assert refused(await apps.revoke("ada", by="member")) == FORBIDDEN
     missing = f"{apps.acme.path}/users/{new_id()}/sessions"
-    assert refused(await apps.acme.api.delete(missing, token=apps.acme.token("member"))) == FORBIDDEN, "before the person is looked for"
-    assert await apps.alive(session) == [True]
+    assert refused(await apps.acme.api.delete(missing, token=apps.acme.token("member"))) == FORBIDDEN, (
+        "refused before the user is looked up"
+    )
+    assert await apps.live_sessions(session) == [True]
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_an_organization_that_is_not_active_shows_no_end_users(apps: Applications, status: str) -> None:
+async def test_inactive_organizations_are_refused(apps: Applications, status: str) -> None:
     await apps.person("ada", "shop")
     await apps.acme.become(status)
     for answer in (await apps.page(), await apps.show("ada"), await apps.revoke("ada")):
@@ -446,7 +450,7 @@ async def test_an_organization_that_is_not_active_shows_no_end_users(apps: Appli
         ("delete from end_users where org_id = %(org)s", MISSING),
     ],
 )
-async def test_what_changes_meanwhile_counts(apps: Applications, change: str, refusal: tuple[int, str]) -> None:
+async def test_a_revocation_that_waited_sees_the_change_it_waited_for(apps: Applications, change: str, refusal: tuple[int, str]) -> None:
     await apps.person("ada", "shop")
     session = await apps.session("ada", "shop")
     names = {"org": apps.acme.org, "admin": apps.acme.people["admin"].id}
@@ -455,7 +459,7 @@ async def test_what_changes_meanwhile_counts(apps: Applications, change: str, re
     assert await run_sql(apps.acme.pool, "select ended_at from sessions where id = %s", session.session_id) == [(None,)]
 
 
-async def test_an_end_user_who_is_removed_meanwhile_is_not_found(apps: Applications) -> None:
+async def test_a_concurrently_removed_end_user_is_not_found(apps: Applications) -> None:
     ada = await apps.person("ada", "shop")
     changes = [
         ("select 1 from users where id = %s for update", (ada.id,)),
@@ -464,7 +468,7 @@ async def test_an_end_user_who_is_removed_meanwhile_is_not_found(apps: Applicati
     assert refused(await meanwhile(apps.acme.pool, changes, lambda: apps.revoke("ada"))) == MISSING
 
 
-async def test_nobody_waits_for_the_account_of_somebody_else(apps: Applications, pool: Pool) -> None:
+async def test_a_revocation_does_not_wait_for_accounts_of_other_organizations(apps: Applications, pool: Pool) -> None:
     eve = await apps.person("eve", "other")
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("select from users where id = %s for update", (eve.id,))
@@ -472,7 +476,7 @@ async def test_nobody_waits_for_the_account_of_somebody_else(apps: Applications,
     assert refused(answer) == MISSING
 
 
-async def test_a_login_that_is_under_way_is_waited_for_and_ended(apps: Applications, clock: FakeClock) -> None:
+async def test_a_revocation_waits_for_a_login_in_progress_and_ends_it(apps: Applications, clock: FakeClock) -> None:
     ada = await apps.person("ada", "shop")
     names = {"user": ada.id, "org": apps.acme.org, "service": apps.services["shop"], "now": clock.now()}
     signing_in = [
@@ -488,11 +492,11 @@ async def test_a_login_that_is_under_way_is_waited_for_and_ended(apps: Applicati
     assert answer.json["sessions_revoked"] == 1
 
 
-# At once
+# Concurrency
 
 
 @pytest.mark.slow
-async def test_a_revocation_and_refreshes_at_once_leave_nothing_alive(apps: Applications) -> None:
+async def test_concurrent_refreshes_do_not_survive_a_revocation(apps: Applications) -> None:
     await apps.person("ada")
     sessions = [await apps.session("ada", ("shop", "wiki")[number % 2]) for number in range(19)]
 
@@ -504,7 +508,7 @@ async def test_a_revocation_and_refreshes_at_once_leave_nothing_alive(apps: Appl
 
     answers = await everyone(20, act)
     [revoked] = [answer.json["sessions_revoked"] for answer in answers if "sessions_revoked" in answer.json]
-    assert revoked == 19, "whether it was refreshed in time or not"
+    assert revoked == 19, "regardless of which came first"
     for answer in answers:
         if "refresh_token" in answer.json:
             assert (await apps.acme.api.get("/api/user", token=answer.json["access_token"])).status == 401
@@ -514,7 +518,7 @@ async def test_a_revocation_and_refreshes_at_once_leave_nothing_alive(apps: Appl
 
 
 @pytest.mark.slow
-async def test_twenty_revocations_at_once_end_each_session_once(apps: Applications) -> None:
+async def test_twenty_concurrent_revocations_end_each_session_once(apps: Applications) -> None:
     await apps.person("ada")
     for number in range(6):
         await apps.session("ada", ("shop", "wiki", "other")[number % 3])
@@ -525,8 +529,8 @@ async def test_twenty_revocations_at_once_end_each_session_once(apps: Applicatio
 
 
 @pytest.mark.slow
-async def test_everything_that_meets_end_users_at_once_ends_without_a_deadlock_and_counts_right(apps: Applications) -> None:
-    """Logins, new addresses, revocations of two organizations, what an API key takes away, and a service that is deleted."""
+async def test_concurrent_changes_of_end_users_cause_no_deadlock_and_keep_counters_right(apps: Applications) -> None:
+    """Logins, email changes, revocations by two organizations, removals by API keys, and the deletion of a service."""
     api, ports, pool = apps.acme.api, apps.acme.ports, apps.acme.pool
     people = [await add_account(ports, f"p{number}@people.example") for number in range(4)]
     key = await add_api_key(pool, apps.services["shop"])
@@ -558,7 +562,7 @@ async def test_everything_that_meets_end_users_at_once_ends_without_a_deadlock_a
         answers = await everyone(24, act)
         assert {answer.status for answer in answers} <= {200, 204, 401, 404}, [answer.text for answer in answers if answer.status >= 500]
         await check_counts(pool)
-        # Verified again, so that they can sign in at the next turn.
+        # Verify the addresses again, so that the users can sign in in the next round.
         await run_sql(
             pool,
             "update users set email = 'p' || n - 1 || '@people.example', email_verified_at = now() from unnest(%s) "

@@ -1,4 +1,7 @@
-"""Plans of services (organizations.md sections 2.2 and 4.1; decisions, points 14, 15, 37, 160 and 161; security.md T-1 and Z-5)."""
+"""Plans of services.
+
+The rules are decisions 14, 15, 37, 160, 161, and security T-1, Z-5.
+"""
 
 import json
 from datetime import timedelta
@@ -9,7 +12,7 @@ import pytest
 
 from core.applications import plans, plans_rules
 from core.kernel.principals import Role
-from tests.applications.api.services import GOLD, Workshop, made
+from tests.applications.api.services import GOLD, Workshop, body_of
 from tests.fakes.outside import FakeClock
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, everyone, meanwhile, run_sql
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
@@ -25,12 +28,12 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 async def shops(acme: Tenant) -> Workshop:
-    """With a service named shop, which has no plans."""
+    """A service named shop, without plans."""
     await add_service(acme.pool, acme.org)
     return Workshop(acme)
 
 
-async def service_of(shops: Workshop) -> UUID:
+async def service_id(shops: Workshop) -> UUID:
     [(service,)] = await run_sql(shops.tenant.pool, "select id from services where slug = 'shop' and org_id = %s", shops.tenant.org)
     return service  # type: ignore[no-any-return]
 
@@ -38,35 +41,35 @@ async def service_of(shops: Workshop) -> UUID:
 # Creation
 
 
-async def test_a_new_plan_is_what_was_asked_for(shops: Workshop) -> None:
+async def test_a_new_plan_has_the_requested_fields(shops: Workshop) -> None:
     made = await shops.created_plan("admin", name=" Gold ", **FULL)
-    service = str(await service_of(shops))
+    service = str(await service_id(shops))
     assert made == {"id": made["id"], "service_id": service, **GOLD, **FULL, "created_at": NOW}
     assert list(made) == FIELDS
-    assert await shops.plans() == {"plans": [made], "total": 1}
+    assert await shops.list_plans() == {"plans": [made], "total": 1}
 
 
-async def test_features_and_the_price_identifier_may_be_left_out(shops: Workshop) -> None:
+async def test_features_and_price_id_are_optional(shops: Workshop) -> None:
     nothing: list[dict[str, Any]] = [{}, {"features": None, "billing_price_id": None}, {"features": []}]
     for fields in nothing:
         made = await shops.created_plan(**fields)
         assert (made["features"], made["billing_price_id"]) == ([], None)
 
 
-async def test_a_price_identifier_is_taken_as_the_payment_provider_writes_it(shops: Workshop) -> None:
+async def test_a_price_id_can_have_any_printable_ascii(shops: Workshop) -> None:
     plan = await shops.created_plan(billing_price_id="!" + "~" * 254)
     assert plan["billing_price_id"] == "!" + "~" * 254
-    assert made(await shops.change_plan(plan["id"], billing_price_id="p"))["billing_price_id"] == "p"
+    assert body_of(await shops.update_plan(plan["id"], billing_price_id="p"))["billing_price_id"] == "p"
 
 
-@pytest.mark.parametrize(("given", "kept"), [("usd", "usd"), ("EUR", "eur"), ("Jpy", "jpy")])
-async def test_a_currency_is_three_letters_in_lower_case(shops: Workshop, given: str, kept: str) -> None:
-    plan = await shops.created_plan(currency=given)
-    assert plan["currency"] == kept
-    assert made(await shops.change_plan(plan["id"], currency=given.swapcase()))["currency"] == kept
+@pytest.mark.parametrize(("currency", "stored"), [("usd", "usd"), ("EUR", "eur"), ("Jpy", "jpy")])
+async def test_a_currency_is_stored_in_lower_case(shops: Workshop, currency: str, stored: str) -> None:
+    plan = await shops.created_plan(currency=currency)
+    assert plan["currency"] == stored
+    assert body_of(await shops.update_plan(plan["id"], currency=currency.swapcase()))["currency"] == stored
 
 
-async def test_a_plan_may_cost_nothing_and_all_there_is(shops: Workshop) -> None:
+async def test_prices_range_from_zero_to_the_maximum(shops: Workshop) -> None:
     for price in (0, 2**31 - 1):
         assert (await shops.created_plan(price_cents=price))["price_cents"] == price
     assert (await shops.created_plan(name="Free", price_cents=0))["name"] == "Free"
@@ -87,12 +90,12 @@ INVALID: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-async def test_a_plan_that_makes_no_sense_is_refused(shops: Workshop, acme: Tenant) -> None:
-    plan = await add_plan(acme.pool, await service_of(shops))
+async def test_invalid_plans_are_refused(shops: Workshop, acme: Tenant) -> None:
+    plan = await add_plan(acme.pool, await service_id(shops))
     before = await shops.stored()
     for fields in [*INVALID, {"name": None}]:
         assert refused(await shops.create_plan(**fields)) == BAD, fields
-        assert refused(await shops.change_plan(plan, **fields)) == BAD, fields
+        assert refused(await shops.update_plan(plan, **fields)) == BAD, fields
     for missing in ("name", "price_cents", "currency"):
         body = {name: value for name, value in GOLD.items() if name != missing}
         answer = await acme.api.post(f"{shops.path}/shop/plans", body, token=acme.token("owner"))
@@ -102,8 +105,8 @@ async def test_a_plan_that_makes_no_sense_is_refused(shops: Workshop, acme: Tena
     assert await acme.log() == []
 
 
-async def test_the_largest_plan_still_fits_into_the_longest_token(tenants: Tenants, clock: FakeClock) -> None:
-    """Features go into every token of who has the plan, and a token that is too long is none (security.md J-7)."""
+async def test_the_largest_plan_fits_into_the_longest_token(tenants: Tenants, clock: FakeClock) -> None:
+    """Each token of a subscriber contains the features, and tokens that are too long are refused (security J-7)."""
     slug = "a" * 63
     tenant = await tenants.add(slug, cast={"owner": Role.OWNER})
     shops, email = Workshop(tenant), f"{'a' * 64}@{'.'.join(['b' * 59] * 3)}.example"
@@ -136,7 +139,7 @@ async def test_names_need_not_be_unique(shops: Workshop) -> None:
 # The list
 
 
-async def test_plans_are_listed_from_the_oldest_on(shops: Workshop, acme: Tenant, twin: Tenant, clock: FakeClock) -> None:
+async def test_plans_are_listed_oldest_first(shops: Workshop, acme: Tenant, twin: Tenant, clock: FakeClock) -> None:
     other = await add_service(acme.pool, acme.org, "other")
     foreign = await add_service(acme.pool, twin.org)
     for service in (other, foreign):
@@ -146,20 +149,20 @@ async def test_plans_are_listed_from_the_oldest_on(shops: Workshop, acme: Tenant
         names.append((await shops.created_plan(name=f"n{number}"))["name"])
         clock.advance(timedelta(seconds=1))
     for reader in ("member", "admin", "owner"):
-        listed = await shops.plans(reader)
+        listed = await shops.list_plans(reader)
         assert ([plan["name"] for plan in listed["plans"]], listed["total"]) == (names, 5)
 
 
 async def test_a_service_without_plans_has_an_empty_list(shops: Workshop) -> None:
-    assert await shops.plans() == {"plans": [], "total": 0}
+    assert await shops.list_plans() == {"plans": [], "total": 0}
 
 
 async def test_a_long_list_comes_whole(shops: Workshop, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "PLAN_BATCH", 2)
-    service = await service_of(shops)
+    service = await service_id(shops)
     for number in range(5):
         await add_plan(acme.pool, service, f"n{number}")
-    listed = await shops.plans()
+    listed = await shops.list_plans()
     assert ([plan["name"] for plan in listed["plans"]], listed["total"]) == ([f"n{number}" for number in range(5)], 5)
 
 
@@ -174,27 +177,27 @@ CHANGES: dict[str, Any] = {
 }
 
 
-async def test_what_is_given_is_replaced_and_the_rest_stays(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
+async def test_an_update_replaces_only_the_fields_in_the_request(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
     plan = await shops.created_plan(**FULL)
     clock.advance(timedelta(minutes=1))
     for name, value in CHANGES.items():
-        changed = made(await shops.change_plan(plan["id"], "admin", **{name: value}))
+        changed = body_of(await shops.update_plan(plan["id"], "admin", **{name: value}))
         plan = {**plan, name: {"name": "Silver", "currency": "usd"}.get(name, value)}
-        assert changed == plan == (await shops.plans())["plans"][0]
-    told = [details["changes"].keys() for name, _, details in await acme.told() if name == "plan.updated"]
-    assert told == [{name} for name in CHANGES]
+        assert changed == plan == (await shops.list_plans())["plans"][0]
+    events = [details["changes"].keys() for name, _, details in await acme.told() if name == "plan.updated"]
+    assert events == [{name} for name in CHANGES]
     assert await run_sql(acme.pool, "select updated_at from plans") == [(clock.now(),)]
 
 
-async def test_null_clears(shops: Workshop) -> None:
+async def test_null_clears_features_and_price_id(shops: Workshop) -> None:
     plan = await shops.created_plan(**FULL)
-    changed = made(await shops.change_plan(plan["id"], features=None, billing_price_id=None))
+    changed = body_of(await shops.update_plan(plan["id"], features=None, billing_price_id=None))
     assert changed == {**plan, "features": [], "billing_price_id": None}
 
 
-async def test_a_change_is_recorded_with_what_was_there_before(shops: Workshop, acme: Tenant) -> None:
+async def test_an_update_is_recorded_with_the_old_values(shops: Workshop, acme: Tenant) -> None:
     plan = await shops.created_plan(**FULL)
-    await shops.change_plan(plan["id"], name="Silver", price_cents=999, features=[])
+    await shops.update_plan(plan["id"], name="Silver", price_cents=999, features=[])
     entry = await acme.entry("plan.updated")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("plan", plan["id"], acme.people["owner"].id)
     changes = {"name": {"old": "Gold", "new": "Silver"}, "features": {"old": FULL["features"], "new": []}}
@@ -202,7 +205,7 @@ async def test_a_change_is_recorded_with_what_was_there_before(shops: Workshop, 
     assert (await acme.told())[-1] == ("plan.updated", plan["id"], entry["details"])
 
 
-async def test_a_change_of_nothing_is_refused_and_one_that_changes_nothing_leaves_no_trace(
+async def test_an_empty_update_is_refused_and_an_update_without_effect_leaves_no_trace(
     shops: Workshop, acme: Tenant, clock: FakeClock
 ) -> None:
     plan = await shops.created_plan(**FULL)
@@ -210,21 +213,21 @@ async def test_a_change_of_nothing_is_refused_and_one_that_changes_nothing_leave
     before = await shops.stored()
     nothing: list[dict[str, Any]] = [{}, {"unknown": 1}, {"service_id": "x"}, {"created_at": NOW}]
     for fields in nothing:
-        assert refused(await shops.change_plan(plan["id"], **fields)) == BAD
+        assert refused(await shops.update_plan(plan["id"], **fields)) == BAD
     same: list[dict[str, Any]] = [{"name": "Gold "}, {"currency": "EUR"}, {"features": FULL["features"], "price_cents": 999}]
     for fields in same:
-        assert made(await shops.change_plan(plan["id"], **fields)) == plan
+        assert body_of(await shops.update_plan(plan["id"], **fields)) == plan
     assert await shops.stored() == before
     assert await acme.actions() == {"plan.created": 1}
 
 
-async def test_what_subscribers_get_follows_the_plan(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
+async def test_tokens_of_subscribers_follow_the_plan(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
     account = await add_account(acme.ports)
-    service = await service_of(shops)
+    service = await service_id(shops)
     plan = await add_plan(acme.pool, service)
     await add_service_user(acme.ports, service, account.id)
     await add_subscription(acme.ports, acme.pool, service, account.id, plan, ends=clock.now() + DAY)
-    await shops.change_plan(plan, name="Platinum", features=["all"])
+    await shops.update_plan(plan, name="Platinum", features=["all"])
     answer = await acme.api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"})
     found = claims(answer.json["access_token"])
     assert (found["plan"], found["features"], found["subscription_status"]) == ("Platinum", ["all"], "active")
@@ -233,20 +236,20 @@ async def test_what_subscribers_get_follows_the_plan(shops: Workshop, acme: Tena
 # Deletion
 
 
-async def test_a_deleted_plan_is_gone(shops: Workshop, acme: Tenant) -> None:
+async def test_a_deleted_plan_is_not_found(shops: Workshop, acme: Tenant) -> None:
     plan, other = await shops.created_plan(), await shops.created_plan(name="Silver")
     answer = await shops.delete_plan(plan["id"], "admin")
     assert (answer.status, answer.text) == (204, "")
-    assert await shops.plans() == {"plans": [other], "total": 1}
-    assert (await shops.listed())["services"][0]["plan_count"] == 1
-    for gone in (await shops.delete_plan(plan["id"]), await shops.change_plan(plan["id"], name="New"), await shops.change_plan(plan["id"])):
+    assert await shops.list_plans() == {"plans": [other], "total": 1}
+    assert (await shops.list_services())["services"][0]["plan_count"] == 1
+    for gone in (await shops.delete_plan(plan["id"]), await shops.update_plan(plan["id"], name="New"), await shops.update_plan(plan["id"])):
         assert refused(gone) == MISSING
     details = {"plan_name": "Gold", "service_id": plan["service_id"], "service_slug": "shop"}
     entry = await acme.entry("plan.deleted")
     assert (entry["target_id"], entry["actor_id"], entry["details"]) == (plan["id"], acme.people["admin"].id, details)
 
 
-async def test_the_free_plan_may_go_and_then_nobody_has_it(acme: Tenant) -> None:
+async def test_the_free_plan_can_be_deleted_and_then_tokens_have_no_plan(acme: Tenant) -> None:
     shops = Workshop(acme)
     free = (await shops.created())["default_plan"]
     assert (await shops.delete_plan(free["id"])).status == 204
@@ -258,11 +261,11 @@ async def test_the_free_plan_may_go_and_then_nobody_has_it(acme: Tenant) -> None
 @pytest.mark.parametrize(
     ("status", "ended"), [("active", False), ("past_due", False), ("cancelled", True), ("expired", True), ("active and over", True)]
 )
-async def test_a_plan_stays_while_somebody_is_subscribed_to_it(
+async def test_a_plan_with_live_subscriptions_cannot_be_deleted(
     shops: Workshop, acme: Tenant, clock: FakeClock, status: str, ended: bool
 ) -> None:
     account = await add_account(acme.ports)
-    service = await service_of(shops)
+    service = await service_id(shops)
     plan, other = await add_plan(acme.pool, service), await add_plan(acme.pool, service, "Silver")
     await add_service_user(acme.ports, service, account.id)
     ends = clock.now() - DAY if "over" in status else clock.now() + DAY
@@ -273,32 +276,32 @@ async def test_a_plan_stays_while_somebody_is_subscribed_to_it(
         assert answer.status == 204
     else:
         assert refused(answer) == BAD
-        assert "subscribed" in answer.json["error"]
-    # Whoever had it still has had it.
+        assert "subscriptions" in answer.json["error"]
+    # The subscription still names its plan.
     key = await add_api_key(acme.pool, service)
     shown = await acme.api.get(f"/api/service/subscriptions/{account.id}", headers={"X-Api-Key": key})
     assert (shown.json["plan_id"], shown.json["plan_name"]) == (str(plan), "Gold")
 
 
-# Who may, and of which service
+# Access
 
 
-async def test_members_see_plans_and_change_none(shops: Workshop, acme: Tenant) -> None:
-    plan = await add_plan(acme.pool, await service_of(shops))
+async def test_plain_members_can_list_plans_but_not_change_them(shops: Workshop, acme: Tenant) -> None:
+    plan = await add_plan(acme.pool, await service_id(shops))
     before = await shops.stored()
     for answer in (
         await shops.create_plan("member"),
-        await shops.change_plan(plan, "member", name="New"),
+        await shops.update_plan(plan, "member", name="New"),
         await shops.delete_plan(plan, "member"),
         await shops.delete_plan(uuid4(), "member"),
     ):
         assert refused(answer) == FORBIDDEN
-    assert (await shops.plans("member"))["total"] == 1
+    assert (await shops.list_plans("member"))["total"] == 1
     for status in STATUSES:
         await acme.become(status)
         for answer in (
             await shops.create_plan(),
-            await shops.change_plan(plan, name="New"),
+            await shops.update_plan(plan, name="New"),
             await shops.delete_plan(plan),
             await acme.api.get(f"{shops.path}/shop/plans", token=acme.token("owner")),
         ):
@@ -306,25 +309,25 @@ async def test_members_see_plans_and_change_none(shops: Workshop, acme: Tenant) 
     assert await shops.stored() == before
 
 
-async def test_a_plan_is_one_of_its_own_service_only(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
-    own = await add_plan(acme.pool, await service_of(shops))
+async def test_a_plan_is_found_only_in_its_service(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+    own = await add_plan(acme.pool, await service_id(shops))
     other = await add_plan(acme.pool, await add_service(acme.pool, acme.org, "other"))
     foreign = await add_plan(acme.pool, await add_service(acme.pool, twin.org))
     before = await shops.stored()
     for id_ in (other, foreign, uuid4(), str(own).upper(), own.hex, "x", "%27"):
         for fields in ({"name": "New"}, {"name": 5}, {}):
-            assert refused(await shops.change_plan(id_, **fields)) == MISSING, id_
+            assert refused(await shops.update_plan(id_, **fields)) == MISSING, id_
         assert refused(await shops.delete_plan(id_)) == MISSING
     raw = await acme.api.call("PATCH", f"{shops.path}/shop/plans/{foreign}", raw=b"{", token=acme.token("owner"))
     assert refused(raw) == MISSING
     assert await shops.stored() == before
-    assert (await shops.change_plan(own, name="New")).status == 200
+    assert (await shops.update_plan(own, name="New")).status == 200
 
 
-# Let in at the door, and then second
+# Changes after the request was authenticated
 
-FIRST: dict[str, tuple[str, tuple[int, str]]] = {
-    "a demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", FORBIDDEN),
+EARLIER_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
+    "demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", FORBIDDEN),
     "suspended": ("update organizations set status = 'suspended' where id = %(org)s", NOT_ACTIVE),
     "no such service": ("delete from services", MISSING),
     "no such plan": ("update plans set removed_at = now()", MISSING),
@@ -332,10 +335,10 @@ FIRST: dict[str, tuple[str, tuple[int, str]]] = {
 
 
 @pytest.mark.parametrize("call", ["create", "change", "delete"])
-@pytest.mark.parametrize("name", FIRST)
-async def test_a_write_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str, call: str) -> None:
-    statement, expected = FIRST[name]
-    plan = await add_plan(acme.pool, await service_of(shops))
+@pytest.mark.parametrize("name", EARLIER_CHANGES)
+async def test_a_write_that_waited_sees_the_change_it_waited_for(shops: Workshop, acme: Tenant, name: str, call: str) -> None:
+    statement, expected = EARLIER_CHANGES[name]
+    plan = await add_plan(acme.pool, await service_id(shops))
     values = {"org": acme.org, "admin": acme.people["admin"].id}
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, values)]
 
@@ -344,7 +347,7 @@ async def test_a_write_that_comes_second_obeys_what_came_first(shops: Workshop, 
             case "create":
                 return await shops.create_plan("admin")
             case "change":
-                return await shops.change_plan(plan, "admin", name="New")
+                return await shops.update_plan(plan, "admin", name="New")
         return await shops.delete_plan(plan, "admin")
 
     answer = await meanwhile(acme.pool, changes, act)
@@ -355,9 +358,9 @@ async def test_a_write_that_comes_second_obeys_what_came_first(shops: Workshop, 
         assert await acme.log() == []
 
 
-async def test_a_deletion_that_waits_for_a_subscription_finds_it(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
+async def test_a_deletion_that_waits_for_a_new_subscription_sees_it(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
     account = await add_account(acme.ports)
-    service = await service_of(shops)
+    service = await service_id(shops)
     plan = await add_plan(acme.pool, service)
     subscribe = """
         insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
@@ -367,12 +370,12 @@ async def test_a_deletion_that_waits_for_a_subscription_finds_it(shops: Workshop
         (subscribe, (acme.org, service, account.id, plan, clock.now() + DAY)),
     ]
     assert refused(await meanwhile(acme.pool, changes, lambda: shops.delete_plan(plan))) == BAD
-    assert (await shops.plans())["total"] == 1
+    assert (await shops.list_plans())["total"] == 1
 
 
 @pytest.mark.slow
-async def test_of_subscriptions_and_a_deletion_at_once_one_side_wins(shops: Workshop, acme: Tenant) -> None:
-    service = await service_of(shops)
+async def test_of_concurrent_subscriptions_and_a_deletion_one_side_wins(shops: Workshop, acme: Tenant) -> None:
+    service = await service_id(shops)
     key = await add_api_key(acme.pool, service)
     for _ in range(3):
         plan = await add_plan(acme.pool, service)
@@ -395,8 +398,8 @@ async def test_of_subscriptions_and_a_deletion_at_once_one_side_wins(shops: Work
 
 
 @pytest.mark.slow
-async def test_twenty_deletions_of_one_plan_are_one(shops: Workshop, acme: Tenant) -> None:
-    plan = await add_plan(acme.pool, await service_of(shops))
+async def test_of_twenty_concurrent_deletions_one_succeeds(shops: Workshop, acme: Tenant) -> None:
+    plan = await add_plan(acme.pool, await service_id(shops))
     answers = await everyone(20, lambda _: shops.delete_plan(plan))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
     assert await acme.actions() == {"plan.deleted": 1}

@@ -10,7 +10,7 @@ import pytest
 
 from core.kernel.principals import Permission
 from core.kernel.values import digest
-from tests.applications.api.services import URI, Workshop, made
+from tests.applications.api.services import URI, Workshop, body_of
 from tests.applications.api.test_services import ARRAYS, FIELDS, NAMES, PAGES, SCOPES, URIS
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, everyone, impersonate, meanwhile, run_sql
@@ -49,7 +49,7 @@ async def make(shops: Workshop, kind: str) -> None:
 
 
 async def by_member(shops: Workshop, **fields: Any) -> Answer:
-    return await shops.change("admin", **fields)
+    return await shops.update("admin", **fields)
 
 
 async def by_key(shops: Workshop, **fields: Any) -> Answer:
@@ -75,12 +75,12 @@ CHANGES: dict[str, Any] = {
 
 @both
 async def test_what_is_given_is_replaced_and_the_rest_stays(shops: Workshop, clock: FakeClock, change: Change) -> None:
-    before, secret = (await shops.one()).json, await secret_of(shops)
+    before, secret = (await shops.get()).json, await secret_of(shops)
     clock.advance(timedelta(minutes=1))
     for name, value in CHANGES.items():
-        now = made(await change(shops, **{name: value}))
+        now = body_of(await change(shops, **{name: value}))
         before = {**before, name: value.strip() if name == "name" else value}
-        assert now == before == (await shops.one()).json
+        assert now == before == (await shops.get()).json
         assert list(now) == FIELDS
     assert await secret_of(shops) == secret
     assert await run_sql(shops.tenant.pool, "select updated_at from services") == [(clock.now(),)]
@@ -89,10 +89,10 @@ async def test_what_is_given_is_replaced_and_the_rest_stays(shops: Workshop, clo
 @both
 async def test_null_clears_and_all_at_once_is_one_change(shops: Workshop, acme: Tenant, change: Change) -> None:
     cleared = {name: None for name in CHANGES if name != "name"}
-    now = made(await change(shops, **cleared))
+    now = body_of(await change(shops, **cleared))
     assert now == {**now, **cleared, "redirect_uris": []}
-    assert made(await change(shops, redirect_uris=[]))["redirect_uris"] == []
-    changed = made(await change(shops, **CHANGES))
+    assert body_of(await change(shops, redirect_uris=[]))["redirect_uris"] == []
+    changed = body_of(await change(shops, **CHANGES))
     assert changed == {**changed, **CHANGES, "name": "New Name"}
     assert await acme.actions() == {"service.updated": 2}
     assert (await acme.log())[-1]["details"]["changes"].keys() == CHANGES.keys()
@@ -100,7 +100,7 @@ async def test_null_clears_and_all_at_once_is_one_change(shops: Workshop, acme: 
 
 @both
 async def test_a_change_is_recorded_with_what_was_there_before(shops: Workshop, acme: Tenant, change: Change) -> None:
-    service = (await shops.one()).json["id"]
+    service = (await shops.get()).json["id"]
     await change(shops, name="New", codehost_scopes=None, redirect_uris=[], websuite_scopes=["b"])
     changes = {
         "name": {"old": "Shop", "new": "New"},
@@ -122,7 +122,7 @@ async def test_changing_nothing_leaves_no_trace(shops: Workshop, acme: Tenant, c
     clock.advance(timedelta(minutes=1))
     same: list[dict[str, Any]] = [{"name": " Shop "}, {"codehost_scopes": ["a"], "officesuite_scopes": None}, {"redirect_uris": [URI]}]
     for fields in same:
-        assert made(await change(shops, **fields)) == (await shops.one()).json
+        assert body_of(await change(shops, **fields)) == (await shops.get()).json
     assert await shops.stored() == before
     assert await acme.log() == []
 
@@ -157,7 +157,7 @@ async def test_a_change_that_makes_no_sense_is_refused(shops: Workshop, acme: Te
 @pytest.mark.parametrize("kind", ["", "WEB", "browser", None, 5, True, ["web"]])
 async def test_an_unknown_type_is_refused(shops: Workshop, kind: Any) -> None:
     before = await shops.stored()
-    answer = await shops.change(service_type=kind, name="New")
+    answer = await shops.update(service_type=kind, name="New")
     assert refused(answer) == BAD
     assert "desktop" in answer.json["error"]
     assert await shops.stored() == before
@@ -165,21 +165,21 @@ async def test_an_unknown_type_is_refused(shops: Workshop, kind: Any) -> None:
 
 async def test_what_is_not_offered_is_not_changed(shops: Workshop, acme: Tenant) -> None:
     """Nothing is assigned because it is named (security.md N-5); an API key does not choose the type, either."""
-    before = (await shops.one()).json
+    before = (await shops.get()).json
     foreign = {"id": "x", "org_id": "x", "slug": "x", "client_id": "x", "client_secret": "x", "user_count": 7, "created_at": "x"}
-    assert made(await shops.change(name="One", **foreign)) == {**before, "name": "One"}
-    assert made(await by_key(shops, name="Two", service_type="mobile", **foreign)) == {**before, "name": "Two"}
+    assert body_of(await shops.update(name="One", **foreign)) == {**before, "name": "One"}
+    assert body_of(await by_key(shops, name="Two", service_type="mobile", **foreign)) == {**before, "name": "Two"}
     assert refused(await by_key(shops, service_type="mobile")) == BAD
     assert await run_sql(acme.pool, "select service_type, user_count from services") == [("web", 0)]
 
 
 async def test_members_change_nothing_and_nobody_does_where_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
     before = await shops.stored()
-    assert refused(await shops.change("member", name="New")) == FORBIDDEN
+    assert refused(await shops.update("member", name="New")) == FORBIDDEN
     assert refused(await shops.rotate("member")) == FORBIDDEN
     for status in STATUSES:
         await acme.become(status)
-        for answer in (await shops.change(name="New"), await shops.change(), await shops.rotate(), await by_key(shops, name="New")):
+        for answer in (await shops.update(name="New"), await shops.update(), await shops.rotate(), await by_key(shops, name="New")):
             assert refused(answer) == NOT_ACTIVE
     assert await shops.stored() == before
     assert await acme.log() == []
@@ -192,10 +192,10 @@ async def test_members_change_nothing_and_nobody_does_where_the_organization_is_
 @pytest.mark.parametrize("new", ["web", "mobile", "desktop", "api"])
 async def test_a_secret_comes_and_goes_with_the_type(shops: Workshop, acme: Tenant, old: str, new: str) -> None:
     await make(shops, old)
-    before, secret = (await shops.one()).json, await secret_of(shops)
-    answer = made(await shops.change(service_type=new, redirect_uris=[URI]))
+    before, secret = (await shops.get()).json, await secret_of(shops)
+    answer = body_of(await shops.update(service_type=new, redirect_uris=[URI]))
     given = answer.pop("client_secret", None)
-    assert answer == {**before, "service_type": new} == (await shops.one()).json
+    assert answer == {**before, "service_type": new} == (await shops.get()).json
     now = await secret_of(shops)
     if new in ("mobile", "desktop"):
         assert given is now is None
@@ -212,31 +212,31 @@ async def test_a_secret_comes_and_goes_with_the_type(shops: Workshop, acme: Tena
 
 async def test_the_uris_that_stay_are_judged_by_the_new_type(shops: Workshop) -> None:
     await make(shops, "mobile")
-    assert made(await shops.change(redirect_uris=NATIVE))["redirect_uris"] == NATIVE
+    assert body_of(await shops.update(redirect_uris=NATIVE))["redirect_uris"] == NATIVE
     before = await shops.stored()
     for kind in ("web", "api"):
-        assert refused(await shops.change(service_type=kind)) == BAD
-        assert refused(await shops.change(service_type=kind, redirect_uris=[*NATIVE, URI])) == BAD
+        assert refused(await shops.update(service_type=kind)) == BAD
+        assert refused(await shops.update(service_type=kind, redirect_uris=[*NATIVE, URI])) == BAD
     assert await shops.stored() == before
-    assert made(await shops.change(service_type="desktop"))["redirect_uris"] == NATIVE
-    assert made(await shops.change(service_type="web", redirect_uris=NATIVE[1:]))["client_secret"]
+    assert body_of(await shops.update(service_type="desktop"))["redirect_uris"] == NATIVE
+    assert body_of(await shops.update(service_type="web", redirect_uris=NATIVE[1:]))["client_secret"]
 
 
 async def test_uris_from_before_the_rules_do_not_hinder_other_changes(shops: Workshop, acme: Tenant) -> None:
     await run_sql(acme.pool, "update services set redirect_uris = '{https://old.example.com/#x}'")
-    assert made(await shops.change(name="New"))["redirect_uris"] == ["https://old.example.com/#x"]
-    assert refused(await shops.change(service_type="api")) == BAD
+    assert body_of(await shops.update(name="New"))["redirect_uris"] == ["https://old.example.com/#x"]
+    assert refused(await shops.update(service_type="api")) == BAD
 
 
 @pytest.mark.parametrize("kind", ["web", "api"])
 async def test_a_rotated_secret_is_a_new_one_and_shown_once(shops: Workshop, acme: Tenant, kind: str) -> None:
     await make(shops, kind)
-    service = (await shops.one()).json
-    first, second = made(await shops.rotate("admin")), made(await shops.rotate())
+    service = (await shops.get()).json
+    first, second = body_of(await shops.rotate("admin")), body_of(await shops.rotate())
     assert list(first) == list(second) == ["client_secret"]
     assert first != second
     assert await secret_of(shops) == digest(second["client_secret"])
-    assert (await shops.one()).json == service
+    assert (await shops.get()).json == service
     details = {"service_slug": "shop", "service_name": "Shop"}
     assert await acme.recorded() == [
         ("service.client_secret.rotated", "service", service["id"], acme.people[name].id, details) for name in ("admin", "owner")
@@ -265,7 +265,7 @@ async def test_nobody_gets_a_secret_in_somebody_elses_name(shops: Workshop, acme
 
 async def test_answers_with_secrets_are_not_stored(shops: Workshop) -> None:
     await make(shops, "mobile")
-    for answer in (await shops.change(service_type="web"), await shops.rotate(), await shops.create(slug="other")):
+    for answer in (await shops.update(service_type="web"), await shops.rotate(), await shops.create(slug="other")):
         assert answer.json["client_secret"]
         assert answer.headers["Cache-Control"] == "no-store"
 
@@ -276,25 +276,25 @@ async def test_answers_with_secrets_are_not_stored(shops: Workshop) -> None:
 async def test_a_key_reads_its_service_and_no_other(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
     foreign = await add_service(acme.pool, twin.org)
     other = await add_service(acme.pool, acme.org, "other")
-    own = UUID((await shops.one()).json["id"])
+    own = UUID((await shops.get()).json["id"])
     for service in (own, other, foreign):
         key = await add_api_key(acme.pool, service, [Permission.READ_SERVICE])
         answer = await acme.api.get("/api/service/info", headers={"X-Api-Key": key})
-        assert (made(answer)["id"], list(answer.json)) == (str(service), FIELDS)
+        assert (body_of(answer)["id"], list(answer.json)) == (str(service), FIELDS)
         changed = await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key})
         assert refused(changed) == FORBIDDEN
     assert (await acme.api.get("/api/service/info", headers={"X-Api-Key": key})).json["org_id"] == str(twin.org)
 
 
 async def test_to_write_is_not_to_read(shops: Workshop, acme: Tenant) -> None:
-    service = UUID((await shops.one()).json["id"])
+    service = UUID((await shops.get()).json["id"])
     key = await add_api_key(acme.pool, service, set(Permission) - {Permission.READ_SERVICE})
     assert refused(await acme.api.get("/api/service/info", headers={"X-Api-Key": key})) == FORBIDDEN
-    assert made(await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key}))["name"] == "New"
+    assert body_of(await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key}))["name"] == "New"
 
 
 async def test_a_key_of_a_service_that_is_gone_is_worth_nothing(shops: Workshop, acme: Tenant) -> None:
-    key = await add_api_key(acme.pool, UUID((await shops.one()).json["id"]))
+    key = await add_api_key(acme.pool, UUID((await shops.get()).json["id"]))
     assert (await shops.delete()).status == 204
     for method in ("GET", "PATCH"):
         answer = await acme.api.call(method, "/api/service/info", {"name": "x"} if method == "PATCH" else None, headers={"X-Api-Key": key})
@@ -317,7 +317,7 @@ async def test_a_change_that_comes_second_obeys_what_came_first(shops: Workshop,
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         (statement, {"org": acme.org, "admin": acme.people["admin"].id}),
     ]
-    for act in (lambda: shops.change("admin", name="New"), lambda: shops.rotate("admin")):
+    for act in (lambda: shops.update("admin", name="New"), lambda: shops.rotate("admin")):
         assert refused(await meanwhile(acme.pool, changes, act)) == expected
         await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", acme.people["admin"].id)
         await run_sql(acme.pool, "update organizations set status = 'active'")
@@ -338,7 +338,7 @@ KEYS: dict[str, tuple[str, tuple[int, str]]] = {
 async def test_a_key_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str) -> None:
     statement, expected = KEYS[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, ())]
-    headers = {"X-Api-Key": await add_api_key(acme.pool, UUID((await shops.one()).json["id"]))}
+    headers = {"X-Api-Key": await add_api_key(acme.pool, UUID((await shops.get()).json["id"]))}
     answer = await meanwhile(acme.pool, changes, lambda: acme.api.patch("/api/service/info", {"name": "New"}, headers=headers))
     assert refused(answer) == expected
     assert await acme.log() == []
@@ -347,16 +347,16 @@ async def test_a_key_that_comes_second_obeys_what_came_first(shops: Workshop, ac
 @pytest.mark.slow
 async def test_changes_of_different_fields_at_once_lose_nothing(shops: Workshop, acme: Tenant) -> None:
     fields = list(CHANGES.items())
-    answers = await everyone(20, lambda number: shops.change(**dict([fields[number % len(fields)]])))
+    answers = await everyone(20, lambda number: shops.update(**dict([fields[number % len(fields)]])))
     assert {answer.status for answer in answers} == {200}
-    assert (await shops.one()).json == {**answers[0].json, **CHANGES, "name": "New Name"}
+    assert (await shops.get()).json == {**answers[0].json, **CHANGES, "name": "New Name"}
     assert await acme.actions() == {"service.updated": len(fields)}
 
 
 @pytest.mark.slow
 async def test_of_twenty_who_make_it_confidential_one_gets_the_secret_that_counts(shops: Workshop, acme: Tenant) -> None:
     await make(shops, "mobile")
-    answers = await everyone(20, lambda _: shops.change(service_type="web"))
+    answers = await everyone(20, lambda _: shops.update(service_type="web"))
     assert {answer.status for answer in answers} == {200}
     [secret] = [answer.json["client_secret"] for answer in answers if "client_secret" in answer.json]
     assert await secret_of(shops) == digest(secret)
@@ -364,6 +364,6 @@ async def test_of_twenty_who_make_it_confidential_one_gets_the_secret_that_count
 
 @pytest.mark.slow
 async def test_of_twenty_rotations_the_last_one_counts(shops: Workshop) -> None:
-    secrets = [made(answer)["client_secret"] for answer in await everyone(20, lambda _: shops.rotate())]
+    secrets = [body_of(answer)["client_secret"] for answer in await everyone(20, lambda _: shops.rotate())]
     assert len(set(secrets)) == 20
     assert await secret_of(shops) in [digest(secret) for secret in secrets]

@@ -82,10 +82,10 @@ async def test_a_deleted_service_is_gone_with_all_that_belonged_to_it(
     assert await left_of(pool, foreign.id) == before
     assert await end_users(pool, acme.org) == set()
     assert await end_users(pool, twin.org) == {shop.ada.id}
-    assert refused(await Workshop(acme).one()) == MISSING
+    assert refused(await Workshop(acme).get()) == MISSING
     assert refused(await Workshop(acme).delete()) == MISSING
-    assert (await Workshop(acme).listed())["services"] == []
-    assert (await Workshop(twin).listed())["services"][0]["id"] == str(foreign.id)
+    assert (await Workshop(acme).list_services())["services"] == []
+    assert (await Workshop(twin).list_services())["services"][0]["id"] == str(foreign.id)
 
 
 async def test_nobody_is_signed_in_to_it_any_more_and_its_keys_are_worth_nothing(shop: Shop, acme: Tenant, ports: Ports) -> None:
@@ -231,7 +231,7 @@ async def test_everything_that_meets_a_deletion_ends_with_an_answer(
     async def act(number: int) -> Answer:
         match number % 5:
             case 0:
-                return await Workshop(acme).change(name=f"Name {number}")
+                return await Workshop(acme).update(name=f"Name {number}")
             case 1:
                 return await Workshop(acme).create_plan()
             case 2:

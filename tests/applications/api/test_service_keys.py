@@ -1,5 +1,7 @@
-"""What opens the service interface, and what does not (identity.md section 4.5, rule 1; decisions, points 16, 48, 105, 107, 119 and 120;
-security.md J-7, K-1, K-2, P-6 and T-5)."""
+"""Authentication with API keys in the service API.
+
+The rules are decisions 16, 48, 105, 107, 119, 120, and security J-7, K-1, K-2, P-6, T-5.
+"""
 
 from datetime import timedelta
 from itertools import product
@@ -22,12 +24,12 @@ from tests.support.tenants import Tenant, Tenants
 USERS = "/api/service/users"
 
 
-def told(answer: Answer) -> tuple[int, str]:
+def outcome(answer: Answer) -> tuple[int, str]:
     return (answer.status, "") if answer.status < 400 else (answer.status, answer.code)
 
 
 def routes(app: QuartTrio) -> dict[tuple[str, str], Permission]:
-    """Which permission opens which route."""
+    """Return the permission that each route requires."""
     found: dict[tuple[str, str], Permission] = {}
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
@@ -37,7 +39,7 @@ def routes(app: QuartTrio) -> dict[tuple[str, str], Permission]:
 
 
 @pytest.mark.slow
-async def test_each_permission_opens_its_own_routes_and_none_besides(app: QuartTrio, acme: Tenant) -> None:
+async def test_each_permission_allows_only_its_routes(app: QuartTrio, acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
     opened: set[Permission] = set()
     for permission in Permission:
@@ -48,12 +50,12 @@ async def test_each_permission_opens_its_own_routes_and_none_besides(app: QuartT
                 opened.add(permission)
                 assert answer.status in (200, 400, 404), (permission, method, path)
             else:
-                assert told(answer) == FORBIDDEN, (permission, method, path)
+                assert outcome(answer) == FORBIDDEN, (permission, method, path)
                 assert needed in answer.json["error"]
     assert opened == {*Permission}
 
 
-async def test_the_inventory_of_permissions_is_that_of_the_routes(app: QuartTrio) -> None:
+async def test_the_routes_of_users_require_these_permissions(app: QuartTrio) -> None:
     users = {(method, path): permission for (method, path), permission in routes(app).items() if path.startswith(USERS)}
     one = filled(f"{USERS}/<user_id>")
     assert users == {
@@ -65,24 +67,24 @@ async def test_the_inventory_of_permissions_is_that_of_the_routes(app: QuartTrio
     }
 
 
-async def test_what_is_no_key_is_refused_in_one_way(app: QuartTrio, tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
+async def test_all_invalid_keys_are_refused_in_the_same_way(app: QuartTrio, tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
     service = await add_service(acme.pool, acme.org)
     good = await add_api_key(acme.pool, service)
     expired = await add_api_key(acme.pool, service, expires_at=clock.now())
-    session = await sign_in_to(tenants.ports, acme.pool, service, acme.people["member"])
+    session = await sign_in_to(tenants.ports, acme.pool, service, acme.user_ids["member"])
     wrong = {
-        "expired this moment": expired,
+        "expired just now": expired,
         "unknown": f"sk_abcdef_{new_secret()}",
-        "another one's beginning": good[:20],
-        "another one's end": good[10:],
-        "in other letters": good.upper(),
-        "with something behind it": f"{good}x",
-        "its prefix": "sk_abcdef",
+        "start of a valid key": good[:20],
+        "end of a valid key": good[10:],
+        "in upper case": good.upper(),
+        "with a suffix": f"{good}x",
+        "prefix only": "sk_abcdef",
         "empty": "",
-        "a token of a person": acme.token("owner"),
-        "a token of a service": session.access_token,
+        "access token of a member": acme.token("owner"),
+        "access token of a service": session.access_token,
         "a refresh token": session.refresh_token,
-        "over-long": "s" * (MAX_KEY_LENGTH + 1),
+        "just too long": "s" * (MAX_KEY_LENGTH + 1),
         "very long": "s" * 10_000,
         "a wildcard": "%",
         "a statement": "' or 1=1 --",
@@ -91,41 +93,41 @@ async def test_what_is_no_key_is_refused_in_one_way(app: QuartTrio, tenants: Ten
     sentences = set()
     for what, key in wrong.items():
         answer = await ask(app, "GET", USERS, headers=[(b"x-api-key", key.encode("latin-1"))])
-        assert told(answer) == UNAUTHORIZED, what
+        assert outcome(answer) == UNAUTHORIZED, what
         sentences.add(answer.json["error"])
     answer = await ask(app, "GET", USERS)
-    assert told(answer) == UNAUTHORIZED
+    assert outcome(answer) == UNAUTHORIZED
     assert sentences == {answer.json["error"]}
     assert (await tenants.api.get(USERS, headers={"X-Api-Key": good})).status == 200
 
 
-async def test_a_key_counts_in_its_own_header_only(app: QuartTrio, tenants: Tenants, acme: Tenant) -> None:
+async def test_a_key_is_accepted_only_in_its_header(app: QuartTrio, tenants: Tenants, acme: Tenant) -> None:
     key, token = await add_api_key(acme.pool, await add_service(acme.pool, acme.org)), acme.token("owner")
 
     async def get(path: str, **headers: str) -> Answer:
         return await tenants.api.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
     for headers in ({"Authorization": f"Bearer {key}"}, {"Authorization": key}, {"Cookie": f"X-Api-Key={key}"}, {"Api_Key": key}):
-        assert told(await get(f"{USERS}?api_key={key}&X-Api-Key={key}", **headers)) == UNAUTHORIZED
+        assert outcome(await get(f"{USERS}?api_key={key}&X-Api-Key={key}", **headers)) == UNAUTHORIZED
     body = await tenants.api.post(USERS, {"email": "a@example.com", "x-api-key": key})
-    assert told(body) == UNAUTHORIZED
-    # Beside it, Authorization is not even looked at; and nowhere else is a key.
+    assert outcome(body) == UNAUTHORIZED
+    # With a key, the Authorization header is ignored. Other routes do not accept keys.
     for authorization in (f"Bearer {token}", "Bearer not.a.token", "Basic eDp5", ""):
         assert (await get(USERS, X_Api_Key=key, Authorization=authorization)).status == 200
     for path in ("/api/user", f"{acme.path}/members", "/api/platform/organizations"):
-        assert told(await get(path, X_Api_Key=key)) == UNAUTHORIZED
+        assert outcome(await get(path, X_Api_Key=key)) == UNAUTHORIZED
     for ignored in (key, "sk_x", ""):
         assert (await get("/api/user", X_Api_Key=ignored, Authorization=f"Bearer {token}")).status == 200
     twice = await ask(app, "GET", USERS, headers=[(b"x-api-key", key.encode()), (b"X-Api-Key", key.encode())])
-    assert told(twice) == (400, "BAD_REQUEST")
+    assert outcome(twice) == (400, "BAD_REQUEST")
 
 
-async def test_what_is_missing_is_told_in_one_order(tenants: Tenants, acme: Tenant) -> None:
+async def test_refusals_have_a_fixed_order(tenants: Tenants, acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
     reads, writes = await add_api_key(acme.pool, service, ["read:users"]), await add_api_key(acme.pool, service, ["write:users"])
 
     async def send(key: str, raw: bytes = b"{") -> tuple[int, str]:
-        return told(await tenants.api.call("POST", USERS, raw=raw, headers={"X-Api-Key": key}))
+        return outcome(await tenants.api.call("POST", USERS, raw=raw, headers={"X-Api-Key": key}))
 
     assert [await send(key) for key in ("sk_x", reads, writes)] == [UNAUTHORIZED, FORBIDDEN, (400, "BAD_REQUEST")]
     for status in ("pending", "suspended", "rejected"):
@@ -135,7 +137,7 @@ async def test_what_is_missing_is_told_in_one_order(tenants: Tenants, acme: Tena
     assert await send(writes, b'{"email": "ada@example.com"}') == (200, "")
 
 
-GONE = {
+INVALIDATIONS = {
     "deleted": "delete from api_keys",
     "expired": "update api_keys set expires_at = '2026-01-01'",
     "of a deleted service": "delete from services",
@@ -143,38 +145,38 @@ GONE = {
 }
 
 
-@pytest.mark.parametrize("what", GONE)
-async def test_a_key_that_is_none_any_more_opens_nothing(tenants: Tenants, acme: Tenant, what: str) -> None:
+@pytest.mark.parametrize("what", INVALIDATIONS)
+async def test_invalidated_keys_are_refused(tenants: Tenants, acme: Tenant, what: str) -> None:
     key = await add_api_key(acme.pool, await add_service(acme.pool, acme.org))
     assert (await tenants.api.get(USERS, headers={"X-Api-Key": key})).status == 200
-    await run_sql(acme.pool, GONE[what])
-    assert told(await tenants.api.get(USERS, headers={"X-Api-Key": key})) == UNAUTHORIZED
+    await run_sql(acme.pool, INVALIDATIONS[what])
+    assert outcome(await tenants.api.get(USERS, headers={"X-Api-Key": key})) == UNAUTHORIZED
 
 
-async def test_using_a_key_is_noted_once_a_minute_whatever_comes_of_it(tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
+async def test_the_use_of_a_key_is_stored_once_a_minute_whatever_the_response(tenants: Tenants, acme: Tenant, clock: FakeClock) -> None:
     key = await add_api_key(acme.pool, await add_service(acme.pool, acme.org), ["read:users"])
-    noted = []
+    ages = []
     for seconds, path in product((0, 30, 30, 59, 1), (USERS, "/api/service/info")):
         clock.advance(timedelta(seconds=seconds if path == USERS else 0))
         await tenants.api.get(path, headers={"X-Api-Key": key})
         [(used_at,)] = await run_sql(acme.pool, "select last_used_at from api_keys")
-        noted.append((clock.now() - used_at).total_seconds())
-    assert noted == [0, 0, 30, 30, 0, 0, 59, 59, 0, 0]
+        ages.append((clock.now() - used_at).total_seconds())
+    assert ages == [0, 0, 30, 30, 0, 0, 59, 59, 0, 0]
 
 
-async def test_a_key_of_one_service_says_nothing_about_another(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
-    """Two services of one organization, and one of another with the same slug: each key sees its own users."""
+async def test_a_key_sees_only_the_users_of_its_service(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+    """This holds for two services of one organization, and one of another with the same slug."""
     services = [await add_service(tenant.pool, tenant.org, slug) for tenant, slug in ((acme, "shop"), (acme, "second"), (twin, "shop"))]
     keys = [await add_api_key(acme.pool, service) for service in services]
-    people = []
+    user_ids = []
     for number, key in enumerate(keys):
         answer = await tenants.api.post(USERS, {"email": f"n{number}@example.com"}, headers={"X-Api-Key": key})
-        people.append(answer.json["id"])
-    for key, own in zip(keys, people, strict=True):
+        user_ids.append(answer.json["id"])
+    for key, own in zip(keys, user_ids, strict=True):
         headers = {"X-Api-Key": key}
         listed = (await tenants.api.get(USERS, headers=headers)).json
         assert ([user["id"] for user in listed["users"]], listed["total"]) == ([own], 1)
-        for user in people:
+        for user in user_ids:
             expected = 200 if user == own else 404
             assert (await tenants.api.get(f"{USERS}/{user}", headers=headers)).status == expected
             if user != own:

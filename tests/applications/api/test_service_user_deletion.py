@@ -96,8 +96,8 @@ async def test_an_account_that_only_the_organization_knows_is_gone_for_good(
     shop: Shop, second: Shop, other: Shop, tenants: Tenants, clock: FakeClock
 ) -> None:
     acme, twin, api = shop.tenant, other.tenant, tenants.api
-    account = await shop.born(EMAIL, PASSWORD)
-    bystander = await shop.born("bystander@example.com", PASSWORD)
+    account = await shop.add_own_user(EMAIL, PASSWORD)
+    bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
     await record_a_password(acme, account)  # nobody hears of it but the platform
     # Once a member elsewhere, of which nothing is left but what the logs say.
     await twin.join("former", account, Role.ADMIN)
@@ -136,8 +136,8 @@ async def test_an_account_that_only_the_organization_knows_is_gone_for_good(
     await check_counts(tenants.pool)
     assert {(await renew(acme, token)).status for token in tokens} == {401}
     assert {(await api.get("/api/user", token=token)).status for token in fresh} == {401}
-    assert (await shop.one(account.id)).status == (await shop.delete(account.id)).status == 404
-    assert [(await one.listed()).json["total"] for one in (shop, second)] == [1, 0]
+    assert (await shop.get(account.id)).status == (await shop.delete(account.id)).status == 404
+    assert [(await one.list_users()).json["total"] for one in (shop, second)] == [1, 0]
     assert (await acme.members()).keys() == {f"{name}@acme.example" for name in ("owner", "admin", "member")}
     log = await acme.log()
     assert [(entry["action"], entry["target_id"], entry["details"]) for entry in log if entry["action"] != "user.invited"] == [
@@ -158,7 +158,7 @@ async def test_an_account_that_only_the_organization_knows_is_gone_for_good(
 
 
 async def test_what_the_person_did_in_the_organization_stays_in_its_log(shop: Shop, tenants: Tenants) -> None:
-    account = await shop.born(EMAIL)
+    account = await shop.add_own_user(EMAIL)
     await shop.tenant.join("mine", account, Role.ADMIN)
     made = await shop.tenant.invite("guest@example.com", by="mine")
     assert (await shop.delete(account.id)).status == 204
@@ -172,7 +172,7 @@ async def test_what_the_person_did_in_the_organization_stays_in_its_log(shop: Sh
 @pytest.mark.parametrize("origin", [AccountOrigin.API_KEY, AccountOrigin.SCIM, AccountOrigin.SIGN_UP])
 @pytest.mark.parametrize("how", ["untouched", "with a password", "with an identity", "a member here"])
 async def test_however_it_was_born_here_and_whatever_it_has(shop: Shop, tenants: Tenants, origin: AccountOrigin, how: str) -> None:
-    account = await shop.born(EMAIL, PASSWORD if how == "with a password" else None, origin)
+    account = await shop.add_own_user(EMAIL, PASSWORD if how == "with a password" else None, origin)
     if how == "with an identity":
         await link_identity(shop.tenant, account, None)
     if how == "a member here":
@@ -207,24 +207,24 @@ async def _born_where_is_nothing(shop: Shop, other: Shop, tenants: Tenants) -> A
 
 
 async def _member_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born(EMAIL, PASSWORD)
+    account = await shop.add_own_user(EMAIL, PASSWORD)
     await other.tenant.join("theirs", account)
     await run_sql(tenants.pool, "update memberships set confirmed_at = null where user_id = %s", account.id)
     return account
 
 
 async def _end_user_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born(EMAIL, PASSWORD)
+    account = await shop.add_own_user(EMAIL, PASSWORD)
     await add_service_user(tenants.ports, other.id, account.id, signed_in=False)
     return account
 
 
 async def _platform_owner(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    return await shop.born(EMAIL, PASSWORD, is_platform_owner=True)
+    return await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=True)
 
 
 async def _owner(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born(EMAIL, PASSWORD)
+    account = await shop.add_own_user(EMAIL, PASSWORD)
     await run_sql(tenants.pool, "update memberships set role = 'admin' where org_id = %s and role = 'owner'", shop.tenant.org)
     await shop.tenant.join("mine", account, Role.OWNER)
     return account
@@ -261,7 +261,7 @@ async def test_an_account_that_others_know_is_detached_from_this_service_only(
     shop: Shop, second: Shop, other: Shop, tenants: Tenants, clock: FakeClock, who: str
 ) -> None:
     account = await SHARED[who](shop, other, tenants)
-    bystander = await shop.born("bystander@example.com", PASSWORD)
+    bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
     await live(shop, bystander, clock)
     kept = [await live_on_the_platform(shop.tenant, account, clock), *await live(second, account, clock)]
     lost = await live(shop, account, clock)
@@ -277,7 +277,7 @@ async def test_an_account_that_others_know_is_detached_from_this_service_only(
     await check_counts(tenants.pool)
     assert (await tenants.api.get("/api/user", token=fresh)).status == 401
     assert [(await renew(shop.tenant, token)).status for token in [*lost, *kept]] == [401, 401, 200, 200, 200]
-    assert [(await one.one(account.id)).status for one in (shop, second)] == [404, 200]
+    assert [(await one.get(account.id)).status for one in (shop, second)] == [404, 200]
     assert (await shop.delete(account.id)).status == 404
     entry = await shop.tenant.entry("user.removed")
     assert (entry["target_id"], entry["details"]) == (str(account.id), {"service_slug": "shop", "permanently": False})

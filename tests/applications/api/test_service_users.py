@@ -53,7 +53,7 @@ async def test_users_are_listed_in_the_order_in_which_they_came(shop: Shop, twin
         await add_service_user(shop.tenant.ports, second if number == 7 else twin_shop.id, other.id)
     await add_service_user(shop.tenant.ports, twin_shop.id, accounts[0].id)
     shown = [{"id": str(one.id), "email": one.email, "created_at": rfc3339(one.created_at)} for one in accounts]
-    assert (await shop.listed()).json == {"users": shown, "total": 5}
+    assert (await shop.list_users()).json == {"users": shown, "total": 5}
     for query, expected in (
         ("?limit=2", shown[:2]),
         ("?limit=2&offset=3", shown[3:]),
@@ -62,21 +62,21 @@ async def test_users_are_listed_in_the_order_in_which_they_came(shop: Shop, twin
         (f"?limit={10**30}&offset=1", shown[1:]),
         (f"?offset={10**30}", []),
     ):
-        assert (await shop.listed(query)).json == {"users": expected, "total": 5}, query
+        assert (await shop.list_users(query)).json == {"users": expected, "total": 5}, query
     for query in ("?limit=x", "?offset=1.5", "?offset="):
-        assert refused(await shop.listed(query)) == BAD, query
+        assert refused(await shop.list_users(query)) == BAD, query
     for one in shown:
-        assert (await shop.one(one["id"])).json == one
+        assert (await shop.get(one["id"])).json == one
 
 
 async def test_a_service_that_nobody_uses_has_an_empty_list(shop: Shop) -> None:
-    assert (await shop.listed()).json == {"users": [], "total": 0}
+    assert (await shop.list_users()).json == {"users": [], "total": 0}
 
 
 Call = Callable[[Shop, object], Awaitable[Answer]]
 CALLS: dict[str, Call] = {
-    "one": lambda shop, user: shop.one(user),
-    "change": lambda shop, user: shop.change(user, email="new@example.com"),
+    "one": lambda shop, user: shop.get(user),
+    "change": lambda shop, user: shop.update(user, email="new@example.com"),
     "delete": lambda shop, user: shop.delete(user),
 }
 
@@ -84,10 +84,10 @@ CALLS: dict[str, Call] = {
 @pytest.mark.parametrize("call", CALLS)
 async def test_whoever_does_not_use_the_service_is_nobody(shop: Shop, twin_shop: Shop, tenants: Tenants, call: str) -> None:
     neighbour = Shop(shop.tenant, await add_service(shop.tenant.pool, shop.tenant.org, "second"), "")
-    user = str((await shop.born("n0@example.com")).id)
+    user = str((await shop.add_own_user("n0@example.com")).id)
     others = {
-        "of the next service": (await neighbour.born("n1@example.com")).id,
-        "of another organization's": (await twin_shop.born("n2@example.com")).id,
+        "of the next service": (await neighbour.add_own_user("n1@example.com")).id,
+        "of another organization's": (await twin_shop.add_own_user("n2@example.com")).id,
         "a member": shop.tenant.people["member"].id,
         "born here, and of no service": (
             await add_account(tenants.ports, "n3@example.com", origin=AccountOrigin.API_KEY, origin_org_id=shop.tenant.org)
@@ -126,8 +126,8 @@ async def test_a_new_user_is_born_at_the_organization_and_uses_the_service_at_on
     assert answer.status == 200
     user = answer.json["id"]
     assert answer.json == {"id": user, "email": "new@example.com", "created_at": rfc3339(clock.now())}
-    assert (await shop.one(user)).json == answer.json
-    assert (await shop.listed()).json == {"users": [answer.json], "total": 1}
+    assert (await shop.get(user)).json == answer.json
+    assert (await shop.list_users()).json == {"users": [answer.json], "total": 1}
     account = await account_of(shop, "new@example.com")
     assert account is not None
     assert (account.origin, account.origin_org_id, account.password_hash) == (AccountOrigin.API_KEY, shop.tenant.org, None)
@@ -170,7 +170,7 @@ async def test_whoever_was_made_gets_in_by_a_reset_link_and_signs_in_to_the_serv
         "org": "acme",
         "service": "shop",
     }
-    assert (await shop.listed()).json["total"] == 1
+    assert (await shop.list_users()).json["total"] == 1
     await check_counts(shop.tenant.pool)
 
 
@@ -179,8 +179,8 @@ async def test_an_account_that_there_is_is_returned_and_no_right_over_it_is_made
     known = [
         await add_account(tenants.ports, "plain@example.com"),
         await add_account(tenants.ports, "unverified@example.com", verified=False),
-        await twin_shop.born("theirs@example.com"),
-        await second.born("ours@example.com"),
+        await twin_shop.add_own_user("theirs@example.com"),
+        await second.add_own_user("ours@example.com"),
         shop.tenant.people["member"],
     ]
     before = [
@@ -197,7 +197,7 @@ async def test_an_account_that_there_is_is_returned_and_no_right_over_it_is_made
         )
         for call in CALLS.values():
             assert refused(await call(shop, account.id)) == MISSING, account.email
-    assert (await shop.listed()).json == {"users": [], "total": 0}
+    assert (await shop.list_users()).json == {"users": [], "total": 0}
     assert [
         *await tenants.everything(),
         *await run_sql(tenants.pool, "select * from service_users order by 1, 2"),
@@ -206,7 +206,7 @@ async def test_an_account_that_there_is_is_returned_and_no_right_over_it_is_made
     ] == before
     # Once the person has signed in, the service knows them.
     await add_service_user(tenants.ports, shop.id, known[0].id)
-    assert (await shop.one(known[0].id)).status == 200
+    assert (await shop.get(known[0].id)).status == 200
 
 
 async def test_what_is_no_address_is_refused(shop: Shop) -> None:
@@ -224,7 +224,7 @@ async def test_what_is_no_address_is_refused(shop: Shop) -> None:
         ["a@example.com"],
     ):
         assert refused(await shop.create(email)) == BAD, email
-    assert await shop.users() == []
+    assert await shop.stored_emails() == []
 
 
 # Changing them
@@ -243,16 +243,16 @@ async def give_links(shop: Shop, account: Account, now: Any) -> None:
 async def test_a_managed_account_gets_another_address(
     shop: Shop, clock: FakeClock, sent: FakeMailTransport, origin: AccountOrigin, verified: bool
 ) -> None:
-    account = await shop.born("old@example.com", origin=origin, verified=verified)
+    account = await shop.add_own_user("old@example.com", origin=origin, verified=verified)
     sessions = [await sign_in(shop.tenant.ports, account), await sign_in_to(shop.tenant.ports, shop.tenant.pool, shop.id, account)]
     await give_links(shop, account, clock.now())
     clock.advance(SECOND)
-    answer = await shop.change(account.id, email=" New@Example.com")
+    answer = await shop.update(account.id, email=" New@Example.com")
     assert (answer.status, answer.json) == (
         200,
         {"id": str(account.id), "email": "new@example.com", "created_at": rfc3339(account.created_at)},
     )
-    assert (await shop.one(account.id)).json == answer.json
+    assert (await shop.get(account.id)).json == answer.json
     changed = await account_of(shop, "new@example.com")
     assert changed is not None
     assert (changed.id, changed.email_verified_at, changed.first_verified_at) == (account.id, None, account.first_verified_at)
@@ -271,35 +271,35 @@ async def test_a_managed_account_gets_another_address(
 
 
 async def test_an_anonymized_account_gets_no_address_again(shop: Shop) -> None:
-    account = await shop.born("gone@example.com", anonymized_at=shop.tenant.ports.clock.now())
-    assert refused(await shop.change(account.id, email="back@example.com")) == (403, "FORBIDDEN")
+    account = await shop.add_own_user("gone@example.com", anonymized_at=shop.tenant.ports.clock.now())
+    assert refused(await shop.update(account.id, email="back@example.com")) == (403, "FORBIDDEN")
     assert await account_of(shop, "back@example.com") is None
 
 
 async def test_nothing_happens_where_there_is_nothing_to_change(shop: Shop, tenants: Tenants) -> None:
-    shared, mine = await add_account(tenants.ports, "shared@example.com"), await shop.born("mine@example.com")
+    shared, mine = await add_account(tenants.ports, "shared@example.com"), await shop.add_own_user("mine@example.com")
     await add_service_user(tenants.ports, shop.id, shared.id)
     before = await run_sql(tenants.pool, "select * from users order by id")
     for account in (shared, mine):
-        shown = (await shop.one(account.id)).json
+        shown = (await shop.get(account.id)).json
         for fields in ({}, {"unknown": "x"}, {"email": account.email}, {"email": f" {account.email.upper()}"}):
-            answer = await shop.change(account.id, **fields)
+            answer = await shop.update(account.id, **fields)
             assert (answer.status, answer.json) == (200, shown), fields
     assert await run_sql(tenants.pool, "select * from users order by id") == before
     assert await run_sql(tenants.pool, "select 1 from mails") == []
 
 
 async def test_an_address_that_is_none_is_refused(shop: Shop) -> None:
-    account = await shop.born("mine@example.com")
+    account = await shop.add_own_user("mine@example.com")
     for email in (None, "", "x", "a@b", 5):
-        assert refused(await shop.change(account.id, email=email)) == BAD, email
-    assert await shop.users() == ["mine@example.com"]
+        assert refused(await shop.update(account.id, email=email)) == BAD, email
+    assert await shop.stored_emails() == ["mine@example.com"]
 
 
 async def test_an_address_that_somebody_has_is_not_taken_from_them(shop: Shop, tenants: Tenants) -> None:
-    account, other = await shop.born("mine@example.com"), await add_account(tenants.ports, "taken@example.com")
+    account, other = await shop.add_own_user("mine@example.com"), await add_account(tenants.ports, "taken@example.com")
     session = await sign_in(tenants.ports, account)
-    assert refused(await shop.change(account.id, email="Taken@example.com")) == BAD
+    assert refused(await shop.update(account.id, email="Taken@example.com")) == BAD
     assert (await tenants.api.get("/api/user", token=session.access_token)).json["email"] == "mine@example.com"
     assert (await account_of(shop, "taken@example.com")) == other
     assert await run_sql(tenants.pool, "select 1 from mails") == []
@@ -337,7 +337,7 @@ async def _platforms(shop: Shop, other: Shop, tenants: Tenants) -> Account:
 
 
 async def _of_sign_up(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    return await shop.born("mine@acme.example", origin=AccountOrigin.SIGN_UP)
+    return await shop.add_own_user("mine@acme.example", origin=AccountOrigin.SIGN_UP)
 
 
 async def _born_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
@@ -347,40 +347,40 @@ async def _born_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
 
 
 async def _member_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born("mine@acme.example")
+    account = await shop.add_own_user("mine@acme.example")
     await other.tenant.join("theirs", account)
     return account
 
 
 async def _unconfirmed_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born("mine@acme.example")
+    account = await shop.add_own_user("mine@acme.example")
     await other.tenant.join("theirs", account)
     await run_sql(tenants.pool, "update memberships set confirmed_at = null")
     return account
 
 
 async def _end_user_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born("mine@acme.example")
+    account = await shop.add_own_user("mine@acme.example")
     await add_service_user(tenants.ports, other.id, account.id)
     return account
 
 
 async def _platform_owner(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    return await shop.born("mine@acme.example", is_platform_owner=True)
+    return await shop.add_own_user("mine@acme.example", is_platform_owner=True)
 
 
 async def _with_password(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    return await shop.born("mine@elsewhere.example", "a good long password")
+    return await shop.add_own_user("mine@elsewhere.example", "a good long password")
 
 
 async def _with_identity(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born("mine@elsewhere.example")
+    account = await shop.add_own_user("mine@elsewhere.example")
     await link_identity(shop, account, None)
     return account
 
 
 async def _with_identity_here(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await shop.born("mine@elsewhere.example")
+    account = await shop.add_own_user("mine@elsewhere.example")
     await link_identity(shop, account, shop.id)
     return account
 
@@ -409,9 +409,9 @@ async def test_an_account_that_is_not_the_organizations_alone_keeps_its_address(
     await verify_domain(shop, "acme.example")
     account = await (SHARED | OWN)[who](shop, twin_shop, tenants)
     session = await sign_in(tenants.ports, account)
-    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN
+    assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN
     # Not even whether an address is free is told.
-    assert refused(await shop.change(account.id, email=tenants_address(shop))) == FORBIDDEN
+    assert refused(await shop.update(account.id, email=tenants_address(shop))) == FORBIDDEN
     assert (await tenants.api.get("/api/user", token=session.access_token)).json["email"] == account.email
     assert await run_sql(tenants.pool, "select 1 from mails") == []
 
@@ -421,44 +421,44 @@ def tenants_address(shop: Shop) -> str:
 
 
 async def test_at_a_verified_domain_an_account_with_a_password_is_managed(shop: Shop, twin_shop: Shop) -> None:
-    account = await shop.born("mine@acme.example", "a good long password")
+    account = await shop.add_own_user("mine@acme.example", "a good long password")
     await link_identity(shop, account, shop.id)
     await verify_domain(twin_shop, "acme.example")
-    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN, "verified for another organization"
+    assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN, "verified for another organization"
     await run_sql(shop.tenant.pool, "delete from domains")
     await verify_domain(shop, "acme.example", verified=False)
-    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN, "not verified yet"
+    assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN, "not verified yet"
     for other in ("sub.acme.example", "cme.example", "xacme.example"):
         await run_sql(shop.tenant.pool, "update domains set domain = %s, verified_at = now()", other)
-        assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN, other
+        assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN, other
     await run_sql(shop.tenant.pool, "update domains set domain = 'acme.example'")
-    assert (await shop.change(account.id, email="new@elsewhere.example")).status == 200
+    assert (await shop.update(account.id, email="new@elsewhere.example")).status == 200
     # From now on it is at no domain of theirs.
-    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN
+    assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN
 
 
 async def test_a_member_of_the_organization_itself_is_managed_like_others(shop: Shop) -> None:
-    account = await shop.born("mine@example.com")
+    account = await shop.add_own_user("mine@example.com")
     await shop.tenant.join("mine", account, Role.MEMBER)
-    assert (await shop.change(account.id, email="new@example.com")).status == 200
+    assert (await shop.update(account.id, email="new@example.com")).status == 200
     assert refused(await shop.tenant.api.get(f"{shop.tenant.path}/members", token=shop.tenant.token("mine"))) == (401, "UNAUTHORIZED")
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.OWNER])
 async def test_no_key_gets_at_what_managers_of_the_organization_may_do(shop: Shop, role: Role) -> None:
     """Whoever gives an account another address can reset its password."""
-    account = await shop.born("mine@acme.example", "a good long password")
+    account = await shop.add_own_user("mine@acme.example", "a good long password")
     await verify_domain(shop, "acme.example")
     if role is Role.OWNER:
         await run_sql(shop.tenant.pool, "delete from memberships where org_id = %s and role = 'owner'", shop.tenant.org)
     await shop.tenant.join("mine", account, role)
-    assert refused(await shop.change(account.id, email="new@acme.example")) == FORBIDDEN
+    assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN
 
 
 async def test_an_end_user_of_an_organization_that_is_gone_is_used_nowhere_else(shop: Shop, tenants: Tenants) -> None:
-    account = await shop.born("mine@example.com")
+    account = await shop.add_own_user("mine@example.com")
     gone = await add_organization(tenants.pool, "gone")
     await add_service_user(tenants.ports, await add_service(tenants.pool, gone, "gone"), account.id)
-    assert refused(await shop.change(account.id, email="new@example.com")) == FORBIDDEN
+    assert refused(await shop.update(account.id, email="new@example.com")) == FORBIDDEN
     await run_sql(tenants.pool, "delete from organizations where id = %s", gone)
-    assert (await shop.change(account.id, email="new@example.com")).status == 200
+    assert (await shop.update(account.id, email="new@example.com")).status == 200

@@ -39,7 +39,7 @@ async def test_twenty_equal_creations_make_one_account(shop: Shop) -> None:
     assert {answer.status for answer in answers} == {200}
     [user] = {answer.json["id"] for answer in answers}
     assert [(name, target) for name, target, _ in await shop.tenant.told()] == [("user.signup.success", user), ("user.created", user)]
-    assert (await shop.listed()).json["total"] == 1
+    assert (await shop.list_users()).json["total"] == 1
     await check_counts(shop.tenant.pool)
 
 
@@ -54,9 +54,9 @@ async def test_twenty_creations_by_two_organizations_and_registration_make_one_a
     assert {answer.status for answer in answers} <= {200, 409}
     [(user,)] = await run_sql(tenants.pool, "select id from users where email = %s", EMAIL)
     assert {answer.json["id"] for answer in answers if "id" in answer.json} == {str(user)}
-    assert len(await shop.users()) + len(await other.users()) <= 1, "only who made it has made somebody use the service"
+    assert len(await shop.stored_emails()) + len(await other.stored_emails()) <= 1, "only who made it has made somebody use the service"
     registered = sum("message" in answer.json for answer in answers)
-    assert len(await shop.users()) + len(await other.users()) + registered == 1
+    assert len(await shop.stored_emails()) + len(await other.stored_emails()) + registered == 1
     await check_counts(tenants.pool)
 
 
@@ -71,7 +71,7 @@ async def test_of_twenty_deletions_one_does_it(shop: Shop) -> None:
 
 @pytest.mark.slow
 async def test_nobody_signs_in_to_an_account_that_is_being_deleted(shop: Shop, tenants: Tenants) -> None:
-    account = await shop.born(EMAIL, PASSWORD)
+    account = await shop.add_own_user(EMAIL, PASSWORD)
 
     async def act(number: int) -> Answer:
         if number == 5:
@@ -96,7 +96,7 @@ async def test_whoever_signs_in_while_being_detached_uses_the_service_or_does_no
     await add_service_user(tenants.ports, shop.id, account.id)
     answers = await everyone(20, lambda number: shop.delete(account.id) if number % 2 else login(shop, EMAIL))
     assert {answer.status for answer in answers} <= {200, 204, 404}
-    uses = bool(await shop.users())
+    uses = bool(await shop.stored_emails())
     # A session of the service lives exactly as long as the person uses it.
     tokens = [answer.json["access_token"] for answer in answers if answer.status == 200]
     alive = [token for token in tokens if (await tenants.api.get("/api/user", token=token)).status == 200]
@@ -109,7 +109,7 @@ async def test_whoever_signs_in_while_being_detached_uses_the_service_or_does_no
 @pytest.mark.parametrize("who", ["user", "member", "platform owner"])
 async def test_tokens_that_are_renewed_meanwhile_are_gone_all_the_same(shop: Shop, tenants: Tenants, who: str) -> None:
     """Renewing holds the token's row and wants the session's; deleting wants both."""
-    account = await shop.born(EMAIL, PASSWORD, is_platform_owner=who == "platform owner")
+    account = await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=who == "platform owner")
     if who == "member":
         await add_member(tenants.pool, shop.tenant.org, account.id)
     held = [(await sign_in_to(tenants.ports, tenants.pool, shop.id, account)).refresh_token for _ in range(16)]
@@ -134,7 +134,7 @@ async def test_tokens_that_are_renewed_meanwhile_are_gone_all_the_same(shop: Sho
 @pytest.mark.slow
 async def test_counts_stay_true_while_some_come_and_others_go(shop: Shop, tenants: Tenants) -> None:
     second = await open_shop(shop.tenant, "second")
-    mine = [await shop.born(f"mine-{number}@example.com", PASSWORD) for number in range(10)]
+    mine = [await shop.add_own_user(f"mine-{number}@example.com", PASSWORD) for number in range(10)]
     for account in mine:
         await add_service_user(tenants.ports, second.id, account.id)
     await everyone(10, lambda number: login(shop, mine[number].email))
@@ -152,14 +152,14 @@ async def test_counts_stay_true_while_some_come_and_others_go(shop: Shop, tenant
     answers = await everyone(20, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     await check_counts(tenants.pool)
-    assert len(await shop.users()) == (await shop.listed()).json["total"]
+    assert len(await shop.stored_emails()) == (await shop.list_users()).json["total"]
 
 
 @pytest.mark.slow
 async def test_two_organizations_forget_people_that_a_third_one_knew(shop: Shop, other: Shop, tenants: Tenants) -> None:
     """Their entries are in the same logs, whose totals each deletion counts down."""
     former = [await tenants.add(slug, cast={}) for slug in ("former", "earlier")]
-    people = [await one.born(f"{one.tenant.slug}-{number}@example.com") for number in range(8) for one in (shop, other)]
+    people = [await one.add_own_user(f"{one.tenant.slug}-{number}@example.com") for number in range(8) for one in (shop, other)]
     for account in people:
         caller = Person(user_id=account.id, email=account.email, session_id=account.id, address="203.0.113.9")
         for tenant in former:
@@ -178,7 +178,7 @@ async def test_one_of_those_who_want_an_address_gets_it(shop: Shop, tenants: Ten
 
     async def act(number: int) -> Answer:
         if number < 10:
-            return await shop.change(mine[number], email=EMAIL)
+            return await shop.update(mine[number], email=EMAIL)
         return await tenants.api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
 
     answers = await everyone(20, act)
@@ -187,17 +187,17 @@ async def test_one_of_those_who_want_an_address_gets_it(shop: Shop, tenants: Ten
     assert set(statuses) <= {200, 400, 409}
     [(holder,)] = await run_sql(tenants.pool, "select id from users where email = %s", EMAIL)
     assert (holder in mine) == any("id" in answer.json for answer in answers)
-    assert len(await shop.users()) == 10
+    assert len(await shop.stored_emails()) == 10
     await check_counts(tenants.pool)
 
 
 @pytest.mark.slow
 async def test_twenty_changes_of_one_address_leave_one(shop: Shop, tenants: Tenants) -> None:
     user = await shop.created(EMAIL)
-    answers = await everyone(20, lambda number: shop.change(user, email=f"n{number % 3}@example.com"))
+    answers = await everyone(20, lambda number: shop.update(user, email=f"n{number % 3}@example.com"))
     assert {answer.status for answer in answers} == {200}
     [(email,)] = await run_sql(tenants.pool, "select email from users where id = %s", user)
-    assert [email] == await shop.users()
+    assert [email] == await shop.stored_emails()
     assert email in {f"n{number}@example.com" for number in range(3)}
 
 
@@ -222,13 +222,13 @@ MEANWHILE: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[Answer]], in
     "it is used nowhere else any more, so it goes": (LEFT, lambda shop, account: shop.delete(account.id), 204, False),
     "it has a password by now, so the address stays": (
         "update users set password_hash = 'x' where id = %(user)s",
-        lambda shop, account: shop.change(account.id, email="new@example.com"),
+        lambda shop, account: shop.update(account.id, email="new@example.com"),
         403,
         True,
     ),
     "it is used elsewhere by now, so the address stays": (
         JOINED,
-        lambda shop, account: shop.change(account.id, email="new@example.com"),
+        lambda shop, account: shop.update(account.id, email="new@example.com"),
         403,
         True,
     ),
@@ -238,7 +238,7 @@ MEANWHILE: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[Answer]], in
 @pytest.mark.parametrize("what", MEANWHILE)
 async def test_an_account_is_judged_as_it_is_once_it_is_locked(shop: Shop, other: Shop, tenants: Tenants, what: str) -> None:
     statement, act, status, stays = MEANWHILE[what]
-    account = await shop.born(EMAIL)
+    account = await shop.add_own_user(EMAIL)
     if statement is LEFT:
         await other.tenant.join("theirs", account)
     names = {"user": account.id, "elsewhere": other.tenant.org}

@@ -82,8 +82,8 @@ async def test_a_new_service_has_what_was_asked_for_and_a_free_plan(shops: Works
     assert list(service) == FIELDS
     assert len({UUID(service["id"]), UUID(service["client_id"]), UUID(plan["id"]), acme.org}) == 4
     assert made["client_secret"] is not None
-    assert (await shops.one()).json == service
-    assert (await shops.plans()) == {"plans": [plan], "total": 1}
+    assert (await shops.get()).json == service
+    assert (await shops.list_plans()) == {"plans": [plan], "total": 1}
 
 
 async def test_what_is_not_given_is_empty(shops: Workshop) -> None:
@@ -104,7 +104,7 @@ async def test_a_client_secret_is_made_for_who_can_keep_one_and_is_stored_as_a_h
         return
     assert stored == digest(secret)
     assert len(secret) == 43
-    for text in ((await shops.one()).text, str(await shops.listed()), str(await acme.log()), str(await acme.told())):
+    for text in ((await shops.get()).text, str(await shops.list_services()), str(await acme.log()), str(await acme.told())):
         assert secret not in text
         assert "secret" not in text
 
@@ -214,7 +214,7 @@ async def test_as_many_and_as_long_as_they_may_be(shops: Workshop) -> None:
     scopes = [f"scope:{number}" for number in range(100)]
     made = (await shops.created(name="a" * 100, slug="a" * 63, redirect_uris=uris, codehost_scopes=scopes))["service"]
     assert (made["redirect_uris"], made["codehost_scopes"]) == (uris, scopes)
-    assert (await shops.listed())["services"][0]["redirect_uris"] == uris
+    assert (await shops.list_services())["services"][0]["redirect_uris"] == uris
 
 
 async def test_nothing_else_of_a_service_can_be_chosen(shops: Workshop) -> None:
@@ -230,7 +230,7 @@ async def test_a_slug_is_taken_once_in_an_organization(shops: Workshop, twin: Te
     assert refused(await shops.create(name="Other", service_type="mobile")) == BAD
     assert (await Workshop(twin).created())["service"]["org_id"] == str(twin.org)
     assert (await acme.actions()) == {"service.created": 1, "plan.created": 1}
-    assert (await shops.listed())["usage"]["current_services"] == 1
+    assert (await shops.list_services())["usage"]["current_services"] == 1
 
 
 # How many there may be
@@ -241,7 +241,7 @@ async def test_there_may_be_as_many_as_the_tier_says(shops: Workshop, acme: Tena
     assert usages == [1, 2, 3]
     assert refused(await shops.create(slug="s3")) == FULL
     assert refused(await shops.create(slug="s0")) == FULL
-    assert (await shops.listed())["usage"] == {"current_services": 3, "max_services": 3, "tier": "Free"}
+    assert (await shops.list_services())["usage"] == {"current_services": 3, "max_services": 3, "tier": "Free"}
     assert (await shops.delete(slug="s1")).status == 204
     assert (await shops.created(slug="s3"))["usage"]["current_services"] == 3
     assert (await acme.actions())["service.created"] == 4
@@ -261,7 +261,7 @@ async def test_the_limit_is_the_organizations_or_the_tiers_or_five(shops: Worksh
     await run_sql(acme.pool, f"update organizations set {change}")  # noqa: S608
     for number in range(limit):
         await add_service(acme.pool, acme.org, f"s{number}")
-    assert (await shops.listed())["usage"] == {"current_services": limit, "max_services": limit, "tier": tier}
+    assert (await shops.list_services())["usage"] == {"current_services": limit, "max_services": limit, "tier": tier}
     assert refused(await shops.create()) == FULL
 
 
@@ -270,8 +270,8 @@ async def test_a_limit_below_what_there_is_takes_nothing_away(shops: Workshop, a
         await add_service(acme.pool, acme.org, f"s{number}")
     await run_sql(acme.pool, "update organizations set max_services = 1")
     assert refused(await shops.create()) == FULL
-    assert (await shops.listed())["usage"] == {"current_services": 3, "max_services": 1, "tier": "Free"}
-    assert (await shops.change("owner", "s0", name="Renamed")).status == 200
+    assert (await shops.list_services())["usage"] == {"current_services": 3, "max_services": 1, "tier": "Free"}
+    assert (await shops.update("owner", "s0", name="Renamed")).status == 200
 
 
 async def test_services_of_others_do_not_count(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
@@ -289,7 +289,7 @@ async def test_of_twenty_creations_at_once_as_many_succeed_as_there_are_places(s
     assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)
     assert {answer.code for answer in answers if answer.status == 400} == {"SERVICE_LIMIT_EXCEEDED"}
     assert sorted(answer.json["usage"]["current_services"] for answer in answers if answer.status == 200) == [*range(1, free + 1)]
-    assert (await shops.listed())["usage"]["current_services"] == free
+    assert (await shops.list_services())["usage"]["current_services"] == free
     assert await acme.actions() == {"service.created": free, "plan.created": free}
 
 
@@ -326,20 +326,20 @@ async def test_all_services_are_listed_from_the_oldest_on_with_what_they_have(
         await add_plan(acme.pool, second, name)
     await run_sql(acme.pool, "update services set subscription_count = 7, user_count = 9 where id = %s", second)
     for reader in ("member", "admin", "owner"):
-        listed = await shops.listed(by=reader)
+        listed = await shops.list_services(by=reader)
         assert slugs(listed) == ["s0", "s1"]
         assert listed["usage"] == {"current_services": 2, "max_services": 3, "tier": "Free"}
     for service, counts in zip(listed["services"], [(0, 0), (2, 7)], strict=True):
         assert list(service) == [*FIELDS, "plan_count", "subscription_count"]
         assert (service.pop("plan_count"), service.pop("subscription_count")) == counts
-        assert (await shops.one(service["slug"])).json == service
+        assert (await shops.get(service["slug"])).json == service
 
 
 @pytest.mark.slow
 async def test_there_is_no_limit_unless_one_is_given(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
     await fill(clock, acme, *["web", "api"] * 60)
     everything = [f"s{number}" for number in range(120)]
-    assert slugs(await shops.listed()) == everything
+    assert slugs(await shops.list_services()) == everything
     for query, expected in {
         "limit=2": everything[:2],
         "limit=119": everything[:119],
@@ -356,7 +356,7 @@ async def test_there_is_no_limit_unless_one_is_given(shops: Workshop, acme: Tena
         "service_type=mobile": [],
         "unknown=1": everything,
     }.items():
-        listed = await shops.listed(f"?{query}")
+        listed = await shops.list_services(f"?{query}")
         assert slugs(listed) == expected, query
         assert listed["usage"] == {"current_services": 120, "max_services": 3, "tier": "Free"}
 
@@ -367,7 +367,7 @@ async def test_a_query_that_makes_no_sense_is_refused(shops: Workshop, acme: Ten
 
 
 async def test_an_organization_without_services_has_an_empty_list(shops: Workshop) -> None:
-    assert await shops.listed() == {"services": [], "usage": {"current_services": 0, "max_services": 3, "tier": "Free"}}
+    assert await shops.list_services() == {"services": [], "usage": {"current_services": 0, "max_services": 3, "tier": "Free"}}
 
 
 async def test_nothing_is_shown_while_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
@@ -375,7 +375,7 @@ async def test_nothing_is_shown_while_the_organization_is_not_active(shops: Work
     for status in STATUSES:
         await acme.become(status)
         assert refused(await acme.api.get(shops.path, token=acme.token("owner"))) == NOT_ACTIVE
-        assert refused(await shops.one()) == NOT_ACTIVE
+        assert refused(await shops.get()) == NOT_ACTIVE
 
 
 # One of them, and those of others
@@ -385,9 +385,9 @@ async def test_a_service_is_found_by_its_slug_in_its_organization_only(shops: Wo
     await add_service(acme.pool, acme.org)
     await add_service(acme.pool, twin.org, "foreign")
     [(id_,)] = await run_sql(acme.pool, "select id from services where slug = 'shop'")
-    assert (await shops.one()).json["id"] == str(id_)
+    assert (await shops.get()).json["id"] == str(id_)
     for slug in ("foreign", "Shop", "sho", "shop-", str(id_), "%27", "nothing there", "a" * 3000):
-        assert refused(await shops.one(slug)) == MISSING, slug
+        assert refused(await shops.get(slug)) == MISSING, slug
 
 
 @pytest.mark.slow

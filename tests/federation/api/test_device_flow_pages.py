@@ -76,7 +76,7 @@ async def test_the_page_shows_the_request_before_any_decision(signed_in: Visitor
     page = await say(signed_in, user_code.lower())
     assert page.status == 200
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.text))
-    for shown in ("Shop of Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(asked), "Approve it only if you began this yourself"):  # noqa: S104
+    for shown in ("Shop by Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(asked), "Only approve this if you started it"):  # noqa: S104
         assert shown in words
     assert "form-action 'self'" in page.headers["Content-Security-Policy"]
     assert page.headers["Cache-Control"] == "no-store"
@@ -90,7 +90,7 @@ async def test_the_page_shows_the_request_before_any_decision(signed_in: Visitor
 async def test_a_user_denies_the_device(signed_in: Visitor, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "deny")
     assert page.status == 200
-    assert "The device was denied" in page.text
+    assert "Device denied" in page.text
     assert await cli.status() == ["denied"]
 
 
@@ -110,15 +110,15 @@ async def test_a_device_without_a_user_agent_is_shown(signed_in: Visitor, cli: D
     user_code = await cli.begin()
     await run_sql(pool, "update device_codes set agent = null, address = null")
     page = await say(signed_in, user_code)
-    assert "it does not say" in page.text
-    assert "unknown" in page.text
+    assert "<dt>Program</dt><dd>unknown" in page.text
+    assert "<dt>Address</dt><dd>unknown" in page.text
 
 
 REFUSED = {
-    "a wrong code": ("BCDF-GHJK", None, 400, "No device waits with this code."),
-    "no code": ("", "approve", 400, "No device waits with this code."),
-    "something far too long": ("B" * 5000, "approve", 400, "No device waits with this code."),
-    "something unprintable": ("\x00\u202e", "deny", 400, "No device waits with this code."),
+    "a wrong code": ("BCDF-GHJK", None, 400, "No device is waiting for this code."),
+    "no code": ("", "approve", 400, "No device is waiting for this code."),
+    "something far too long": ("B" * 5000, "approve", 400, "No device is waiting for this code."),
+    "something unprintable": ("\x00\u202e", "deny", 400, "No device is waiting for this code."),
 }
 
 
@@ -130,7 +130,7 @@ async def test_the_form_is_shown_again_after_an_error(
     page = await say(signed_in, typed, action)
     assert page.status == status
     assert sentence in page.text
-    assert "<title>Error: Sign in a device" in page.text
+    assert "<title>Error: Connect a device" in page.text
     assert len(page.text) < 50_000
     assert await cli.status() == ["pending"]
 
@@ -138,7 +138,7 @@ async def test_the_form_is_shown_again_after_an_error(
 async def test_an_unknown_action_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "destroy")
     assert page.status == 400
-    assert "Approve the device, or deny it." in page.text
+    assert "Choose whether to approve or deny the device." in page.text
     assert await cli.status() == ["pending"]
 
 

@@ -89,7 +89,7 @@ async def test_a_provider_that_does_not_ask_again_is_refused(
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     refused = await street.complete(next=path)
     assert refused.status == 400
-    assert "This application asks you to sign in again" in refused.text
+    assert "requires you to sign in again" in refused.text
     assert await street.user_id() is None
     assert not is_let_in((await visitor.open(path)).text)
 

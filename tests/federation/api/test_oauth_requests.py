@@ -53,18 +53,18 @@ async def mobile_app(acme: Tenant, visitor: Visitor) -> RelyingParty:
     [
         ({"service": None}, 400, "send both org and service"),
         ({"org": None}, 400, "send both org and service"),
-        ({"org": "nobody"}, 404, "no such organization"),
-        ({"org": "acme\0"}, 404, "no such organization"),
-        ({"service": "\0"}, 404, "no such organization"),
-        ({"service": "nothing"}, 404, "no such service"),
-        ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "is not that of the service"),
-        ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "no such service"),
-        ({"org": None, "service": None, "client_id": "somebody"}, 404, "no such service"),
-        ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "Nobody was sent there"),
-        ({"redirect_uri": "https://shop.example.com/Callback"}, 400, "Nobody was sent there"),
-        ({"redirect_uri": "https://shop.example.com/callback?more=1"}, 400, "Nobody was sent there"),
-        ({"redirect_uri": "https://shop.example.com:443/callback"}, 400, "Nobody was sent there"),
-        ({"redirect_uri": "https://evil.example/callback"}, 400, "Nobody was sent there"),
+        ({"org": "nobody"}, 404, "organization does not exist"),
+        ({"org": "acme\0"}, 404, "organization does not exist"),
+        ({"service": "\0"}, 404, "organization does not exist"),
+        ({"service": "nothing"}, 404, "service does not exist"),
+        ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "does not belong to the service"),
+        ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "service does not exist"),
+        ({"org": None, "service": None, "client_id": "somebody"}, 404, "service does not exist"),
+        ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "The browser was not redirected"),
+        ({"redirect_uri": "https://shop.example.com/Callback"}, 400, "The browser was not redirected"),
+        ({"redirect_uri": "https://shop.example.com/callback?more=1"}, 400, "The browser was not redirected"),
+        ({"redirect_uri": "https://shop.example.com:443/callback"}, 400, "The browser was not redirected"),
+        ({"redirect_uri": "https://evil.example/callback"}, 400, "The browser was not redirected"),
         ({"state": "s" * 1025}, 400, "1024 characters"),
         ({"state": "a\0b"}, 400, "control characters"),
         ({"state": "a\u202eb"}, 400, "control characters"),
@@ -72,7 +72,7 @@ async def mobile_app(acme: Tenant, visitor: Visitor) -> RelyingParty:
         ({"code_challenge": PKCE["code_challenge"]}, 400, "43 characters"),
         ({"code_challenge": PKCE["code_challenge"], "code_challenge_method": "plain"}, 400, "43 characters"),
         ({"code_challenge_method": "S256"}, 400, "43 characters"),
-        ({"provider": "nothing"}, 404, "no such identity provider"),
+        ({"provider": "nothing"}, 404, "identity provider is unknown"),
     ],
 )
 async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(
@@ -240,7 +240,7 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
     page = await party.ask()
     assert page.status == 200
     assert "Continue to <bdi>Shop</bdi>?" in page.text
-    assert "of <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
+    assert "by <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
     assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
     token = form_token(page)
@@ -300,7 +300,7 @@ async def test_only_the_form_of_the_page_is_documented(party: RelyingParty) -> N
     assert said == set(AuthorizationRequest.__slots__)
     [form] = described["post"]["requestBody"]["content"].values()
     assert form["schema"]["required"] == ["form_token", "answer"]
-    assert "nobody else" in described["post"]["summary"] + described["post"].get("description", "")
+    assert "Only the form of our page" in described["post"]["summary"] + described["post"].get("description", "")
 
 
 async def test_the_request_is_validated_again_with_the_answer(party: RelyingParty, ada: Account) -> None:

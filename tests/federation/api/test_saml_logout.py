@@ -242,7 +242,7 @@ async def test_an_application_without_slo_url_signs_no_users_out(
     message = logout_request(shop, visitor.now(), session.name_id, session.session_index)
     refused = await visitor.open(redirect_url(f"{shop.path}/slo", message))
     assert refused.status == 400
-    assert "no address registered" in refused.text
+    assert "no registered address" in refused.text
     assert await visitor.is_in()
 
 

@@ -137,7 +137,7 @@ async def test_a_new_service_with_the_same_slug_is_not_the_initiator(
 
     last = await walk.finish(await walk.start(shop), another_comes)
     assert last.status == 200
-    assert "You're signed out here" in last.text
+    assert "You're also signed out of the applications" in last.text
 
 
 # Changes to the initiator, with the status that the user sees.

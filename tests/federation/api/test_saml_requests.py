@@ -267,7 +267,7 @@ async def test_a_request_id_works_once(
     for again in (first, redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
         refused = await visitor.open(again)
         assert refused.status == 400
-        assert "has been used already" in refused.text
+        assert "has already been used" in refused.text
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
     redirect_target(await visitor.open(redirect_url(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
 

@@ -335,7 +335,7 @@ async def test_a_user_without_access_can_sign_in_as_another_user(visitor: SamlBr
     path = await visitor.start_sign_on(shop, "there")
     page = await visitor.open(path)
     assert page.status == 403
-    assert "You have no access to this application." in page.text
+    assert "You don&#39;t have access to this application." in page.text
     assert "stranger@example.com" in page.text
     assert f'name="next" value="{path}"' in page.text
     onward_ = leads_to(await visitor.send("/app/sign-out", form_token=form_token(page), next=path))

@@ -30,7 +30,7 @@ async def refused(visitor: SamlBrowser, application: SamlApplication, **asked: A
     id_ = new_message_id()
     path = await visitor.start_sign_on(application, "there", ID=id_, **asked)
     page = await visitor.open(path)
-    assert "You are signed in" not in page.text
+    assert "You're signed in" not in page.text
     found = posted_response(page)
     assert (found.url, found.relay_state, found.root.get("InResponseTo")) == (application.acs_url, "there", id_)
     assert found.find("/samlp:Response/ds:Signature") is not None

@@ -132,7 +132,7 @@ async def test_an_address_without_a_verified_claim_links_nothing(
     before = await street.snapshot()
     answer = await street.complete()
     assert answer.status == 409
-    assert "link the provider there" in answer.text
+    assert "link the identity provider there" in answer.text
     assert await street.snapshot() == before
     assert metrics.login_failures == {"address": 1}
 
@@ -180,7 +180,7 @@ async def test_the_first_sign_in_needs_an_address(street: ProviderSignIn, metric
     before = await street.snapshot()
     answer = await street.complete()
     assert answer.status == 400
-    assert "no email address" in answer.text
+    assert "did not share an email address" in answer.text
     assert await street.snapshot() == before
     assert metrics.login_failures == {"address": 1}
 
@@ -399,7 +399,7 @@ async def refused(street: ProviderSignIn, back: str, metrics: FakeMetrics) -> No
     before = await street.snapshot()
     answer = await street.visitor.open(back)
     assert answer.status == 400, answer.text
-    assert "not begun in this browser" in answer.text
+    assert "started in another browser" in answer.text
     assert await street.snapshot() == before
     assert metrics.login_failures["state"] == 1
 
@@ -510,7 +510,7 @@ async def test_a_user_who_refuses_consent_sees_an_error(street: ProviderSignIn, 
     street.provider.refuses = "access_denied"
     answer = await street.complete()
     assert answer.status == 400
-    assert "was not allowed" in answer.text
+    assert "did not get permission" in answer.text
     assert TRAP not in answer.text
     assert "what a provider says" not in answer.text
     assert metrics.login_failures == {"provider": 1}

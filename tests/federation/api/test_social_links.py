@@ -154,7 +154,7 @@ async def test_a_signed_in_user_cannot_use_another_users_ticket(street: Provider
     assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
     answer = await street.visitor.open(await program.starts())
     assert answer.status == 403
-    assert "Somebody else is signed in" in answer.text
+    assert "Another user is signed in" in answer.text
     await street.visitor.submit("/app/sign-out")
     back = await open_ticket(street, await program.starts())
     assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
@@ -236,16 +236,16 @@ async def link_on_page(street: ProviderSignIn) -> None:
 
 async def test_an_identity_is_linked_and_unlinked_on_the_account_page(street: ProviderSignIn, ada: Account) -> None:
     await street.visitor.sign_in()
-    assert "There are none." in (await street.visitor.open(ACCOUNT)).text
+    assert "No accounts are linked." in (await street.visitor.open(ACCOUNT)).text
     assert "not linked" in (await street.visitor.open(PAGE)).text
     await link_on_page(street)
     page = await street.visitor.open(PAGE)
-    assert "The account was linked." in page.text
+    assert "Account linked." in page.text
     assert EMAIL in page.text
     assert "not linked" not in page.text
     assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
     assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
-    assert "The account was unlinked." in (await street.visitor.open(PAGE)).text
+    assert "Account unlinked." in (await street.visitor.open(PAGE)).text
     assert await street.identities() == []
 
 
@@ -263,10 +263,10 @@ async def test_the_page_explains_refusals(street: ProviderSignIn) -> None:
     await street.sign_in()
     answer = await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)
     assert answer.status == 400
-    assert "You could not sign in any more" in answer.text
+    assert "your only way to sign in" in answer.text
     answer = await street.visitor.submit(f"{PAGE}/{street.name}/link", PAGE)
     assert answer.status == 400
-    assert "You have linked" in answer.text
+    assert "You have already linked" in answer.text
     assert (await street.visitor.submit(f"{PAGE}/websuite/link", PAGE)).status == 404
     assert (await street.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
 
@@ -382,7 +382,7 @@ async def test_an_identity_at_a_service_opens_the_account_and_is_unlinked_there(
     await run_sql(street.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
     assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
     assert "not linked" in (await street.visitor.open(PAGE)).text
-    assert "There are none." in (await street.visitor.open(ACCOUNT)).text
+    assert "No accounts are linked." in (await street.visitor.open(ACCOUNT)).text
     browser, first = other_browser(street, app), await street.user_id()
     await browser.sign_in(**SHOP)
     assert await browser.user_id() not in (None, first)

@@ -1,4 +1,4 @@
-"""Groups of SCIM over HTTP (identity.md sections 2.7 and 4.6; decisions, points 134 to 138; security.md C-1, C-3 and C-6)."""
+"""The SCIM group over HTTP (security C-1, C-3, C-6, decisions 134, 135, 136, 137, 138)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.scim import GRACE, Directory, directory_of, problem
 from tests.support.tenants import Tenant
 
 
-async def provisioned(directory: Directory, *names: str) -> list[str]:
+async def create_users(directory: Directory, *names: str) -> list[str]:
     return [(await directory.create_user(f"{name}@acme.example"))["id"] for name in names]
 
 
@@ -39,7 +39,7 @@ async def test_the_group_is_the_organization(acme: Tenant, directory: Directory)
     assert (listed["totalResults"], listed["startIndex"], listed["itemsPerPage"], listed["Resources"]) == (1, 1, 1, [group])
 
 
-async def test_members_may_be_left_out(acme: Tenant, directory: Directory) -> None:
+async def test_a_request_can_leave_the_members_out(acme: Tenant, directory: Directory) -> None:
     whole = await directory.get(directory.group_path)
     without = {name: value for name, value in whole.items() if name != "members"}
     assert await directory.get(f"{directory.group_path}?excludedAttributes=members") == without
@@ -50,9 +50,9 @@ async def test_members_may_be_left_out(acme: Tenant, directory: Directory) -> No
     assert {tuple(member) for member in values["members"]} == {("value",)}
 
 
-async def test_filters_of_groups(acme: Tenant, twin: Tenant, directory: Directory) -> None:
-    owner, stranger = acme.id("owner"), twin.id("owner")
-    for filter_, found in {
+async def test_a_filter_selects_the_group(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    owner, other_id = acme.id("owner"), twin.id("owner")
+    for filter_, matches in {
         'displayName eq "Acme"': True,
         'DISPLAYNAME Eq "Acme"': True,
         'displayName eq "acme"': False,
@@ -60,17 +60,17 @@ async def test_filters_of_groups(acme: Tenant, twin: Tenant, directory: Director
         f'id eq "{acme.org}"': True,
         f'id eq "{twin.org}"': False,
         f'members eq "{owner}"': True,
-        f'members.value eq "{stranger}"': False,
+        f'members.value eq "{other_id}"': False,
         f'members[value eq "{owner}"]': True,
         f'id eq "{acme.org}" and members eq "{owner}"': True,
-        f'not (members eq "{stranger}")': True,
+        f'not (members eq "{other_id}")': True,
         'members eq "x"': False,
         "members pr": True,
         'meta.created lt "2001-01-01T00:00:00Z"': False,
     }.items():
         listed = (await directory.try_list("Groups", filter=filter_, excludedAttributes="members")).json
-        assert [group["id"] for group in listed["Resources"]] == ([str(acme.org)] if found else []), filter_
-        assert listed["totalResults"] == found
+        assert [group["id"] for group in listed["Resources"]] == ([str(acme.org)] if matches else []), filter_
+        assert listed["totalResults"] == matches
     for filter_ in ("", 'members co "x"', f'members ne "{owner}"', 'userName eq "x"', "externalId pr", "active eq true"):
         assert problem(await directory.try_list("Groups", filter=filter_)) == (400, "invalidFilter")
     for query, count in (({"startIndex": 2}, 0), ({"count": 0}, 0), ({"startIndex": -1, "count": 5}, 1)):
@@ -78,7 +78,7 @@ async def test_filters_of_groups(acme: Tenant, twin: Tenant, directory: Director
         assert (listed["totalResults"], len(listed["Resources"])) == (1, count)
 
 
-async def test_there_is_no_other_group(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_other_groups_do_not_exist(acme: Tenant, twin: Tenant, directory: Directory) -> None:
     for group in (twin.org, uuid4(), "x", str(acme.org).upper()):
         assert problem(await directory.call("GET", f"/Groups/{group}")) == (404, None)
         body: dict[str, Any] = {"schemas": [GROUP_URN], "members": []}
@@ -94,15 +94,15 @@ async def test_there_is_no_other_group(acme: Tenant, twin: Tenant, directory: Di
 # Members
 
 
-async def test_members_leave_and_come_back(acme: Tenant, directory: Directory) -> None:
-    first, second = await provisioned(directory, "first", "second")
+async def test_members_are_removed_and_restored(acme: Tenant, directory: Directory) -> None:
+    first, second = await create_users(directory, "first", "second")
     session = await sign_in(acme.ports, await account(acme, first), acme.org)
     assert (await directory.remove_member(first)).status == 200
     assert first not in await directory.group_member_ids()
     assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
     assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(4,)]
     assert (await acme.entry("user.removed"))["details"] == {"role": "member"}
-    assert (await directory.get(f"/Users/{first}"))["active"] is True  # whom it has made, it still knows
+    assert (await directory.get(f"/Users/{first}"))["active"] is True  # whom it has user_ids, it still knows
     assert (await directory.list_users())["totalResults"] == 5
     assert (await directory.remove_member(first)).status == 200
     assert (await directory.remove_member(uuid4())).status == 200
@@ -127,7 +127,7 @@ async def account(acme: Tenant, user_id: str) -> Any:
         return await read.accounts.by_id(UUID(user_id))
 
 
-async def test_a_member_whom_the_directory_did_not_make_is_nobody_to_it_once_they_left(acme: Tenant, directory: Directory) -> None:
+async def test_the_directory_forgets_a_removed_member_that_it_did_not_provision(acme: Tenant, directory: Directory) -> None:
     member = acme.id("member")
     await directory.patch(member, {"op": "add", "path": "externalId", "value": "x"})
     assert (await directory.remove_member(member)).status == 200
@@ -135,15 +135,15 @@ async def test_a_member_whom_the_directory_did_not_make_is_nobody_to_it_once_the
     assert problem(await directory.add_members(member)) == (400, "invalidValue")
 
 
-async def test_a_put_replaces_the_members_and_nothing_else(acme: Tenant, directory: Directory) -> None:
-    first, second, third = await provisioned(directory, "first", "second", "third")
+async def test_put_replaces_only_the_members(acme: Tenant, directory: Directory) -> None:
+    first, second, third = await create_users(directory, "first", "second", "third")
     await directory.deactivate(third)
     answer = await directory.put_group(first, acme.id("admin"), displayName="Another name")
     assert (answer.status, answer.json["displayName"]) == (200, "Acme")
     assert {member["value"] for member in answer.json["members"]} == {first, acme.id("admin"), acme.id("owner")}
     assert await acme.members() == {
         "first@acme.example": ("member", True),
-        "admin@acme.example": ("admin", True),  # as before (decisions, point 135)
+        "admin@acme.example": ("admin", True),  # unchanged (decision 135)
         "owner@acme.example": ("owner", True),
     }
     assert (await directory.put_group(second, third)).status == 200
@@ -152,20 +152,20 @@ async def test_a_put_replaces_the_members_and_nothing_else(acme: Tenant, directo
     assert await directory.group_member_ids() == {acme.id("owner")}
 
 
-async def test_who_is_unknown_cannot_be_made_a_member(acme: Tenant, twin: Tenant, directory: Directory) -> None:
-    first = (await provisioned(directory, "first"))[0]
+async def test_an_unknown_user_cannot_become_a_member(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+    first = (await create_users(directory, "first"))[0]
     await directory.remove_member(first)
-    stranger = str((await add_account(acme.ports, "stranger@example.com")).id)
-    theirs = (await (await directory_of(twin)).create_user("theirs@twin.example"))["id"]
+    other_id = str((await add_account(acme.ports, "other_id@example.com")).id)
+    twins_id = (await (await directory_of(twin)).create_user("twins_id@twin.example"))["id"]
     before = await acme.members()
-    for unknown in (stranger, theirs, twin.id("owner"), str(uuid4()), "x"):
+    for unknown in (other_id, twins_id, twin.id("owner"), str(uuid4()), "x"):
         assert problem(await directory.add_members(first, unknown)) == (400, "invalidValue")
         assert problem(await directory.put_group(first, unknown)) == (400, "invalidValue")
     assert await acme.members() == before
 
 
 async def test_owners_are_not_removed(acme: Tenant, directory: Directory) -> None:
-    promoted = (await provisioned(directory, "first"))[0]
+    promoted = (await create_users(directory, "first"))[0]
     await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(promoted))
     before = await acme.members()
     for user_id in (acme.id("owner"), promoted):
@@ -177,19 +177,19 @@ async def test_owners_are_not_removed(acme: Tenant, directory: Directory) -> Non
     assert await directory.group_member_ids() == {acme.id("owner"), promoted}
 
 
-async def test_the_limit_of_members_holds(acme: Tenant, directory: Directory) -> None:
-    made = await provisioned(directory, "first", "second", "third")
-    for user_id in made:
+async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) -> None:
+    user_ids = await create_users(directory, "first", "second", "third")
+    for user_id in user_ids:
         await directory.remove_member(user_id)
     await acme.allow(4)
-    assert problem(await directory.add_members(*made)) == (400, None)
+    assert problem(await directory.add_members(*user_ids)) == (400, None)
     assert len(await acme.members()) == 3
-    answers = await everyone(3, lambda n: directory.add_members(made[n]))
+    answers = await everyone(3, lambda n: directory.add_members(user_ids[n]))
     assert sorted(answer.status for answer in answers) == [200, 400, 400]
-    assert (await directory.put_group(*made)).status == 200  # others make room
+    assert (await directory.put_group(*user_ids)).status == 200  # removes others
 
 
-async def test_invitations_of_whom_it_removes_end(acme: Tenant, directory: Directory) -> None:
+async def test_invitations_by_a_removed_member_are_revoked(acme: Tenant, directory: Directory) -> None:
     await acme.invite("new@example.com", by="admin")
     await directory.remove_member(acme.id("admin"))
     assert await acme.statuses() == {"new@example.com": "cancelled"}
@@ -232,31 +232,31 @@ PATCHES: list[tuple[list[dict[str, Any]], str]] = [
 ]
 
 
-async def test_patches_of_groups(acme: Tenant, directory: Directory) -> None:
-    made = await provisioned(directory, "first", "second")
-    kept = {acme.id("owner")}
+async def test_patches_change_the_members(acme: Tenant, directory: Directory) -> None:
+    user_ids = await create_users(directory, "first", "second")
+    owner = {acme.id("owner")}
     for operations, expected in PATCHES:
         await directory.put_group()
-        answer = await directory.patch_group(*filled(operations, made))
+        answer = await directory.patch_group(*with_ids(operations, user_ids))
         assert answer.status == 200, answer.text
-        assert {member["value"] for member in answer.json["members"]} - kept == {made[int(n)] for n in expected}, operations
+        assert {member["value"] for member in answer.json["members"]} - owner == {user_ids[int(n)] for n in expected}, operations
 
 
-def filled(value: Any, ids: list[str]) -> Any:
+def with_ids(value: Any, ids: list[str]) -> Any:
     match value:
         case "0" | "1":
             return ids[int(value)]
         case str():
             return value.replace('"0"', f'"{ids[0]}"').replace('"1"', f'"{ids[1]}"').replace(" 0]", f" {ids[0]}]")
         case list():
-            return [filled(each, ids) for each in value]
+            return [with_ids(item, ids) for item in value]
         case dict():
-            return {name: filled(each, ids) for name, each in value.items()}
+            return {name: with_ids(item, ids) for name, item in value.items()}
     return value
 
 
-async def test_patches_of_groups_that_are_none_change_nothing(acme: Tenant, directory: Directory) -> None:
-    first = (await provisioned(directory, "first"))[0]
+async def test_a_patch_with_a_mistake_changes_nothing(acme: Tenant, directory: Directory) -> None:
+    first = (await create_users(directory, "first"))[0]
     before = await directory.get(directory.group_path)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"op": "replace", "path": "owner", "value": "x"}, "invalidPath"),
@@ -280,25 +280,25 @@ async def test_patches_of_groups_that_are_none_change_nothing(acme: Tenant, dire
 
 
 @pytest.mark.slow
-async def test_very_many_members_come_and_go_in_one_request(acme: Tenant, directory: Directory) -> None:
+async def test_one_request_changes_thousands_of_members(acme: Tenant, directory: Directory) -> None:
     await acme.allow(20_000)
     await run_sql(
         acme.pool,
         """
-        with made as (
+        with user_ids as (
             insert into users (id, email, origin, origin_org_id, created_at, updated_at)
             select gen_random_uuid(), 'p' || n || '@acme.example', 'scim', %s, now(), now() from generate_series(1, 12000) n returning id)
-        insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
-        select %s, id, true, gen_random_uuid(), now(), now() from made""",
+        insert into scim_users (org_id, user_id, create_users, membership_id, joined_at, updated_at)
+        select %s, id, true, gen_random_uuid(), now(), now() from user_ids""",
         acme.org,
         acme.org,
     )
     ids = [str(row[0]) for row in await run_sql(acme.pool, "select id from users where origin = 'scim'")]
-    planned = "analyze users, scim_users, memberships"  # as the database does by itself a while after so many have come
-    await run_sql(acme.pool, planned)
+    analyze = "analyze users, scim_users, memberships"  # the database does this by itself some time after a bulk insert
+    await run_sql(acme.pool, analyze)
     answer = await directory.put_group(*ids)
     assert (answer.status, len(answer.json["members"])) == (200, 12001)
-    await run_sql(acme.pool, planned)
+    await run_sql(acme.pool, analyze)
     assert len(await acme.members()) == 12001
     assert (await directory.put_group()).status == 200
     assert await acme.members() == {"owner@acme.example": ("owner", True)}
@@ -310,22 +310,22 @@ async def test_very_many_members_come_and_go_in_one_request(acme: Tenant, direct
         assert (listed["totalResults"], listed["itemsPerPage"], len(listed["Resources"])) == (12001, most, most)
 
 
-async def test_an_admitted_member_whose_account_the_directory_did_not_make_has_not_taken_part(acme: Tenant, directory: Directory) -> None:
-    first = (await provisioned(directory, "first"))[0]
+async def test_the_restored_membership_of_a_foreign_account_is_not_confirmed(acme: Tenant, directory: Directory) -> None:
+    first = (await create_users(directory, "first"))[0]
     await run_sql(acme.pool, "update users set origin = 'platform', origin_org_id = null where id = %s", UUID(first))
     await directory.remove_member(first)
     await directory.add_members(first)
     assert (await acme.members())["first@acme.example"] == ("member", False)
 
 
-async def test_whoever_says_nothing_of_members_removes_none(acme: Tenant, directory: Directory) -> None:
-    await provisioned(directory, "grace", "ada")
+async def test_a_request_without_members_removes_no_members(acme: Tenant, directory: Directory) -> None:
+    await create_users(directory, "grace", "ada")
     before = await directory.group_member_ids()
-    renamed = {"schemas": [GROUP_URN], "displayName": "Acme"}
+    body = {"schemas": [GROUP_URN], "displayName": "Acme"}
     for answer in (
-        await directory.call("PUT", directory.group_path, renamed),
+        await directory.call("PUT", directory.group_path, body),
         await directory.call("PUT", directory.group_path, {}),
-        await directory.call("PUT", directory.group_path, {**renamed, "members": None}),
+        await directory.call("PUT", directory.group_path, {**body, "members": None}),
         await directory.patch_group({"op": "remove", "path": "members", "value": []}),
         await directory.patch_group({"op": "replace", "path": "members", "value": None}),
         await directory.patch_group({"op": "replace", "value": {"members": None}}),
@@ -337,35 +337,35 @@ async def test_whoever_says_nothing_of_members_removes_none(acme: Tenant, direct
     assert await directory.group_member_ids() == {acme.id("owner")}
 
 
-async def test_a_patch_of_the_group_has_as_many_operations_as_a_body_holds(acme: Tenant, directory: Directory) -> None:
-    [first, second] = await provisioned(directory, "first", "second")
+async def test_a_patch_of_the_group_can_have_thousands_of_operations(acme: Tenant, directory: Directory) -> None:
+    [first, second] = await create_users(directory, "first", "second")
     ids = [*(str(UUID(int=number)) for number in range(20_000)), first]
-    assert (await directory.patch_group(*({"op": "remove", "path": f'members[value eq "{each}"]'} for each in ids))).status == 200
+    assert (await directory.patch_group(*({"op": "remove", "path": f'members[value eq "{id_}"]'} for id_ in ids))).status == 200
     assert await directory.group_member_ids() == {second, *(acme.id(name) for name in acme.people)}
 
 
-async def test_a_member_says_nothing_twice(directory: Directory) -> None:
-    [first] = await provisioned(directory, "first")
-    twice = {"value": first, "VALUE": first}
+async def test_duplicate_names_in_a_member_are_refused(directory: Directory) -> None:
+    [first] = await create_users(directory, "first")
+    duplicate = {"value": first, "VALUE": first}
     for answer in (
-        await directory.patch_group({"op": "add", "path": "members", "value": [twice]}),
+        await directory.patch_group({"op": "add", "path": "members", "value": [duplicate]}),
         await directory.patch_group({"op": "replace", "value": {"members": [], "Members": []}}),
-        await directory.call("PUT", directory.group_path, {"schemas": [GROUP_URN], "members": [twice]}),
+        await directory.call("PUT", directory.group_path, {"schemas": [GROUP_URN], "members": [duplicate]}),
     ):
         assert problem(answer) == (400, "invalidValue")
 
 
-async def test_whoever_becomes_a_platform_owner_meanwhile_stays(
+async def test_a_member_who_becomes_a_platform_owner_during_the_request_stays(
     acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [one] = await provisioned(directory, "grace")
+    [user_id] = await create_users(directory, "grace")
     lock = ScimUsers.lock
 
-    async def promoted_first(self: ScimUsers, org_id: UUID, user_ids: Sequence[UUID]) -> None:
-        await in_another_task(lambda: run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(one)))
+    async def lock_after_promotion(self: ScimUsers, org_id: UUID, user_ids: Sequence[UUID]) -> None:
+        await in_another_task(lambda: run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", UUID(user_id)))
         await lock(self, org_id, user_ids)
 
-    monkeypatch.setattr(ScimUsers, "lock", promoted_first)
-    assert (await directory.remove_member(one)).status == 403
+    monkeypatch.setattr(ScimUsers, "lock", lock_after_promotion)
+    assert (await directory.remove_member(user_id)).status == 403
     assert (await directory.put_group(acme.id("owner"))).status == 200
-    assert one in await directory.group_member_ids()
+    assert user_id in await directory.group_member_ids()

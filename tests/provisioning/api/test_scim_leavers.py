@@ -1,4 +1,4 @@
-"""What a directory sees of people who left, or whom it has put away, and what it can do about them (security.md C-1, C-5 and C-6)."""
+"""Former members and deactivated users: what the directory sees and can change (security C-1, C-5, C-6)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ PRIVATE = "grace@home.example"
 
 @pytest.fixture
 async def grace(acme: Tenant, directory: Directory) -> str:
-    """Whom the directory has made, who has a password by now, and is a member of nothing else."""
+    """A provisioned user with a password and no other membership."""
     user_id: str = (await directory.create_user())["id"]
     hashed = await acme.ports.passwords.hash(PASSWORD)
     await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(user_id))
@@ -35,8 +35,8 @@ async def grace(acme: Tenant, directory: Directory) -> str:
     return user_id
 
 
-async def change_account_email(acme: Tenant, user_id: str, email: str = PRIVATE) -> None:
-    """The person's own doing."""
+async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE) -> None:
+    """The person's own action."""
     async with acme.ports.storage.reading() as read:
         account = await read.accounts.by_id(UUID(user_id))
     assert account is not None
@@ -50,40 +50,40 @@ async def leave(tenant: Tenant, user_id: str) -> None:
     assert answer.status == 200, answer.text
 
 
-async def closed(acme: Tenant, user_id: str) -> bool:
-    [(found,)] = await run_sql(acme.pool, "select deactivated_at is not null from users where id = %s", UUID(user_id))
-    return bool(found)
+async def is_deactivated(acme: Tenant, user_id: str) -> bool:
+    [(value,)] = await run_sql(acme.pool, "select deactivated_at is not null from users where id = %s", UUID(user_id))
+    return bool(value)
 
 
-# Deactivating once more
+# A second deactivation
 
 
-@pytest.mark.parametrize("how", ["patch", "put"])
-async def test_deactivating_again_closes_what_is_the_organizations_alone_by_now(
-    acme: Tenant, twin: Tenant, directory: Directory, grace: str, how: str
+@pytest.mark.parametrize("method", ["patch", "put"])
+async def test_a_second_deactivation_covers_an_account_that_is_now_used_only_here(
+    acme: Tenant, twin: Tenant, directory: Directory, grace: str, method: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
     await directory.deactivate(grace)
-    assert not await closed(acme, grace)
+    assert not await is_deactivated(acme, grace)
     await leave(twin, grace)
 
     async def again() -> Answer:
-        return await (directory.deactivate(grace) if how == "patch" else directory.put(grace, userName=GRACE, active=False))
+        return await (directory.deactivate(grace) if method == "patch" else directory.put(grace, userName=GRACE, active=False))
 
     answer = await again()
     assert (answer.status, answer.json["active"]) == (200, False)
-    assert await closed(acme, grace)
+    assert await is_deactivated(acme, grace)
     assert (await acme.api.login(GRACE)).status == 401
     deactivations = [entry["details"] for entry in await acme.log() if entry["action"] == "user.deactivated"]
     assert deactivations == [{"whole_account": False}, {"whole_account": True}]
     assert (await again()).json == answer.json
     assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 2
     assert (await directory.activate(grace)).json["active"] is True
-    assert (await acme.members())[GRACE] == ("member", True)  # as before the first time
+    assert (await acme.members())[GRACE] == ("member", True)  # as before the first deactivation
     assert (await acme.api.login(GRACE)).status == 200
 
 
-async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, directory: Directory) -> None:
+async def test_deactivating_suspends_the_membership_of_an_account_deactivated_elsewhere(acme: Tenant, directory: Directory) -> None:
     user_id = str((await add_account(acme.ports, "ada@example.com")).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
@@ -94,19 +94,19 @@ async def test_whom_others_have_closed_is_put_away_here_too(acme: Tenant, direct
     assert (await directory.get(f"/Users/{user_id}"))["active"] is False
 
 
-async def test_a_patch_that_says_nothing_of_it_deactivates_nobody_once_more(
-    acme: Tenant, twin: Tenant, directory: Directory, grace: str
-) -> None:
+async def test_a_patch_without_active_does_not_deactivate_again(acme: Tenant, twin: Tenant, directory: Directory, grace: str) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
     await directory.deactivate(grace)
     await leave(twin, grace)
     answer = await directory.patch(grace, {"op": "replace", "path": "displayName", "value": "Grace"})
     assert (answer.status, answer.json["displayName"], answer.json["active"]) == (200, "Grace", False)
-    assert not await closed(acme, grace)
+    assert not await is_deactivated(acme, grace)
     assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 1
 
 
-async def test_nor_does_it_put_away_whom_others_have_closed(acme: Tenant, directory: Directory) -> None:
+async def test_a_patch_without_active_does_not_suspend_the_membership_of_an_account_deactivated_elsewhere(
+    acme: Tenant, directory: Directory
+) -> None:
     user_id = str((await add_account(acme.ports, "ada@example.com")).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
@@ -117,28 +117,30 @@ async def test_nor_does_it_put_away_whom_others_have_closed(acme: Tenant, direct
     assert (await directory.get(f"/Users/{user_id}"))["active"] is True
 
 
-async def test_an_account_of_somebodys_own_is_the_organizations_as_long_as_they_are_a_member(acme: Tenant, directory: Directory) -> None:
-    """Somebody who took part is deactivated as a whole, and then out of the group: so it is the membership that is deleted."""
+async def test_the_directory_controls_the_account_of_a_confirmed_member_only_during_the_membership(
+    acme: Tenant, directory: Directory
+) -> None:
+    """The whole account was deactivated. Outside the group, only the membership can be deleted, and the account is active again."""
     user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await directory.deactivate(user_id)
     assert (await directory.remove_member(user_id)).status == 200
-    assert await closed(acme, user_id)
+    assert await is_deactivated(acme, user_id)
     assert (await directory.delete(user_id)).status == 204
     assert (await acme.api.login("ada@example.com")).status == 200
     assert problem(await directory.call("GET", f"/Users/{user_id}")) == (404, None)
 
 
-async def test_who_comes_back_to_the_group_has_not_taken_part_since(acme: Tenant, directory: Directory) -> None:
+async def test_leaving_the_group_ends_the_confirmation_of_the_membership(acme: Tenant, directory: Directory) -> None:
     user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await directory.deactivate(user_id)
     await directory.remove_member(user_id)
-    assert (await directory.deactivate(user_id)).json["active"] is False  # of the membership alone by now
-    assert not await closed(acme, user_id)
+    assert (await directory.deactivate(user_id)).json["active"] is False  # only the membership now
+    assert not await is_deactivated(acme, user_id)
 
 
-async def test_an_account_that_the_directory_made_is_deleted_whether_out_of_the_group_or_not(acme: Tenant, directory: Directory) -> None:
+async def test_a_provisioned_account_is_deleted_inside_and_outside_the_group(acme: Tenant, directory: Directory) -> None:
     for out in (False, True):
         user_id = (await directory.create_user())["id"]
         await directory.deactivate(user_id)
@@ -148,23 +150,23 @@ async def test_an_account_that_the_directory_made_is_deleted_whether_out_of_the_
         assert await run_sql(acme.pool, "select 1 from users where id = %s", UUID(user_id)) == []
 
 
-async def test_who_is_made_inactive_needs_no_room(acme: Tenant, directory: Directory) -> None:
+async def test_a_user_created_inactive_does_not_count_as_a_member(acme: Tenant, directory: Directory) -> None:
     await acme.allow(3)
-    made = await directory.create_user(active=False)
-    assert made["active"] is False
-    assert problem(await directory.activate(made["id"])) == (400, None)
+    user = await directory.create_user(active=False)
+    assert user["active"] is False
+    assert problem(await directory.activate(user["id"])) == (400, None)
     assert problem(await directory.try_create_user("ada@acme.example")) == (400, None)
     await acme.check()
 
 
-# Who left
+# Former members
 
 
-async def test_whom_the_organization_removed_the_directory_knows_no_more_and_does_not_take_back(
+async def test_the_directory_forgets_and_cannot_restore_a_member_that_the_organization_removed(
     acme: Tenant, directory: Directory, grace: str
 ) -> None:
     await leave(acme, grace)
-    await change_account_email(acme, grace)
+    await change_own_email(acme, grace)
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
     for email in (GRACE, PRIVATE):
         assert await directory.find_user_names(f'userName eq "{email}"') == []
@@ -174,32 +176,32 @@ async def test_whom_the_organization_removed_the_directory_knows_no_more_and_doe
         assert problem(answer) == (400, "invalidValue")
     assert "grace" not in await acme.check()
     assert (await directory.list_users())["totalResults"] == 3
-    await acme.invite(PRIVATE)  # which is how they come back
+    await acme.invite(PRIVATE)  # the user can join again by an invitation
 
 
-async def test_whom_the_directory_put_away_and_the_organization_removed_stays_out(acme: Tenant, directory: Directory, grace: str) -> None:
+async def test_a_deactivated_user_removed_by_the_organization_cannot_be_restored(acme: Tenant, directory: Directory, grace: str) -> None:
     await directory.deactivate(grace)
     await leave(acme, grace)
     assert problem(await directory.add_members(grace)) == (400, "invalidValue")
     assert (await directory.get(f"/Users/{grace}"))["active"] is False
-    assert await closed(acme, grace)
+    assert await is_deactivated(acme, grace)
     answer = await directory.put(grace, userName=GRACE, active=True)
     assert (answer.status, answer.json["active"]) == (200, True)
-    assert not await closed(acme, grace)
+    assert not await is_deactivated(acme, grace)
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
     assert problem(await directory.add_members(grace)) == (400, "invalidValue")
     assert "grace" not in await acme.check()
 
 
-@pytest.mark.parametrize("how", ["out of the group", "deactivated"])
-async def test_of_who_left_the_directory_sees_nothing_new(
-    acme: Tenant, twin: Tenant, directory: Directory, clock: FakeClock, grace: str, how: str
+@pytest.mark.parametrize("reason", ["out of the group", "deactivated"])
+async def test_the_directory_does_not_see_the_new_address_of_a_former_member(
+    acme: Tenant, twin: Tenant, directory: Directory, clock: FakeClock, grace: str, reason: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
-    await (directory.remove_member(grace) if how == "out of the group" else directory.deactivate(grace))
+    await (directory.remove_member(grace) if reason == "out of the group" else directory.deactivate(grace))
     before = await directory.get(f"/Users/{grace}")
     clock.advance(timedelta(minutes=1))
-    await change_account_email(acme, grace)
+    await change_own_email(acme, grace)
     assert await directory.get(f"/Users/{grace}") == before
     assert before in (await directory.list_users())["Resources"]
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
@@ -209,13 +211,13 @@ async def test_of_who_left_the_directory_sees_nothing_new(
         f'id eq "{grace}" and meta.lastModified gt "{before["meta"]["lastModified"]}"',
     ):
         assert await directory.find_user_names(filter_) == []
-    described = await directory.patch(grace, {"op": "add", "path": "displayName", "value": "Grace"})
-    assert (described.json["userName"], described.json["displayName"]) == (GRACE, "Grace")
+    changed = await directory.patch(grace, {"op": "add", "path": "displayName", "value": "Grace"})
+    assert (changed.json["userName"], changed.json["displayName"]) == (GRACE, "Grace")
     assert PRIVATE not in (await directory.put(grace, userName=GRACE)).text
     assert problem(await directory.put(grace, userName="else@acme.example")) == (403, None)
-    others = await (await directory_of(twin)).get(f"/Users/{grace}")  # where they are a member
-    assert others["userName"] == PRIVATE
-    if how == "deactivated":  # what was put away comes back, and members have the address that they have
+    at_twin = await (await directory_of(twin)).get(f"/Users/{grace}")  # a member there
+    assert at_twin["userName"] == PRIVATE
+    if reason == "deactivated":  # activating restores the membership, and members have their present address
         await directory.activate(grace)
         assert (await directory.get(f"/Users/{grace}"))["userName"] == PRIVATE
         assert await directory.find_user_names(f'userName eq "{PRIVATE}"') == [PRIVATE]
@@ -227,7 +229,7 @@ async def test_of_who_left_the_directory_sees_nothing_new(
     assert (await directory.add_members(grace)).status == 200
 
 
-async def test_who_was_anonymized_has_no_old_address_either(acme: Tenant, directory: Directory, grace: str) -> None:
+async def test_anonymizing_removes_the_old_address_of_a_deactivated_user(acme: Tenant, directory: Directory, grace: str) -> None:
     await directory.deactivate(grace)
     answer = await acme.api.delete(f"/api/privacy/forget/{grace}", token=acme.token("owner"))
     assert answer.status == 200, answer.text
@@ -235,29 +237,29 @@ async def test_who_was_anonymized_has_no_old_address_either(acme: Tenant, direct
     assert await run_sql(acme.pool, "select 1 from scim_users where email = %s", GRACE) == []
 
 
-async def test_a_directory_gives_whom_it_has_put_away_another_address(acme: Tenant, directory: Directory) -> None:
-    made = await directory.create_user()
-    await directory.deactivate(made["id"])
-    answer = await directory.put(made["id"], userName="hopper@acme.example")
+async def test_the_directory_changes_the_address_of_a_deactivated_user(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user()
+    await directory.deactivate(user["id"])
+    answer = await directory.put(user["id"], userName="hopper@acme.example")
     assert (answer.status, answer.json["userName"], answer.json["active"]) == (200, "hopper@acme.example", False)
     assert await directory.find_user_names('userName eq "hopper@acme.example"') == ["hopper@acme.example"]
 
 
-async def test_with_an_organization_that_the_platform_deletes_go_the_closures_of_its_directory(
+async def test_deleting_an_organization_by_the_platform_reactivates_its_deactivated_accounts(
     acme: Tenant, directory: Directory, grace: str
 ) -> None:
     owner = await add_account(acme.ports, "root@platform.example")
     await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", owner.id)
     await directory.deactivate(grace)
-    assert await closed(acme, grace)
+    assert await is_deactivated(acme, grace)
     session = await sign_in(acme.ports, owner)
     answer = await acme.api.delete(f"/api/platform/organizations/{acme.org}", token=session.access_token)
     assert answer.status == 204, answer.text
-    assert not await closed(acme, grace)
+    assert not await is_deactivated(acme, grace)
     assert (await acme.api.login(GRACE)).status == 200
 
 
-# One user of each name (RFC 7643 section 4.1.1)
+# Unique user names (RFC 7643 section 4.1.1)
 
 
 async def by_creating(acme: Tenant, directory: Directory) -> Answer:
@@ -270,7 +272,7 @@ async def by_renaming(acme: Tenant, directory: Directory) -> Answer:
 
 
 async def by_activating(acme: Tenant, directory: Directory) -> Answer:
-    """Somebody who has taken the address while they were away."""
+    """The other user takes the address while they are deactivated."""
     other = await directory.create_user("hopper@acme.example")
     await directory.deactivate(other["id"])
     await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(other["id"]))
@@ -281,38 +283,38 @@ CLAIMS: Final = [by_creating, by_renaming, by_activating]
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-async def test_whoever_left_is_forgotten_when_somebody_else_gets_the_name(
+async def test_a_former_member_is_forgotten_when_another_user_gets_the_user_name(
     acme: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
 ) -> None:
     await directory.remove_member(grace)
-    await change_account_email(acme, grace)
+    await change_own_email(acme, grace)
     answer = await claim(acme, directory)
     assert answer.status in (200, 201), answer.text
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     assert (await directory.get(f"/Users/{answer.json['id']}"))["userName"] == GRACE
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
     assert problem(await directory.add_members(grace)) == (400, "invalidValue")
-    await acme.invite(PRIVATE)  # which is how they come back
+    await acme.invite(PRIVATE)  # the user can join again by an invitation
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-async def test_a_name_stays_that_of_whom_the_directory_keeps_out(
+async def test_the_user_name_of_a_deactivated_former_user_is_reserved(
     acme: Tenant, twin: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
 ) -> None:
-    await add_member(twin.pool, twin.org, UUID(grace))  # so that they can sign in
+    await add_member(twin.pool, twin.org, UUID(grace))  # the account stays active
     await directory.deactivate(grace)
-    await change_account_email(acme, grace)
+    await change_own_email(acme, grace)
     answer = await claim(acme, directory)
     assert problem(answer) == (409, "uniqueness")
-    assert "has to be deleted first" in answer.json["detail"]
+    assert "Delete that user first" in answer.json["detail"]
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     assert (await directory.delete(grace)).status == 204
     assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["totalResults"] == 0
 
 
-async def test_whoever_left_is_forgotten_when_a_member_comes_who_has_the_name(acme: Tenant, directory: Directory, grace: str) -> None:
+async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(acme: Tenant, directory: Directory, grace: str) -> None:
     await directory.remove_member(grace)
-    await change_account_email(acme, grace)
+    await change_own_email(acme, grace)
     other = await add_account(acme.ports, GRACE)
     membership = Membership(
         id=new_id(), org_id=acme.org, user_id=other.id, role=Role.MEMBER, created_at=acme.ports.clock.now(), confirmed_at=None
@@ -323,24 +325,26 @@ async def test_whoever_left_is_forgotten_when_a_member_comes_who_has_the_name(ac
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
 
 
-async def test_whom_the_directory_lets_in_again_is_forgotten_where_a_member_has_the_name(
+async def test_activating_forgets_a_former_user_if_a_member_has_the_user_name(
     acme: Tenant, twin: Tenant, directory: Directory, grace: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
     await directory.remove_member(grace)
     await directory.deactivate(grace)
-    await change_account_email(acme, grace)
+    await change_own_email(acme, grace)
     other = await add_account(acme.ports, GRACE)
-    await add_member(acme.pool, acme.org, other.id)  # by an invitation, which nobody is refused for this
+    await add_member(acme.pool, acme.org, other.id)  # by an invitation, which a reserved user name does not prevent
     assert (await directory.activate(grace)).status == 200
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
 
 
-async def test_of_many_at_once_one_gets_the_name_of_somebody_who_left(acme: Tenant, directory: Directory, grace: str) -> None:
+async def test_one_of_several_concurrent_requests_gets_the_user_name_of_a_former_member(
+    acme: Tenant, directory: Directory, grace: str
+) -> None:
     others = [await directory.create_user(f"p{number}@acme.example") for number in range(3)]
     await directory.remove_member(grace)
-    await change_account_email(acme, grace)
+    await change_own_email(acme, grace)
 
     async def claim(number: int) -> Answer:
         return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_create_user())
@@ -358,32 +362,34 @@ def times(user: dict[str, Any]) -> tuple[str, str]:
     return user["meta"]["created"], user["meta"]["lastModified"]
 
 
-async def test_times_of_a_user(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
-    made = await directory.create_user()
-    created, modified = times(made)
-    user_id = made["id"]
-    doings: list[Any] = [
+async def test_created_stays_and_last_modified_follows_each_change_of_a_user(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
+    user = await directory.create_user()
+    created, modified = times(user)
+    user_id = user["id"]
+    actions: list[Any] = [
         lambda: directory.patch(user_id, {"op": "add", "path": "displayName", "value": "Grace"}),
         lambda: directory.put(user_id, userName="hopper@acme.example"),
-        lambda: change_account_email(acme, user_id, PRIVATE),
+        lambda: change_own_email(acme, user_id, PRIVATE),
         lambda: directory.deactivate(user_id),
         lambda: directory.activate(user_id),
         lambda: directory.remove_member(user_id),
         lambda: directory.add_members(user_id),
     ]
-    for number, doing in enumerate(doings):
+    for number, action in enumerate(actions):
         clock.advance(timedelta(seconds=1))
-        await doing()
+        await action()
         before, modified = modified, times(await directory.get(f"/Users/{user_id}"))[1]
         assert modified > before, number
         assert times(await directory.get(f"/Users/{user_id}"))[0] == created, number
         assert await directory.find_user_names(f'meta.lastModified gt "{before}" and meta.created eq "{created}"') != []
     clock.advance(timedelta(seconds=1))
-    await directory.patch_group({"op": "add", "path": "members", "value": [{"value": user_id}]})  # who is there
+    await directory.patch_group({"op": "add", "path": "members", "value": [{"value": user_id}]})  # already a member
     assert times(await directory.get(f"/Users/{user_id}")) == (created, modified)
 
 
-async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: FakeClock) -> None:
+async def test_created_stays_and_last_modified_follows_each_change_of_the_group(
+    acme: Tenant, directory: Directory, clock: FakeClock
+) -> None:
     async def now() -> tuple[str, str]:
         return times(await directory.get(f"{directory.group_path}?excludedAttributes=members"))
 
@@ -391,42 +397,42 @@ async def test_times_of_the_group(acme: Tenant, directory: Directory, clock: Fak
     await run_sql(acme.pool, "update organizations set created_at = %s, updated_at = %s", since, since)
     created, modified = await now()
     user_id = (await directory.create_user())["id"]
-    put_away = [(await directory.create_user(f"away-{number}@acme.example"))["id"] for number in range(3)]
+    inactive = [(await directory.create_user(f"away-{number}@acme.example"))["id"] for number in range(3)]
     shop = await add_service(acme.pool, acme.org)
     key = await add_api_key(acme.pool, shop)
-    await add_service_user(acme.ports, shop, UUID(put_away[2]))
-    for each in put_away:
-        await directory.deactivate(each)
-    doings: list[Any] = [
+    await add_service_user(acme.ports, shop, UUID(inactive[2]))
+    for inactive_id in inactive:
+        await directory.deactivate(inactive_id)
+    actions: list[Any] = [
         lambda: directory.create_user("ada@acme.example"),
         lambda: directory.remove_member(user_id),
         lambda: directory.add_members(user_id),
         lambda: directory.delete(user_id),
         lambda: acme.remove("owner", "member"),
-        lambda: leave(acme, put_away[0]),
-        lambda: directory.delete(put_away[1]),
-        lambda: acme.api.delete(f"/api/service/users/{put_away[2]}", headers={"X-API-Key": key}),
+        lambda: leave(acme, inactive[0]),
+        lambda: directory.delete(inactive[1]),
+        lambda: acme.api.delete(f"/api/service/users/{inactive[2]}", headers={"X-API-Key": key}),
     ]
-    for number, doing in enumerate(doings):
+    for number, action in enumerate(actions):
         clock.advance(timedelta(seconds=1))
-        await doing()
-        before, (there, modified) = modified, await now()
-        assert (there, modified > before) == (created, True), number
-        found = (await directory.try_list("Groups", filter=f'meta.lastModified gt "{before}"', excludedAttributes="members")).json
-        assert found["totalResults"] == 1
+        await action()
+        before, (created_now, modified) = modified, await now()
+        assert (created_now, modified > before) == (created, True), number
+        groups = (await directory.try_list("Groups", filter=f'meta.lastModified gt "{before}"', excludedAttributes="members")).json
+        assert groups["totalResults"] == 1
     clock.advance(timedelta(seconds=1))
     await directory.put_group(acme.id("admin"), *(await directory.group_member_ids()))
     assert await now() == (created, modified)
 
 
-# Invited before, and gone since
+# Invitations from before the user left
 
 
 async def removed_from_the_group(acme: Tenant, directory: Directory, user_id: str) -> None:
     assert (await directory.remove_member(user_id)).status == 200
 
 
-async def removed_by_people(acme: Tenant, directory: Directory, user_id: str) -> None:
+async def removed_by_an_owner(acme: Tenant, directory: Directory, user_id: str) -> None:
     await leave(acme, user_id)
 
 
@@ -438,26 +444,26 @@ async def deactivated(acme: Tenant, directory: Directory, user_id: str) -> None:
     assert (await directory.deactivate(user_id)).status == 200
 
 
-@pytest.mark.parametrize("go", [removed_from_the_group, removed_by_people, deleted, deactivated])
-async def test_an_invitation_from_before_somebody_was_provisioned_brings_them_back_in_no_way(
-    acme: Tenant, directory: Directory, go: Callable[[Tenant, Directory, str], Awaitable[None]]
+@pytest.mark.parametrize("leave_somehow", [removed_from_the_group, removed_by_an_owner, deleted, deactivated])
+async def test_an_invitation_from_before_the_provisioning_is_revoked_when_the_user_leaves(
+    acme: Tenant, directory: Directory, leave_somehow: Callable[[Tenant, Directory, str], Awaitable[None]]
 ) -> None:
-    made = await acme.invite(GRACE, "admin")
+    invitation = await acme.invite(GRACE, "admin")
     user_id = (await directory.create_user())["id"]
-    await go(acme, directory, user_id)
-    assert (await accept(acme.api, made["invitation"]["token"])).status == 400
+    await leave_somehow(acme, directory, user_id)
+    assert (await accept(acme.api, invitation["invitation"]["token"])).status == 400
     assert GRACE not in await acme.check()
     entry = await acme.entry("invitation.revoked")
-    assert entry["target_id"] == made["invitation"]["id"]
+    assert entry["target_id"] == invitation["invitation"]["id"]
 
 
-async def test_nor_does_one_from_before_the_directory_has_deleted_them(
+async def test_deleting_a_user_revokes_their_earlier_invitations_and_allows_new_ones(
     acme: Tenant, twin: Tenant, directory: Directory, grace: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))
     assert (await directory.remove_member(grace)).status == 200
-    made = await acme.invite(GRACE)
+    invitation = await acme.invite(GRACE)
     await deleted(acme, directory, grace)
-    assert (await accept(acme.api, made["invitation"]["token"])).status == 400
+    assert (await accept(acme.api, invitation["invitation"]["token"])).status == 400
     await acme.sign_in("grace")
     assert (await accept(acme.api, (await acme.invite(GRACE))["invitation"]["token"], token=acme.token("grace"))).status == 200

@@ -1,5 +1,4 @@
-"""SCIM tokens, and what directories are told at the door (identity.md sections 2.6 and 4.6; decisions, points 121 to 123, 127 and 141;
-security.md C-1, C-8, J-7, N-3 and T-5)."""
+"""SCIM tokens, authentication, errors and discovery (security C-1, C-8, J-7, N-3, T-5, decisions 123, 127, 141)."""
 
 import json
 from datetime import timedelta
@@ -30,28 +29,30 @@ async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: 
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_its_managers_make_one_whose_text_is_told_only_then(acme: Tenant, twin: Tenant, clock: FakeClock, by: str) -> None:
+async def test_owners_and_admins_create_a_token_whose_secret_is_returned_once(
+    acme: Tenant, twin: Tenant, clock: FakeClock, by: str
+) -> None:
     until = "2027-01-02T03:04:05Z"
     answer = await call(acme, "POST", "", {"name": "Okta", "expires_at": until}, by)
     assert answer.status == 200, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
-    made = answer.json
-    assert list(made) == ["id", "name", "prefix", "created_at", "expires_at", "token"]
-    assert (made["name"], made["expires_at"], made["prefix"]) == ("Okta", until, made["token"][:16])
-    assert (made["token"].startswith("scim_live_"), len(made["token"])) == (True, 60)
-    shown = {name: value for name, value in made.items() if name != "token"}
+    token = answer.json
+    assert list(token) == ["id", "name", "prefix", "created_at", "expires_at", "token"]
+    assert (token["name"], token["expires_at"], token["prefix"]) == ("Okta", until, token["token"][:16])
+    assert (token["token"].startswith("scim_live_"), len(token["token"])) == (True, 60)
+    shown = {name: value for name, value in token.items() if name != "token"}
     assert (await call(acme, "GET", by=by)).json == {"tokens": [shown], "total": 1}
     assert (await call(twin, "GET")).json == {"tokens": [], "total": 0}
     entry = await acme.entry("scim_token.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
-    assert entry["details"] == {"scim_token_id": made["id"], "name": "Okta", "prefix": made["prefix"], "expires_at": until}
+    assert entry["details"] == {"scim_token_id": token["id"], "name": "Okta", "prefix": token["prefix"], "expires_at": until}
     stored = json.dumps(
         [*await acme.log(), *await acme.told(), *await run_sql(acme.pool, "select scim_tokens::text from scim_tokens")], default=str
     )
-    assert made["token"] not in stored
+    assert token["token"] not in stored
 
 
-async def test_what_cannot_be_used_is_refused(acme: Tenant) -> None:
+async def test_values_that_are_not_valid_are_refused(acme: Tenant) -> None:
     for body in (
         *({"name": name} for name in ("", " ", None, 5, "x" * 101, "a\nb")),
         *({"name": "x", "expires_at": time} for time in ("2001-01-01T00:00:00Z", "tomorrow", 5, "2027-01-02")),
@@ -62,7 +63,7 @@ async def test_what_cannot_be_used_is_refused(acme: Tenant) -> None:
     assert (await call(acme, "GET")).json["total"] == 0
 
 
-async def test_there_are_so_many_at_most(acme: Tenant) -> None:
+async def test_an_organization_has_a_maximum_number_of_tokens(acme: Tenant) -> None:
     await run_sql(
         acme.pool,
         """insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
@@ -74,7 +75,7 @@ async def test_there_are_so_many_at_most(acme: Tenant) -> None:
     assert (answer.status, answer.code) == BAD
 
 
-async def test_members_and_impersonators_make_none(acme: Tenant, twin: Tenant, support: Support) -> None:
+async def test_members_and_impersonators_cannot_manage_tokens(acme: Tenant, twin: Tenant, support: Support) -> None:
     for method, path in (("POST", ""), ("GET", ""), ("DELETE", f"/{uuid4()}")):
         body = {"name": "x"} if method == "POST" else None
         assert (await call(acme, method, path, body, by="member")).status == 403
@@ -83,7 +84,7 @@ async def test_members_and_impersonators_make_none(acme: Tenant, twin: Tenant, s
     assert (await acme.api.post(f"{acme.path}/scim-tokens", {"name": "x"}, token=token)).status == 403
 
 
-async def test_a_revoked_token_opens_nothing_from_the_next_request_on(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_a_revoked_token_stops_working_with_the_next_request(acme: Tenant, twin: Tenant, directory: Directory) -> None:
     [token] = (await call(acme, "GET")).json["tokens"]
     for tenant, token_id in ((twin, token["id"]), (acme, str(uuid4())), (acme, "x")):
         answer = await call(tenant, "DELETE", f"/{token_id}")
@@ -94,7 +95,7 @@ async def test_a_revoked_token_opens_nothing_from_the_next_request_on(acme: Tena
     assert (await acme.entry("scim_token.revoked"))["details"]["scim_token_id"] == token["id"]
 
 
-async def test_an_expired_token_opens_nothing(acme: Tenant, clock: FakeClock) -> None:
+async def test_an_expired_token_stops_working(acme: Tenant, clock: FakeClock) -> None:
     soon = (clock.now() + timedelta(minutes=1)).isoformat()
     token = (await call(acme, "POST", "", {"name": "x", "expires_at": soon})).json["token"]
     directory = Directory(acme, token)
@@ -104,7 +105,7 @@ async def test_an_expired_token_opens_nothing(acme: Tenant, clock: FakeClock) ->
     assert (await call(acme, "GET")).json["total"] == 1
 
 
-async def test_tokens_and_sessions_open_nothing_of_each_other(acme: Tenant, directory: Directory) -> None:
+async def test_scim_tokens_and_other_credentials_are_not_interchangeable(acme: Tenant, directory: Directory) -> None:
     for token in (acme.token("owner"), "x", "scim_live_x", f"{directory.token}x", "scim_live_" + "x" * 300, directory.token.upper()):
         answer = await directory.call("GET", "/Users", token=token)
         assert problem(answer) == (401, None)
@@ -118,18 +119,18 @@ async def test_tokens_and_sessions_open_nothing_of_each_other(acme: Tenant, dire
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_the_directory_of_an_organization_that_is_not_active_is_refused(acme: Tenant, directory: Directory, status: str) -> None:
-    made = await directory.create_user()
+    user = await directory.create_user()
     await acme.become(status)
-    for method, path in (("GET", "/Users"), ("DELETE", f"/Users/{made['id']}"), ("GET", "/Schemas"), ("POST", "/Groups")):
+    for method, path in (("GET", "/Users"), ("DELETE", f"/Users/{user['id']}"), ("GET", "/Schemas"), ("POST", "/Groups")):
         assert problem(await directory.call(method, path)) == (403, None)
     await acme.become("active")
     assert (await directory.list_users())["totalResults"] == 4
 
 
-# Errors (decisions, point 127)
+# Errors (decision 127)
 
 
-async def test_every_error_is_one_of_scim(directory: Directory) -> None:
+async def test_every_error_has_the_scim_format(directory: Directory) -> None:
     for method, path, status in (
         ("GET", "/x", 404),
         ("GET", "/Users/x/y", 404),
@@ -162,23 +163,23 @@ async def test_every_error_is_one_of_scim(directory: Directory) -> None:
     assert problem(answer) == (404, None)
 
 
-async def test_head_says_no_more_than_get_would(app: QuartTrio, directory: Directory) -> None:
+async def test_head_has_the_same_length_header_as_get(app: QuartTrio, directory: Directory) -> None:
     for path in ("/Users", "/Schemas", "/Groups", directory.group_path):
-        got, head = [await ask(app, method, f"/scim/v2{path}", token=directory.token) for method in ("GET", "HEAD")]
+        get, head = [await ask(app, method, f"/scim/v2{path}", token=directory.token) for method in ("GET", "HEAD")]
         assert (head.status, head.headers["Content-Type"]) == (200, SCIM_JSON)
-        assert head.headers.get("Content-Length") == got.headers.get("Content-Length"), path
+        assert head.headers.get("Content-Length") == get.headers.get("Content-Length"), path
 
 
 @pytest.mark.parametrize("error", [StorageDown(), ZeroDivisionError()])
-async def test_what_is_our_own_fault_is_told_as_scim_too(directory: Directory, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    async def fails(*_: object) -> NoReturn:
+async def test_internal_errors_have_the_scim_format(directory: Directory, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    async def fail(*_: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr(scim_users, "listed", fails)
+    monkeypatch.setattr(scim_users, "list_users", fail)
     assert problem(await directory.call("GET", "/Users")) == (500, None)
 
 
-async def test_who_is_not_there_is_not_there_whatever_the_body_is(directory: Directory) -> None:
+async def test_an_unknown_id_is_not_found_whatever_the_body_is(directory: Directory) -> None:
     for path in (f"/Users/{uuid4()}", "/Users/x", f"/Groups/{uuid4()}"):
         for method in ("PUT", "PATCH"):
             assert problem(await directory.call(method, path, {})) == (404, None)
@@ -187,7 +188,7 @@ async def test_who_is_not_there_is_not_there_whatever_the_body_is(directory: Dir
             assert problem(answer) == (404, None)
 
 
-async def test_bodies_have_limits_of_their_own(directory: Directory) -> None:
+async def test_scim_bodies_have_their_own_size_limits(directory: Directory) -> None:
     large = {"schemas": [USER_URN], "userName": GRACE, "x": "y" * (300 * 1024)}
     assert (await directory.call("POST", "/Users", large)).status == 201
     assert problem(await directory.call("POST", "/Users", {**large, "x": "y" * 1024 * 1024})) == (413, None)
@@ -196,33 +197,33 @@ async def test_bodies_have_limits_of_their_own(directory: Directory) -> None:
     assert answer.status == 200
 
 
-async def test_nothing_large_is_kept_of_whoever_is_no_directory(
+async def test_large_bodies_are_read_only_with_a_valid_token(
     app: QuartTrio, acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[int | None] = []
+    lengths: list[int | None] = []
     handle = app.handle_request
 
-    async def watched(request: Any) -> Any:
+    async def observed(request: Any) -> Any:
         try:
-            kept.append(len(await request.body))
+            lengths.append(len(await request.body))
         except RequestEntityTooLarge:
-            kept.append(None)
+            lengths.append(None)
         return await handle(request)
 
-    monkeypatch.setattr(app, "handle_request", watched)
+    monkeypatch.setattr(app, "handle_request", observed)
     small = {"schemas": [USER_URN], "userName": GRACE}
     large = {**small, "x": "y" * (300 * 1024)}
     for token in ("x", directory.token + "x", directory.token[:-1], acme.token("owner")):
         assert problem(await directory.call("POST", "/Users", large, token=token)) == (401, None)
-        assert kept.pop() is None
+        assert lengths.pop() is None
         assert problem(await directory.call("POST", "/Users", small, token=token)) == (401, None)
-        assert kept.pop() == len(json.dumps(small))
+        assert lengths.pop() == len(json.dumps(small))
     answer = await acme.api.call("POST", "/scim/v2/Users", raw=json.dumps(large).encode(), headers={"Content-Type": SCIM_JSON})
-    assert (problem(answer), kept.pop()) == ((401, None), None)
+    assert (problem(answer), lengths.pop()) == ((401, None), None)
     assert (await directory.call("POST", "/Users", large)).status == 201
-    assert kept.pop() == len(json.dumps(large))
+    assert lengths.pop() == len(json.dumps(large))
     await run_sql(acme.pool, "update organizations set status = 'suspended' where id = %s", acme.org)
-    assert (problem(await directory.call("POST", "/Users", large)), kept.pop()) == ((403, None), None)
+    assert (problem(await directory.call("POST", "/Users", large)), lengths.pop()) == ((403, None), None)
 
 
 @pytest.fixture
@@ -231,7 +232,7 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 
 @pytest.mark.parametrize("edge", [True], indirect=True)
-async def test_strict_clients_are_told_the_status_as_a_text(app: QuartTrio, directory: Directory) -> None:
+async def test_a_setting_makes_the_status_of_errors_a_string(app: QuartTrio, directory: Directory) -> None:
     for answer in (
         await directory.call("GET", "/Users/x"),
         await directory.call("POST", "/Users", {"x": "y" * 1024 * 1024}),
@@ -240,10 +241,10 @@ async def test_strict_clients_are_told_the_status_as_a_text(app: QuartTrio, dire
         assert answer.json["schemas"] == [ERROR_URN]
 
 
-# Discovery (decisions, point 123)
+# Discovery (decision 123)
 
 
-async def test_what_is_supported(directory: Directory) -> None:
+async def test_the_configuration_lists_the_supported_features(directory: Directory) -> None:
     config = await directory.get("/ServiceProviderConfig")
     assert {name: config[name]["supported"] for name in ("patch", "bulk", "filter", "changePassword", "sort", "etag")} == {
         "patch": True, "bulk": False, "filter": True, "changePassword": False, "sort": False, "etag": False,
@@ -252,15 +253,15 @@ async def test_what_is_supported(directory: Directory) -> None:
     assert config["authenticationSchemes"][0]["type"] == "oauthbearertoken"
 
 
-async def test_the_schemas_name_what_resources_have(directory: Directory) -> None:
-    made = await directory.create_user(name={"givenName": "Grace"})
+async def test_the_schemas_have_the_attributes_of_resources(directory: Directory) -> None:
+    user = await directory.create_user(name={"givenName": "Grace"})
     group = await directory.get(directory.group_path)
     listed = await directory.get("/Schemas")
     assert (listed["schemas"], listed["totalResults"], listed["itemsPerPage"]) == ([LIST_URN], 2, 2)
-    for schema, resource in zip(listed["Resources"], (made, group), strict=True):
-        named = {attribute["name"]: attribute for attribute in schema["attributes"]}
-        assert set(resource) - {"schemas", "id", "meta", "externalId"} == set(named)
-        for name, attribute in named.items():
+    for schema, resource in zip(listed["Resources"], (user, group), strict=True):
+        attributes = {attribute["name"]: attribute for attribute in schema["attributes"]}
+        assert set(resource) - {"schemas", "id", "meta", "externalId"} == set(attributes)
+        for name, attribute in attributes.items():
             value = resource[name][0] if attribute["multiValued"] else resource[name]
             if attribute["type"] == "complex":
                 assert set(value) == {sub["name"] for sub in attribute["subAttributes"]}
@@ -268,7 +269,7 @@ async def test_the_schemas_name_what_resources_have(directory: Directory) -> Non
     assert [schema["id"] for schema in listed["Resources"]] == [USER_URN, GROUP_URN]
 
 
-async def test_the_resource_types(directory: Directory) -> None:
+async def test_the_resource_types_are_user_and_group(directory: Directory) -> None:
     listed = await directory.get("/ResourceTypes")
     shown = [(kind["name"], kind["endpoint"], kind["schema"]) for kind in listed["Resources"]]
     assert shown == [(kind.name, kind.endpoint, kind.id) for kind in (USER, GROUP)]
@@ -276,11 +277,11 @@ async def test_the_resource_types(directory: Directory) -> None:
         assert await directory.get(f"/ResourceTypes/{kind['id']}") == kind
 
 
-async def test_a_slash_at_the_end_is_passed_over(directory: Directory) -> None:
+async def test_a_trailing_slash_is_ignored(directory: Directory) -> None:
     assert (await directory.get("/Users/"))["totalResults"] == 3
     assert SCIM_JSON in (await directory.call("GET", "/Users/")).headers["Content-Type"]
 
 
-async def test_two_directories_of_one_organization_know_the_same_people(acme: Tenant, directory: Directory) -> None:
-    made = await directory.create_user()
-    assert await (await directory_of(acme, "admin")).get(f"/Users/{made['id']}") == made
+async def test_all_tokens_of_an_organization_see_the_same_users(acme: Tenant, directory: Directory) -> None:
+    user = await directory.create_user()
+    assert await (await directory_of(acme, "admin")).get(f"/Users/{user['id']}") == user

@@ -1,4 +1,4 @@
-"""Accepting and declining invitations, and the list of received ones (security A-7, R-4)."""
+"""Accepting and declining invitations (decisions 190, 191; security A-7, A-9, R-3, R-4)."""
 
 from collections import Counter
 from datetime import timedelta
@@ -19,9 +19,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import (
     EMAIL,
     FREE,
-    Answer,
     Api,
-    SignedIn,
     add_account,
     add_platform_owner,
     deliver,
@@ -30,88 +28,9 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
-from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
+from tests.support.refusals import BAD, FORBIDDEN, NOT_ACTIVE, refused
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.invitations import EXPIRED, FULL, WEEK, accept, decline, sha256
-
-# Received invitations
-
-
-async def received(api: Api, session: SignedIn) -> Answer:
-    return await api.get("/api/invitations", token=session.access_token)
-
-
-async def test_a_user_sees_the_invitations_they_received(acme: Tenant, tenants: Tenants, api: Api, ports: Ports, clock: FakeClock) -> None:
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
-    first = await acme.invite(role="admin")
-    await acme.invite("other@example.com")
-    clock.advance(timedelta(seconds=1))
-    other = await tenants.add("acme-two")
-    second = await other.invite()
-    answer = await received(api, ada)
-    assert answer.headers["Cache-Control"] == "no-store"
-    assert answer.json == [
-        {
-            **{name: made["invitation"][name] for name in ("id", "email", "role", "token", "expires_at", "created_at")},
-            "organization": {"slug": tenant.slug, "name": tenant.slug.title()},
-        }
-        for made, tenant in ((second, other), (first, acme))
-    ]
-    assert first["token"] not in answer.text
-
-
-async def test_the_received_list_has_only_pending_invitations(
-    acme: Tenant, tenants: Tenants, api: Api, ports: Ports, clock: FakeClock
-) -> None:
-    account = await add_account(ports, EMAIL, None)
-    await acme.invite()
-    clock.advance(WEEK)
-    canceling = await tenants.add("acme-two")
-    made = await canceling.invite()
-    await api.post(f"{canceling.invitations}/{made['invitation']['id']}", token=canceling.token("owner"))
-    await decline(api, (await (await tenants.add("acme-three")).invite())["token"])
-    ada = await sign_in(ports, account)
-    assert (await received(api, ada)).json == []
-    accepted = await (await tenants.add("acme-four")).invite()
-    assert len((await received(api, ada)).json) == 1
-    await accept(api, accepted["token"])
-    assert (await received(api, ada)).json == []
-
-
-async def test_an_unverified_address_has_an_empty_received_list(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None, verified=False))
-    made = await acme.invite()
-    assert (await received(api, ada)).json == []
-    for answer in (accept, decline):
-        assert refused(await answer(api, made["invitation"]["token"], token=ada.access_token)) == BAD
-    await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where email = %s", EMAIL)
-    assert len((await received(api, ada)).json) == 1
-
-
-async def test_the_received_list_needs_a_session(api: Api) -> None:
-    assert refused(await api.get("/api/invitations")) == (401, "UNAUTHORIZED")
-
-
-@pytest.mark.parametrize("name", ["accept", "decline"])
-async def test_the_hash_from_the_received_list_works_for_the_recipient_only(acme: Tenant, api: Api, ports: Ports, name: str) -> None:
-    answer = {"accept": accept, "decline": decline}[name]
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
-    eve = await sign_in(ports, await add_account(ports, "eve@example.com", None))
-    hashed = (await acme.invite())["invitation"]["token"]
-    unknown = await answer(api, str(uuid4()))
-    # The inviter sees the hash, too.
-    for options in ({}, {"token": acme.token("owner")}, {"token": eve.access_token}):
-        refusal = await answer(api, hashed, **options)
-        assert refused(refusal) == BAD
-        assert refusal.json["error"] == unknown.json["error"]
-    assert refused(await answer(api, hashed.upper(), token=ada.access_token)) == BAD
-    assert refused(await answer(api, sha256(hashed), token=ada.access_token)) == BAD
-    assert await acme.statuses() == {EMAIL: "pending"}
-    [invitation] = (await received(api, ada)).json
-    done = await answer(api, invitation["token"], token=ada.access_token)
-    assert (done.status, done.json) == (200, {})
-    assert await acme.statuses() == {EMAIL: {"accept": "accepted", "decline": "rejected"}[name]}
-
+from tests.tenancy.api.invitations import EXPIRED, FULL, WEEK, accept, decline
 
 # Accepting
 
@@ -384,45 +303,6 @@ async def test_role_address_and_organization_come_from_the_invitation_only(acme:
     assert (await acme.members())[EMAIL] == ("member", True)
     assert EMAIL not in await other.members()
     assert "eve@example.com" not in await acme.members()
-
-
-# Accepting on behalf of a user
-
-
-@pytest.mark.parametrize(("by", "role"), [("owner", "member"), ("owner", "admin"), ("admin", "member")])
-async def test_a_manager_accepts_on_behalf_of_a_user_with_an_account(acme: Tenant, api: Api, ports: Ports, by: str, role: str) -> None:
-    ada = await add_account(ports, EMAIL, None)
-    made = await acme.invite(role=role)
-    answer = await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))
-    assert (answer.status, answer.json) == (200, {})
-    assert (await acme.members())[EMAIL] == (role, False)
-    assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
-    accepted, joined = await acme.entry("invitation.accepted"), await acme.entry("user.joined")
-    assert accepted["actor_id"] == joined["actor_id"] == acme.people[by].id
-    assert joined["target_id"] == str(ada.id)
-    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))) == MISSING
-
-
-async def test_only_the_owner_accepts_an_admin_invitation_on_behalf_of_a_user(acme: Tenant, api: Api, ports: Ports) -> None:
-    await add_account(ports, EMAIL, None)
-    path = f"{acme.invitations}/{(await acme.invite(role='admin'))['invitation']['id']}/accept"
-    assert refused(await api.post(path, token=acme.token("admin"))) == FORBIDDEN
-    assert refused(await api.post(path, token=acme.token("member"))) == FORBIDDEN
-    assert await acme.statuses() == {EMAIL: "pending"}
-
-
-async def test_accepting_on_behalf_needs_an_account(acme: Tenant, api: Api, pool: Pool) -> None:
-    made = await acme.invite()
-    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == BAD
-    assert await acme.statuses() == {EMAIL: "pending"}
-    assert await run_sql(pool, "select count(*) from users where email = %s", EMAIL) == [(0,)]
-
-
-async def test_the_member_limit_holds_for_accepting_on_behalf(acme: Tenant, api: Api, ports: Ports) -> None:
-    await add_account(ports, EMAIL, None)
-    await acme.allow(3)
-    made = await acme.invite()
-    assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))) == FULL
 
 
 # Declining
