@@ -1,6 +1,4 @@
-"""A fake SIEM: an HTTP server that records requests, answers as a test chooses, and can stop and
-start again.
-"""
+"""A fake SIEM: an HTTP server that records requests and answers as a test chooses."""
 
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Changing SCIM users over HTTP: PUT, PATCH and the email address (security C-4, decisions 129, 130)."""
+"""Changing SCIM users over HTTP (security C-4, decisions 129, 130)."""
 
 import threading
 from datetime import timedelta

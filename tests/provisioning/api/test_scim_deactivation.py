@@ -115,7 +115,10 @@ async def test_only_the_membership_of_a_shared_account_is_deactivated(
 
 
 async def test_a_deactivated_user_cannot_use_services_of_the_organization(acme: Tenant, twin: Tenant, directory: Directory) -> None:
-    """This includes their use as an end user (security C-5, T-5). Services of other organizations stay usable."""
+    """This includes their use as an end user (security C-5, T-5).
+
+    Services of other organizations stay usable.
+    """
     user_id = (await directory.create_user("ada@example.com"))["id"]
     await set_password(acme, user_id)
     await add_member(twin.pool, twin.org, UUID(user_id))
@@ -264,7 +267,7 @@ async def test_an_anonymized_user_cannot_rejoin_the_group(acme: Tenant, director
     assert await directory.group_member_ids() == {*(acme.id(name) for name in acme.people), other}
 
 
-async def test_another_organization_cannot_anonymize_a_user_whose_membership_is_suspended(
+async def test_another_organization_cannot_anonymize_a_user_with_a_suspended_membership_here(
     acme: Tenant, twin: Tenant, directory: Directory
 ) -> None:
     shared = (await directory.create_user())["id"]

@@ -102,7 +102,7 @@ async def test_members_are_removed_and_restored(acme: Tenant, directory: Directo
     assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
     assert await run_sql(acme.pool, "select member_count from organizations where id = %s", acme.org) == [(4,)]
     assert (await acme.entry("user.removed"))["details"] == {"role": "member"}
-    assert (await directory.get(f"/Users/{first}"))["active"] is True  # whom it has user_ids, it still knows
+    assert (await directory.get(f"/Users/{first}"))["active"] is True  # the directory still knows users that it provisioned
     assert (await directory.list_users())["totalResults"] == 5
     assert (await directory.remove_member(first)).status == 200
     assert (await directory.remove_member(uuid4())).status == 200
@@ -285,11 +285,11 @@ async def test_one_request_changes_thousands_of_members(acme: Tenant, directory:
     await run_sql(
         acme.pool,
         """
-        with user_ids as (
+        with inserted as (
             insert into users (id, email, origin, origin_org_id, created_at, updated_at)
             select gen_random_uuid(), 'p' || n || '@acme.example', 'scim', %s, now(), now() from generate_series(1, 12000) n returning id)
-        insert into scim_users (org_id, user_id, create_users, membership_id, joined_at, updated_at)
-        select %s, id, true, gen_random_uuid(), now(), now() from user_ids""",
+        insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
+        select %s, id, true, gen_random_uuid(), now(), now() from inserted""",
         acme.org,
         acme.org,
     )

@@ -1,4 +1,4 @@
-"""Former members and deactivated users: what the directory sees and can change (security C-1, C-5, C-6)."""
+"""Former members and deactivated users in the directory (security C-1, C-5, C-6)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -104,9 +104,7 @@ async def test_a_patch_without_active_does_not_deactivate_again(acme: Tenant, tw
     assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 1
 
 
-async def test_a_patch_without_active_does_not_suspend_the_membership_of_an_account_deactivated_elsewhere(
-    acme: Tenant, directory: Directory
-) -> None:
+async def test_a_patch_without_active_does_not_suspend_a_membership(acme: Tenant, directory: Directory) -> None:
     user_id = str((await add_account(acme.ports, "ada@example.com")).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", UUID(user_id))
@@ -117,10 +115,11 @@ async def test_a_patch_without_active_does_not_suspend_the_membership_of_an_acco
     assert (await directory.get(f"/Users/{user_id}"))["active"] is True
 
 
-async def test_the_directory_controls_the_account_of_a_confirmed_member_only_during_the_membership(
-    acme: Tenant, directory: Directory
-) -> None:
-    """The whole account was deactivated. Outside the group, only the membership can be deleted, and the account is active again."""
+async def test_the_directory_controls_an_account_only_during_its_confirmed_membership(acme: Tenant, directory: Directory) -> None:
+    """The whole account was deactivated.
+
+    Outside the group, only the membership can be deleted, and the account is active again.
+    """
     user_id = str((await add_account(acme.ports, "ada@example.com", PASSWORD)).id)
     await add_member(acme.pool, acme.org, UUID(user_id), confirmed=True)
     await directory.deactivate(user_id)
@@ -445,7 +444,7 @@ async def deactivated(acme: Tenant, directory: Directory, user_id: str) -> None:
 
 
 @pytest.mark.parametrize("leave_somehow", [removed_from_the_group, removed_by_an_owner, deleted, deactivated])
-async def test_an_invitation_from_before_the_provisioning_is_revoked_when_the_user_leaves(
+async def test_an_invitation_before_provisioning_is_revoked_when_the_user_leaves(
     acme: Tenant, directory: Directory, leave_somehow: Callable[[Tenant, Directory, str], Awaitable[None]]
 ) -> None:
     invitation = await acme.invite(GRACE, "admin")
@@ -457,7 +456,7 @@ async def test_an_invitation_from_before_the_provisioning_is_revoked_when_the_us
     assert entry["target_id"] == invitation["invitation"]["id"]
 
 
-async def test_deleting_a_user_revokes_their_earlier_invitations_and_allows_new_ones(
+async def test_deleting_a_user_revokes_earlier_invitations_and_allows_new_ones(
     acme: Tenant, twin: Tenant, directory: Directory, grace: str
 ) -> None:
     await add_member(twin.pool, twin.org, UUID(grace))

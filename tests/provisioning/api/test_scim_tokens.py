@@ -1,4 +1,7 @@
-"""SCIM tokens, authentication, errors and discovery (security C-1, C-8, J-7, N-3, T-5, decisions 123, 127, 141)."""
+"""SCIM tokens, authentication, errors and discovery.
+
+Security C-1, C-8, J-7, N-3 and T-5, and decisions 123, 127 and 141 have the requirements.
+"""
 
 import json
 from datetime import timedelta
@@ -29,9 +32,7 @@ async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: 
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_owners_and_admins_create_a_token_whose_secret_is_returned_once(
-    acme: Tenant, twin: Tenant, clock: FakeClock, by: str
-) -> None:
+async def test_owners_and_admins_create_tokens_and_see_the_secret_once(acme: Tenant, twin: Tenant, clock: FakeClock, by: str) -> None:
     until = "2027-01-02T03:04:05Z"
     answer = await call(acme, "POST", "", {"name": "Okta", "expires_at": until}, by)
     assert answer.status == 200, answer.text

@@ -1,4 +1,4 @@
-"""Storage of SCIM users and tokens: filters compared with a model, and the isolation of organizations."""
+"""Storage of SCIM users and tokens. Filters are compared with a model."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -38,8 +38,8 @@ PROFILES = [
 async def users_of_acme(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> list[ScimUser]:
     """Seven users of acme, and one of the other tenant.
 
-    Five of them have a profile. Two are deactivated, one of these with the whole account. One is known
-    and not a member.
+    Five of them have a profile. Two are deactivated, one of these with the whole account. One is
+    known and not a member.
     """
     users = [account(Email(f"{name}@example.com"), is_platform_owner=False) for name in ("ada", "b_b", "c%d", "eve", "f-1", "g", "h")]
     await add(storage, *users)
