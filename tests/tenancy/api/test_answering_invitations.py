@@ -90,7 +90,7 @@ async def test_an_unverified_account_stays_unverified(acme: Tenant, api: Api, po
     ada = await add_account(ports, verified=False)
     await accept(api, (await acme.invite())["token"])
     async with ports.storage.reading() as read:
-        assert await read.accounts.by_id(ada.id) == ada  # including its password and verification links (security A-7)
+        assert await read.accounts.by_id(ada.id) == ada  # its password, too (security A-7)
     assert (await api.login()).status == 401
 
 
@@ -230,7 +230,7 @@ async def test_the_member_limit_holds(acme: Tenant, api: Api, pool: Pool, source
             await run_sql(pool, "update tiers set default_max_users = %s where id = %s", seats, FREE.id)
         case "default":
             await run_sql(pool, "update organizations set tier_id = null where id = %s", acme.org)
-    made = [await acme.invite(f"{number}@example.com") for number in range(4)]  # only accepting checks the limit
+    made = [await acme.invite(f"{number}@example.com") for number in range(4)]  # without a check of the limit
     answers = [await accept(api, one["token"]) for one in made]
     free = seats - 3
     assert [answer.status for answer in answers] == [200] * free + [400] * (4 - free)

@@ -1,4 +1,4 @@
-"""Organizations for their members: listing, reading, changing (decisions 16, 19, 48, 54, 205, 207)."""
+"""Organizations for their members: listing, reading, changing (decisions 16, 48, 54, 205, 207)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The list of received invitations, and its hashes, which only the recipient can use (decision 192)."""
+"""The list of received invitations, and the hashes that only the recipient can use."""
 
 from datetime import timedelta
 from uuid import uuid4
