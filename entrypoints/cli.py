@@ -17,10 +17,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Sentence(click.ClickException):
-    """A failure that the operator can do something about, told in a sentence."""
+class OperatorError(click.ClickException):
+    """An error that the operator can fix, shown as a sentence."""
 
     def show(self, file: object = None) -> None:
+        """Print the message to standard error."""
         click.echo(f"gatehouse: {self.message}", err=True)
 
 
@@ -28,7 +29,7 @@ def _settings() -> Settings:
     try:
         return load()
     except SettingsInvalid as error:
-        raise Sentence(str(error)) from None
+        raise OperatorError(str(error)) from None
 
 
 @click.group(
@@ -38,14 +39,14 @@ def _settings() -> Settings:
 def main() -> None:
     """Gatehouse: single sign-on and identity for organizations, their applications and their users.
 
-    Settings are environment variables that begin with SSO_; the README lists them.
+    Settings are environment variables that start with SSO_. docs/reference/settings.md lists them.
     """
 
 
 @main.command(epilog="Example: SSO_BIND=0.0.0.0:8080 gatehouse serve --workers 2")
-@click.option("--workers", type=click.IntRange(1, 64), help="How many processes serve on one socket (default: SSO_WORKERS).")
-@click.option("--welcome", is_flag=True, help="Print where everything is, and the first platform owner if it was made now.")
-@click.option("--show-password", is_flag=True, help="Print its password, too. For ./run, which makes one up that nobody knows yet.")
+@click.option("--workers", type=click.IntRange(1, 64), help="The number of processes on one socket (default: SSO_WORKERS).")
+@click.option("--welcome", is_flag=True, help="Print the URLs, and the first platform owner if it was just created.")
+@click.option("--show-password", is_flag=True, help="Print the owner's password too. ./run uses this, because it generates the password.")
 def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     """Run the service until it is told to stop (SIGTERM or Ctrl-C)."""
     from entrypoints import main as service
@@ -53,66 +54,72 @@ def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     settings = _settings()
     if workers is not None:
         settings = settings.model_copy(update={"workers": workers})
-    sys.exit(_told(service.serve, settings, welcome=welcome, show_password=show_password))
+    sys.exit(_run(service.serve, settings, welcome=welcome, show_password=show_password))
 
 
 @main.command(hidden=True)
 @click.option("--socket", "descriptor", type=int, required=True)
 @click.option("--parent", type=int, required=True)
 def worker(descriptor: int, parent: int) -> None:
-    """One of several processes behind one socket; started by `serve`, never by hand."""
+    """Run one of several processes on one socket. Only `serve` starts this."""
     from entrypoints.main import work
 
-    sys.exit(_told(work, _settings(), descriptor, parent))
+    sys.exit(_run(work, _settings(), descriptor, parent))
 
 
 @main.command(epilog="Example: gatehouse migrate")
 def migrate() -> None:
-    """Bring the database to this release; `serve` does the same when it starts."""
+    """Migrate the database to this release. `serve` does the same when it starts."""
     from entrypoints.main import migrate_now
 
-    applied = _told(migrate_now, _settings())
+    applied = _run(migrate_now, _settings())
     click.echo(f"Applied {len(applied)}: {', '.join(applied)}." if applied else "Nothing to do: the database is up to date.")
 
 
 @main.group(epilog="Example: gatehouse owner create ada@example.com")
 def owner() -> None:
-    """Platform owners, who govern the whole installation."""
+    """Manage platform owners, who govern the whole installation."""
 
 
 @owner.command("create", epilog='Example: echo "$PASSWORD" | gatehouse owner create ada@example.com')
 @click.argument("email")
 def owner_create(email: str) -> None:
-    """Make EMAIL the first platform owner, verified.
+    """Create the first platform owner with a verified EMAIL.
 
-    The password is asked for on a terminal, else read from standard input. Further owners are made by the first: POST
-    /api/platform/owners.
+    The password is prompted for on a terminal, and otherwise read from standard input. The first owner
+    promotes further owners with POST /api/platform/owners.
     """
     from entrypoints.main import create_owner_now
 
     settings = _settings()
     password = click.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else sys.stdin.readline()
-    _told(create_owner_now, settings, email, password.rstrip("\r\n"))
-    click.echo(f"{email} is the platform owner now.")
+    _run(create_owner_now, settings, email, password.rstrip("\r\n"))
+    click.echo(f"{email} is now the platform owner.")
 
 
 @main.group(epilog="Example: gatehouse keys rotate")
 def keys() -> None:
-    """Keys: those that sign access tokens, and those that encrypt secrets in the database."""
+    """Manage the keys that sign access tokens, and the keys that encrypt secrets in the database."""
 
 
 @keys.command("rotate", epilog="Example: gatehouse keys rotate")
 def keys_rotate() -> None:
-    """Sign access tokens with a new key from now on. The old key is believed for one token lifetime more; nobody is signed out."""
+    """Create a new signing key for access tokens.
+
+    The old key stays valid for one token lifetime, so no user is signed out.
+    """
     from entrypoints.main import rotate_keys_now
 
-    kid = _told(rotate_keys_now, _settings())
-    click.echo(f"Tokens are signed with {kid} from now on.")
+    kid = _run(rotate_keys_now, _settings())
+    click.echo(f"New tokens are signed with {kid}.")
 
 
 @keys.command("generate", epilog="Example: export SSO_ENCRYPTION_KEYS=$(gatehouse keys generate)")
 def keys_generate() -> None:
-    """Print a new encryption key, as SSO_ENCRYPTION_KEYS takes it. The first of several keys, separated by commas, encrypts."""
+    """Print a new encryption key in the format of SSO_ENCRYPTION_KEYS.
+
+    SSO_ENCRYPTION_KEYS takes several keys, separated by commas. The first one encrypts.
+    """
     from adapters.crypto import generate_key
 
     click.echo(generate_key())
@@ -120,54 +127,57 @@ def keys_generate() -> None:
 
 @keys.command("reencrypt", epilog="Example: SSO_ENCRYPTION_KEYS=$new,$old gatehouse keys reencrypt")
 def keys_reencrypt() -> None:
-    """Encrypt again, under the first key, whatever was encrypted under another one. After that the other keys may go."""
+    """Encrypt all stored secrets with the first key. After that, remove the other keys."""
     from entrypoints.main import reencrypt_now
 
-    count = _told(reencrypt_now, _settings())
-    click.echo(f"{count} values were encrypted again. Only the first key is needed now.")
+    count = _run(reencrypt_now, _settings())
+    click.echo(f"{count} values were encrypted again. You can remove all keys but the first.")
 
 
 @main.command(epilog="Example: gatehouse doctor")
 def doctor() -> None:
-    """Check settings, database, mail, DNS, billing, clock, libraries and password hashing, and say what is wrong."""
+    """Check settings, database, mail, DNS, billing, clock, libraries and password hashing, and report problems."""
     from entrypoints.doctor import examine
 
-    sys.exit(_told(examine, _settings(), click.echo))
+    sys.exit(_run(examine, _settings(), click.echo))
 
 
 @main.command(epilog="Example: gatehouse demo --json --redirect-uri http://localhost:3000/callback")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with everything that was seeded, secrets included.")
-@click.option("--redirect-uri", "redirect_uris", multiple=True, help="Where its applications take people back to; may be given repeatedly.")
+@click.option("--json", "as_json", is_flag=True, help="Print the demo data as one JSON object, secrets included.")
+@click.option("--redirect-uri", "redirect_uris", multiple=True, help="A redirect URI of the demo's applications. Can be repeated.")
 def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
-    """Seed two organizations with people, services, a plan, an API key and end users, and print a walk with curl.
+    """Create two organizations with members, services, a plan, an API key and end users, and print curl commands to try them.
 
-    A second time adds nothing, and makes new passwords, client secrets and API keys, since the old ones cannot be shown.
+    Run again, it adds nothing. It creates new passwords, client secrets and API keys, because the old
+    ones cannot be demo_output.
     """
-    from entrypoints import demo as shown
+    from entrypoints import demo as demo_output
     from entrypoints.main import seed_demo_now
 
-    seeded, base_url = _told(seed_demo_now, _settings(), redirect_uris)
-    for note in shown.notes(seeded, redirect_uris):
+    seeded, base_url = _run(seed_demo_now, _settings(), redirect_uris)
+    for note in demo_output.notes(seeded, redirect_uris):
         click.echo(f"gatehouse: {note}", err=True)
-    click.echo(json.dumps(shown.as_json(seeded, base_url), indent=2) if as_json else shown.as_walk(seeded, base_url), nl=as_json)
+    click.echo(
+        json.dumps(demo_output.as_json(seeded, base_url), indent=2) if as_json else demo_output.as_walk(seeded, base_url), nl=as_json
+    )
 
 
 @main.command(epilog="Example: gatehouse openapi > openapi.json")
 def openapi() -> None:
-    """Print the description of the interface (OpenAPI 3.1)."""
+    """Print the API description (OpenAPI 3.1)."""
     from entrypoints.http.app import describe
 
     click.echo(json.dumps(describe(), indent=2))
 
 
-def _told(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `run` returns; what an operator can mend becomes a sentence instead of a traceback."""
+def _run(run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return the result of `run`. Errors that the operator can fix become a sentence instead of a traceback."""
     from entrypoints.main import FIXABLE
 
     try:
         return run(*args, **kwargs)
     except FIXABLE as error:
-        raise Sentence(getattr(error, "message", None) or str(error)) from None
+        raise OperatorError(getattr(error, "message", None) or str(error)) from None
 
 
 if __name__ == "__main__":

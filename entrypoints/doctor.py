@@ -1,4 +1,4 @@
-"""`gatehouse doctor`: looks at everything the service stands on, and says in plain words what is wrong."""
+"""The checks of `gatehouse doctor`: everything the service depends on, with a sentence for each problem."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ from ports.storage import Storage
 
 
 class Health(StrEnum):
-    """How a thing is."""
+    """The result of a check."""
 
     GOOD = "ok"
     WARNING = "warn"
@@ -54,14 +54,14 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, how it is, and, if it is not well, what to do."""
+    """The subject of a check, its result, and what to do about a problem."""
 
     subject: str
     health: Health
     text: str
 
 
-# Releases below these have known holes (security.md P-1); a test holds the lock file against them.
+# Releases below these have known vulnerabilities (security P-1). A test compares the lock file with them.
 FLOORS: Final = {
     "pyjwt": "2.15.0",
     "dnspython": "2.6.1",
@@ -71,7 +71,7 @@ FLOORS: Final = {
     "h2": "4.4.1",
     "werkzeug": "3.1.6",
 }
-# CVE-2026-1299, by minor release of CPython.
+# The first patch release with the fix of CVE-2026-1299, by minor release of CPython.
 PYTHON_FLOORS: Final = {(3, 11): 15, (3, 12): 13, (3, 13): 12, (3, 14): 3}
 POSTGRESQL_FLOOR: Final = 15
 CLOCK_TOLERANCE: Final = 2.0  # seconds
@@ -79,7 +79,7 @@ DNS_DEADLINE: Final = 2.0
 
 
 def examine(settings: Settings, say: Callable[[str], object]) -> int:
-    """Tell of everything; the exit code: 1 if something does not work, else 0."""
+    """Report all findings. Return the exit code: 1 if a check failed, otherwise 0."""
     worst = 0
     for finding in findings(settings):
         say(f"{finding.health:<5} {finding.subject:<14} {finding.text}")
@@ -89,7 +89,7 @@ def examine(settings: Settings, say: Callable[[str], object]) -> int:
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """What there is to say, as it is found out."""
+    """Yield the findings of all checks."""
     yield from unknown_settings()
     yield interpreter(sys.version_info[:3])
     yield from libraries()
@@ -107,29 +107,29 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 
 def unknown_settings() -> Iterator[Finding]:
-    """A setting that is misspelt is silently without effect, so it is named here."""
+    """Find misspelled settings, which would have no effect."""
     known = {f"SSO_{name.upper()}" for name in Settings.model_fields}
     for name in sorted(set(filter(lambda name: name.startswith("SSO_"), os.environ)) - known):
-        yield Finding("settings", Health.WARNING, f"{name} is not a setting of this release; is it misspelt?")
-    yield Finding("settings", Health.GOOD, "all values are usable")
+        yield Finding("settings", Health.WARNING, f"{name} is not a setting of this release. Check its spelling.")
+    yield Finding("settings", Health.GOOD, "all values are valid")
 
 
 def interpreter(version: tuple[int, int, int]) -> Finding:
-    """Whether the interpreter has its security fixes."""
-    shown = ".".join(map(str, version))
+    """Check that the interpreter has its security fixes."""
+    text = ".".join(map(str, version))
     floor = PYTHON_FLOORS.get(version[:2])
     if floor is not None and version[2] < floor:
         fixed = f"{version[0]}.{version[1]}.{floor}"
-        return Finding("Python", Health.WARNING, f"{shown} lacks the fix of CVE-2026-1299; use {fixed} or later")
-    return Finding("Python", Health.GOOD, shown)
+        return Finding("Python", Health.WARNING, f"{text} lacks the fix of CVE-2026-1299; use {fixed} or later")
+    return Finding("Python", Health.GOOD, text)
 
 
 def libraries() -> Iterator[Finding]:
-    """Whether the libraries have theirs."""
+    """Check that the libraries have their security fixes."""
     for name, floor in FLOORS.items():
         installed = metadata.version(name)
         if _numbers(installed) < _numbers(floor):
-            yield Finding("libraries", Health.BAD, f"{name} {installed} has known holes; install {floor} or later")
+            yield Finding("libraries", Health.BAD, f"{name} {installed} has known vulnerabilities; install {floor} or later")
     yield Finding("libraries", Health.GOOD, ", ".join(f"{name} {metadata.version(name)}" for name in FLOORS))
 
 
@@ -138,7 +138,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def xml() -> Finding:
-    """Whether lxml and xmlsec go together."""
+    """Check that lxml and xmlsec load the same libxml2."""
     try:
         return Finding("libxml2", Health.GOOD, f"{check_libraries()}, the same for lxml and xmlsec")
     except XmlLibrariesDisagree as error:
@@ -146,68 +146,68 @@ def xml() -> Finding:
 
 
 def hashing(settings: Settings) -> Finding:
-    """Which build of Argon2 runs, and what it gives: the number of logins that this machine can do at most."""
+    """Measure Argon2, which limits the number of password sign-ins per second."""
     tags = metadata.distribution("argon2-cffi-bindings").read_text("WHEEL") or ""
     build = "the generic wheel (a C compiler would let ./run build a faster one)" if "manylinux" in tags else "built for this processor"
     cores = hashes_at_once()
     parameters = (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism)
     one, all_cores = verifications_per_second(*parameters, threads=1), verifications_per_second(*parameters, threads=cores)
-    if settings.argon2_memory_kib < 19456 or settings.argon2_time_cost < 2:  # security.md A-1
-        return Finding("Argon2", Health.WARNING, "the parameters are below 19456 KiB and 2 passes: a stolen hash is too cheap to guess at")
+    if settings.argon2_memory_kib < 19456 or settings.argon2_time_cost < 2:  # security A-1
+        return Finding("Argon2", Health.WARNING, "the parameters are below 19456 KiB and 2 passes, so stolen hashes are too cheap to crack")
     return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
 
 
 def address(settings: Settings) -> Finding:
-    """Whether browsers will keep our cookies safe."""
+    """Check that the base URL uses https, which protects cookies."""
     url = base_url(settings)
     if url.startswith("https:"):
         return Finding("base URL", Health.GOOD, url)
     return Finding(
-        "base URL", Health.WARNING, f"{url} is not https: cookies and tokens travel in the clear. Set SSO_BASE_URL to the public address"
+        "base URL", Health.WARNING, f"{url} is not https: cookies and tokens are sent unencrypted. Set SSO_BASE_URL to the public https URL"
     )
 
 
 def frontend(settings: Settings) -> Iterator[Finding]:
-    """Whether what the platform's own frontend gets reaches nobody else: codes in its address, and tokens."""
+    """Check that the frontend URL uses https, which protects codes and tokens."""
     url = settings.frontend_url
     if url is not None and is_web_url(url):
         yield Finding("frontend URL", Health.GOOD, url)
     elif url is not None:
-        text = f"{url} is not https: codes and tokens travel in the clear, and anybody on the way can change its pages"
+        text = f"{url} is not https: codes and tokens are sent unencrypted, and an attacker on the network can change its pages"
         yield Finding("frontend URL", Health.WARNING, text)
 
 
 def mail(settings: Settings) -> Finding:
-    """Whether mails can leave."""
+    """Check the mail server."""
     try:
         if settings.smtp_url is None:
             check_sender(settings)
-            return Finding("mail", Health.WARNING, f"no mail server: mails are written to {mail_folder(settings)}/. Set SSO_SMTP_URL")
+            return Finding("mail", Health.WARNING, f"no mail server: emails are written to {mail_folder(settings)}/. Set SSO_SMTP_URL")
         trio.run(smtp(settings.smtp_url, settings).check)
     except SettingsInvalid as error:
         return Finding("mail", Health.BAD, str(error))
     except MailRefused as error:
         return Finding("mail", Health.BAD, f"the mail server is not usable: {error}")
-    return Finding("mail", Health.GOOD, "the mail server answers")
+    return Finding("mail", Health.GOOD, "the mail server responds")
 
 
 def name_servers(settings: Settings) -> Iterator[Finding]:
-    """Whether those answer of whom the records are asked that prove domains: each, since one that is silent makes every lookup slow."""
+    """Check each name server for domain verification. A single silent server would slow down every lookup."""
     for server in settings.dns_servers:
-        shown = "SSO_DNS_SERVERS: " + show_server(server)
-        if (reason := _silent(Resolver([server], deadline=DNS_DEADLINE))) is None:
-            yield Finding("DNS", Health.GOOD, f"{shown} answers")
+        name = "SSO_DNS_SERVERS: " + show_server(server)
+        if (reason := _resolver_error(Resolver([server], deadline=DNS_DEADLINE))) is None:
+            yield Finding("DNS", Health.GOOD, f"{name} responds")
         else:
-            yield Finding("DNS", Health.BAD, f"{shown} is not usable: {reason}")
+            yield Finding("DNS", Health.BAD, f"{name} is not usable: {reason}")
     if not settings.dns_servers:
-        if (reason := _silent(Resolver(deadline=DNS_DEADLINE))) is None:
-            yield Finding("DNS", Health.GOOD, "the system's resolver answers")
+        if (reason := _resolver_error(Resolver(deadline=DNS_DEADLINE))) is None:
+            yield Finding("DNS", Health.GOOD, "the system's resolver responds")
         else:
-            text = f"the system's resolver is not usable, so domains cannot be proved: {reason}. Set SSO_DNS_SERVERS"
+            text = f"the system's resolver is not usable, so domains cannot be verified: {reason}. Set SSO_DNS_SERVERS"
             yield Finding("DNS", Health.WARNING, text)
 
 
-def _silent(resolver: Resolver) -> str | None:
+def _resolver_error(resolver: Resolver) -> str | None:
     try:
         trio.run(resolver.check)
     except DnsFailed as error:
@@ -216,106 +216,110 @@ def _silent(resolver: Resolver) -> str | None:
 
 
 def outbound(settings: Settings) -> Finding:
-    """What tenants can have us connect to: their mail servers, for one."""
+    """Report the private addresses that tenants can make us connect to."""
     try:
         if not openings(settings):
             return Finding("outbound calls", Health.GOOD, "to public addresses only")
     except SettingsInvalid as error:
         return Finding("outbound calls", Health.BAD, str(error))
-    text = f"SSO_OUTBOUND_ALLOW lets every tenant have us connect to {settings.outbound_allow}"
+    text = f"SSO_OUTBOUND_ALLOW lets every tenant make us connect to {settings.outbound_allow}"
     return Finding("outbound calls", Health.WARNING, text)
 
 
 def locations(settings: Settings) -> Finding:
-    """Whether it can be told where logins come from."""
+    """Check the file with the locations of IP addresses."""
     if settings.geoip_database is None:
-        return Finding("locations", Health.GOOD, "not known: SSO_GEOIP_DATABASE is unset")
+        return Finding("locations", Health.GOOD, "unknown: SSO_GEOIP_DATABASE is not set")
     try:
         geoip(settings)
     except SettingsInvalid as error:
         return Finding("locations", Health.BAD, str(error))
-    return Finding("locations", Health.GOOD, f"those of {settings.geoip_database}")
+    return Finding("locations", Health.GOOD, f"from {settings.geoip_database}")
 
 
 def providers(settings: Settings) -> Iterator[Finding]:
-    """Through whom people can sign in. Nobody is asked: a provider has no answer for somebody without a code."""
-    found = provider_settings(settings)
-    for provider, known in found.items():
+    """List the identity providers. They are not contacted, because they respond only to requests with a code."""
+    configured = provider_settings(settings)
+    for provider, known in configured.items():
         urls = (known.authorize_url, known.token_url, known.userinfo_url, known.emails_url, known.jwks_url)
         plain = [url for url in urls if url and not is_web_url(url)]
-        whose = "for the platform" if known.client else "for services with credentials of their own"
+        scope = "for the platform" if known.client else "for services with separate credentials"
         if plain:
-            text = f"{provider.value} is at {plain[0]}: what is said there travels in the clear, and anybody on the way can be anybody"
+            text = f"{provider.value} is at {plain[0]}, without https: an attacker on the network can sign in as any user"
             yield Finding("providers", Health.WARNING, text)
         else:
-            yield Finding("providers", Health.GOOD, f"{provider.value}, {whose}")
-    if not found:
-        yield Finding("providers", Health.GOOD, "none: people sign in with passwords")
+            yield Finding("providers", Health.GOOD, f"{provider.value}, {scope}")
+    if not configured:
+        yield Finding("providers", Health.GOOD, "none: users sign in with passwords")
 
 
 def billing(settings: Settings) -> Finding:
-    """Whether plans can be bought, and whether we hear of what was."""
-    url, hears = settings.billing_api_url, bool(settings.billing_secrets)
+    """Check the payment provider and its events."""
+    url, has_events = settings.billing_api_url, bool(settings.billing_secrets)
     if url is None:
-        text = "events of the payment provider are taken; plans cannot be bought" if hears else "off: SSO_BILLING_API_URL is unset"
+        text = (
+            "events of the payment provider are accepted, but plans cannot be bought"
+            if has_events
+            else "off: SSO_BILLING_API_URL is not set"
+        )
         return Finding("billing", Health.GOOD, text)
     try:
         trio.run(HttpPayments(payment_settings(settings), SystemClock()).check)
     except KeyRefused:
-        return Finding("billing", Health.BAD, f"the payment provider at {url} refuses the key: see SSO_BILLING_API_KEY")
+        return Finding("billing", Health.BAD, f"the payment provider at {url} refuses the key. Check SSO_BILLING_API_KEY")
     except PaymentsFailed as error:
         return Finding("billing", Health.BAD, f"the payment provider at {url} is not usable: {error}")
-    if not hears:
-        text = "plans can be bought, but of events nothing is heard, so subscriptions are hours late. Set SSO_BILLING_WEBHOOK_SECRET"
+    if not has_events:
+        text = "plans can be bought, but events are refused, so subscriptions update hours late. Set SSO_BILLING_WEBHOOK_SECRET"
         return Finding("billing", Health.WARNING, text)
     if not is_web_url(url):
-        return Finding("billing", Health.WARNING, f"the payment provider is at {url}: the key to it travels in the clear")
-    return Finding("billing", Health.GOOD, f"through {url}, which answers; its events go to {base_url(settings)}/webhooks/billing")
+        return Finding("billing", Health.WARNING, f"the payment provider is at {url}: its key is sent unencrypted")
+    return Finding("billing", Health.GOOD, f"through {url}, which responds; its events go to {base_url(settings)}/webhooks/billing")
 
 
 def storage(settings: Settings) -> Iterator[Finding]:
-    """The database: reachable, new enough, migrated, in time with us, and readable with our keys. Looks only; starts and makes nothing."""
+    """Check the database: connection, version, migrations, clock and encryption keys. Nothing is started or created."""
     try:
         check_database_address(settings)
         conninfo = running_database(settings)
         if conninfo is None:
-            text = "the embedded one is not running: the service starts it, and makes it the first time; look again then"
+            text = "the embedded database is not running. Start the service, which also starts the database, and check again"
             yield Finding("database", Health.GOOD, text)
         else:
-            yield from trio.run(_look_into_database, settings, conninfo)
+            yield from trio.run(_check_database, settings, conninfo)
     except (SettingsInvalid, EmbeddedError, StorageDown, MigrationRefused) as error:
         yield Finding("database", Health.BAD, f"{error.__cause__ or error}".strip())
 
 
-async def _look_into_database(settings: Settings, conninfo: str) -> list[Finding]:
-    found = []
+async def _check_database(settings: Settings, conninfo: str) -> list[Finding]:
+    results = []
     missing = await pending(conninfo)
     clock = SystemClock()
     pool = Pool(conninfo, size=1)
     try:
-        # Not by `wire`, which makes what the service needs.
+        # Not with `wire`, which creates the service's files.
         storage = Postgres(pool, vault_of(settings), clock)
         began = time.time()
         version, theirs = await storage.about()
         skew = abs(theirs.timestamp() - (began + time.time()) / 2)
         health = Health.GOOD if version // 10000 >= POSTGRESQL_FLOOR else Health.BAD
-        found.append(Finding("database", health, f"PostgreSQL {version // 10000}.{version % 10000}"))
+        results.append(Finding("database", health, f"PostgreSQL {version // 10000}.{version % 10000}"))
         if missing:
-            found.append(Finding("migrations", Health.WARNING, f"{len(missing)} to apply: gatehouse migrate, or start the service"))
+            results.append(Finding("migrations", Health.WARNING, f"{len(missing)} to apply: gatehouse migrate, or start the service"))
         else:
-            found.append(Finding("migrations", Health.GOOD, "up to date"))
-            found.append(await _keys(storage, clock))
+            results.append(Finding("migrations", Health.GOOD, "up to date"))
+            results.append(await _keys(storage, clock))
     finally:
         await pool.aclose()
-    in_time = skew <= CLOCK_TOLERANCE
-    found.append(
+    is_in_sync = skew <= CLOCK_TOLERANCE
+    results.append(
         Finding(
             "clock",
-            Health.GOOD if in_time else Health.WARNING,
-            f"{skew:.1f} s from the database's" + ("" if in_time else ": tokens and links expire at the wrong time; use NTP"),
+            Health.GOOD if is_in_sync else Health.WARNING,
+            f"{skew:.1f} s off the database's clock" + ("" if is_in_sync else ": tokens and links expire at the wrong time. Use NTP"),
         )
     )
-    return found
+    return results
 
 
 async def _keys(storage: Storage, clock: Clock) -> Finding:
@@ -324,6 +328,4 @@ async def _keys(storage: Storage, clock: Clock) -> Finding:
             keys = await read.signing_keys.live(clock.now())
     except SealBroken as error:
         return Finding("encryption", Health.BAD, str(error))
-    return Finding(
-        "encryption", Health.GOOD, "the keys open what is stored" if keys else "nothing is stored that the keys would have to open"
-    )
+    return Finding("encryption", Health.GOOD, "the keys decrypt the stored secrets" if keys else "no encrypted values are stored yet")

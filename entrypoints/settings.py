@@ -1,4 +1,4 @@
-"""The operator's settings: environment variables that begin with SSO_, checked once, at start."""
+"""The operator's settings: environment variables that start with SSO_, validated once at start."""
 
 import ipaddress
 import json
@@ -29,12 +29,12 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class SettingsInvalid(Exception):
-    """The settings cannot be used; the text has one sentence per mistake."""
+    """The settings are not valid. The message has one sentence per error."""
 
 
 def _tier_name(value: str) -> str:
     if len(value) > 100 or not re.fullmatch(r"[a-z0-9](?:[-_]?[a-z0-9])*", value):
-        raise ValueError("it must be of lower-case letters and digits, with single hyphens or underscores between them, 100 at most")
+        raise ValueError("it must have at most 100 lower-case letters and digits, with single hyphens or underscores between them")
     return value
 
 
@@ -50,7 +50,7 @@ Delay = Annotated[int, Field(ge=0, le=30 * 86400)]  # seconds
 
 
 class TierSetting(BaseModel):
-    """A tier that there is to be (decisions, point 239), known by its name."""
+    """A tier to create or update, identified by its name (decision 239)."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -155,14 +155,14 @@ class Settings(BaseSettings):
             return None
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-            raise ValueError("must be an http or https address, such as https://id.example.com")
+            raise ValueError("must be an http or https URL, such as https://id.example.com")
         return value.rstrip("/")
 
     @field_validator("base_url")
     @classmethod
     def _has_no_path(cls, value: str | None) -> str | None:
         if value is not None and urlsplit(value).path:
-            raise ValueError("must not have a path: pages and links are at the root of the address")
+            raise ValueError("must not have a path, because pages and links are at the root of the URL")
         return value
 
     @field_validator(
@@ -173,21 +173,21 @@ class Settings(BaseSettings):
     @classmethod
     def _is_endpoint(cls, value: str | None) -> str | None:
         if value is not None and not _is_endpoint(value):
-            raise ValueError("must be an http or https address without user name and fragment, such as https://provider.example/token")
+            raise ValueError("must be an http or https URL without user name and fragment, such as https://provider.example/token")
         return value
 
     @field_validator("billing_api_url")
     @classmethod
     def _has_no_query(cls, value: str | None) -> str | None:
         if value is not None and "?" in value:
-            raise ValueError("must not have a query: what is asked for is appended to it")
+            raise ValueError("must not have a query, because paths are appended to it")
         return value
 
     @field_validator("codehost_scopes", "websuite_scopes", "officesuite_scopes")
     @classmethod
     def _are_scopes(cls, value: str) -> str:
         if not value.isascii() or not value.isprintable() or '"' in value or "\\" in value:  # RFC 6749 section 3.3
-            raise ValueError("must be scopes with spaces between them, such as: profile offline_access")
+            raise ValueError("must be scopes separated by spaces, such as: profile offline_access")
         return value
 
     @field_validator("trusted_proxies", mode="before")
@@ -213,8 +213,8 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         servers = tuple(parse_server(part.strip()) for part in value.split(",") if part.strip())
-        if not servers:  # or the system's would be asked, though somebody meant others
-            raise ValueError("must name a server, such as 192.0.2.1; without the setting those of the system are asked")
+        if not servers:  # otherwise the system's name servers would be used by mistake
+            raise ValueError("must name a server, such as 192.0.2.1; remove the setting to use the name servers of the system")
         return servers
 
     @field_validator("tiers", mode="before")
@@ -234,9 +234,9 @@ class Settings(BaseSettings):
     @classmethod
     def _are_different(cls, value: tuple[TierSetting, ...]) -> tuple[TierSetting, ...]:
         names = [tier.name for tier in value]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"the tier {twice} is there twice")
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
+            raise ValueError(f"the tier {duplicate} is listed twice")
         return value
 
     @field_validator("rate_limits")
@@ -244,10 +244,10 @@ class Settings(BaseSettings):
     def _is_factor(cls, value: str) -> str:
         if value not in ("on", "off"):
             try:
-                good = 0 < float(value) < 1e6
+                valid = 0 < float(value) < 1e6
             except ValueError:
-                good = False
-            if not good:
+                valid = False
+            if not valid:
                 raise ValueError("must be on, off, or a factor such as 10")
         return value
 
@@ -256,7 +256,7 @@ class Settings(BaseSettings):
     def _is_a_secret(cls, value: SecretStr | None) -> SecretStr | None:
         text = None if value is None else value.get_secret_value()
         if text is not None and (not text.isascii() or not text.isprintable() or " " in text or not all(text.split(","))):
-            raise ValueError("must be printable ASCII without spaces, and nothing may be empty between commas")
+            raise ValueError("must be printable ASCII without spaces, and without empty parts between commas")
         return value
 
     @field_validator("platform_owner_email")
@@ -270,37 +270,37 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
         if (self.platform_owner_email is None) != (self.platform_owner_password is None):
-            raise ValueError("SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD go together: set both or neither")
+            raise ValueError("set both SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD, or neither")
         if self.database_url is not None and self.encryption_keys is None:
-            raise ValueError("SSO_ENCRYPTION_KEYS is required with a database of your own; make a first key with: gatehouse keys generate")
+            raise ValueError("SSO_ENCRYPTION_KEYS is required with SSO_DATABASE_URL; create a key with: gatehouse keys generate")
         if (self.billing_api_url is None) != (self.billing_api_key is None):
-            raise ValueError("SSO_BILLING_API_URL and SSO_BILLING_API_KEY go together: set both or neither")
+            raise ValueError("set both SSO_BILLING_API_URL and SSO_BILLING_API_KEY, or neither")
         for provider in Provider:
             self._check_provider(provider)
         return self
 
     def _check_provider(self, provider: Provider) -> None:
-        """Raises ValueError where part of what it takes to reach it is there; a name that is misspelt would switch it off in silence."""
-        said = {name: getattr(self, name) for name in type(self).model_fields if name.startswith(f"{provider.value}_")}
+        """Refuse incomplete settings of a provider, because a misspelled name would switch it off silently."""
+        values = {name: getattr(self, name) for name in type(self).model_fields if name.startswith(f"{provider.value}_")}
         client = {f"{provider.value}_client_id", f"{provider.value}_client_secret"}
-        places = said.keys() - client - {f"{provider.value}_scopes"}
-        wanted = (places if any(said.values()) else set()) | (client if any(said[name] is not None for name in client) else set())
-        if missing := sorted(f"SSO_{name.upper()}" for name in wanted if said[name] is None):
+        endpoints = values.keys() - client - {f"{provider.value}_scopes"}
+        required = (endpoints if any(values.values()) else set()) | (client if any(values[name] is not None for name in client) else set())
+        if missing := sorted(f"SSO_{name.upper()}" for name in required if values[name] is None):
             raise ValueError(
-                f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: {provider.value} cannot be used without"
+                f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {provider.value}"
             )
 
-    def knows(self, provider: Provider) -> bool:
-        """Whether it is said where the provider is."""
+    def has_provider(self, provider: Provider) -> bool:
+        """Return whether the endpoints of the provider are set."""
         return self.of_provider(provider, "token_url") is not None
 
     def client_at(self, provider: Provider) -> ProviderClient | None:
-        """By what the provider knows the platform."""
+        """Return the OAuth client of the platform at the provider, or None."""
         client_id, secret = self.of_provider(provider, "client_id"), self.of_provider(provider, "client_secret")
         return None if client_id is None else ProviderClient(client_id, secret.get_secret_value())
 
     def of_provider(self, provider: Provider, name: str) -> Any:
-        """What is said of this provider under this name, None where nothing is."""
+        """Return the setting of a provider by its name without the prefix, or None."""
         return getattr(self, f"{provider.value}_{name}", None)
 
     @field_validator("common_passwords_file")
@@ -311,22 +311,22 @@ class Settings(BaseSettings):
         except OSError as error:
             raise ValueError(f"{value} cannot be read: {error.strerror}") from None
         except UnicodeError:
-            raise ValueError(f"{value} is not a text in UTF-8") from None
+            raise ValueError(f"{value} is not valid UTF-8") from None
         return value
 
     @property
     def rate_limit_factor(self) -> float | None:
-        """How generous the documented limits per address are; None is off."""
+        """Return the factor of the documented limits per address. None switches them off."""
         return {"on": 1.0, "off": None}[self.rate_limits] if self.rate_limits in ("on", "off") else float(self.rate_limits)
 
     @property
     def billing_secrets(self) -> tuple[str, ...]:
-        """With which the payment provider signs its events; several while one replaces another."""
+        """Return the secrets of the payment provider's signatures. There are several during a rotation."""
         return () if self.billing_webhook_secret is None else tuple(self.billing_webhook_secret.get_secret_value().split(","))
 
     @property
     def policy(self) -> Policy:
-        """The lifetimes and limits that the core goes by."""
+        """Return the lifetimes and limits for the core."""
         return Policy(
             access_token_ttl=timedelta(seconds=self.access_token_ttl),
             refresh_token_ttl=timedelta(seconds=self.refresh_token_ttl),
@@ -357,8 +357,8 @@ def _is_endpoint(url: str) -> bool:
         port = parts.port
     except ValueError:
         return False
-    plain = url.isascii() and url.isprintable() and " " not in url
-    return plain and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and "#" not in url and "@" not in parts.netloc
+    has_valid_characters = url.isascii() and url.isprintable() and " " not in url
+    return has_valid_characters and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and "#" not in url and "@" not in parts.netloc
 
 
 def _lines(path: Path | None) -> frozenset[str]:
@@ -366,17 +366,20 @@ def _lines(path: Path | None) -> frozenset[str]:
 
 
 def load() -> Settings:
-    """The settings of the environment. Raises SettingsInvalid."""
+    """Return the settings from the environment.
+
+    Raises: SettingsInvalid.
+    """
     try:
         return Settings()
     except ValidationError as error:
-        raise SettingsInvalid("\n".join(_sentence(mistake) for mistake in error.errors(include_url=False, include_input=False))) from None
+        raise SettingsInvalid("\n".join(_sentence(detail) for detail in error.errors(include_url=False, include_input=False))) from None
 
 
-def _sentence(mistake: Any) -> str:
-    reason = mistake["msg"].removeprefix("Value error, ")
-    if not mistake["loc"]:
+def _sentence(detail: Any) -> str:
+    reason = detail["msg"].removeprefix("Value error, ")
+    if not detail["loc"]:
         return f"{reason}."
-    name, *place = mistake["loc"]
+    name, *place = detail["loc"]
     where = "".join(f"number {part + 1}, " if isinstance(part, int) else f"{part}: " for part in place)
-    return f"SSO_{str(name).upper()} is not usable: {where}{reason[0].lower()}{reason[1:]}."
+    return f"SSO_{str(name).upper()} is not valid: {where}{reason[0].lower()}{reason[1:]}."

@@ -1,4 +1,4 @@
-"""Settings into ports: the one place that chooses adapters."""
+"""The ports of a process, from its settings. Only this module chooses adapters."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -55,7 +55,7 @@ MAX_HASHES_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Wired:
-    """One process: its ports, and what only its entrypoints touch."""
+    """The ports of one process, and the adapters that only entrypoints use."""
 
     ports: Ports
     storage: Postgres
@@ -66,11 +66,14 @@ class Wired:
 
 
 def encryption_keys(settings: Settings) -> str:
-    """The keys of the vault: the operator's, or those made once for the embedded database and kept beside it. Raises SettingsInvalid."""
+    """Return the encryption keys: the operator's, or keys that are generated once and stored in the data directory.
+
+    Raises: SettingsInvalid.
+    """
     try:
         return _known_keys(settings) or _make_keys(_key_file(settings))
     except OSError as error:
-        raise SettingsInvalid(f"{_key_file(settings)} cannot be made: {error.strerror}.") from None
+        raise SettingsInvalid(f"{_key_file(settings)} cannot be created: {error.strerror}.") from None
 
 
 def _key_file(settings: Settings) -> Path:
@@ -89,10 +92,11 @@ def _known_keys(settings: Settings) -> str | None:
 
 
 def _make_keys(path: Path) -> str:
-    # If the file was there once and is lost, the first sealed value that cannot be opened says so; nothing is overwritten meanwhile.
+    # If an earlier file was lost, the first encrypted value that cannot be decrypted reveals it. Nothing is overwritten.
     keys = generate_key()
-    # Two first starts at once may come here together, since no lock is held yet. A link to a file that is complete is made by one of
-    # them only, and the other takes what that one made; a rename would let the last one win, after the first has encrypted with its own.
+    # Two first starts can run this at the same time, because no lock is held yet. Only one of them can
+    # create the link to a complete file, and the other reads that file. With a rename, the last one would
+    # win after the first one has encrypted with its keys.
     with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=f"{path.name}-") as file:  # mode 0600
         file.write(keys + "\n")
         file.flush()
@@ -110,7 +114,10 @@ def _make_keys(path: Path) -> str:
 
 
 def vault_of(settings: Settings) -> AesVault:
-    """The vault with the keys that `encryption_keys` has given before. Makes none. Raises SettingsInvalid."""
+    """Return the vault with the existing keys. Keys are never generated here.
+
+    Raises: SettingsInvalid.
+    """
     keys = _known_keys(settings)
     if keys is None:
         raise SettingsInvalid(f"{_key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set.")
@@ -121,7 +128,10 @@ def vault_of(settings: Settings) -> AesVault:
 
 
 def check(settings: Settings) -> None:
-    """Raises SettingsInvalid for what only an adapter can judge; before anything is started, since that may leave something behind."""
+    """Check the settings that only adapters can validate. This runs before anything is started.
+
+    Raises: SettingsInvalid.
+    """
     outbox(settings)
     openings(settings)
     encryption_keys(settings)
@@ -130,7 +140,10 @@ def check(settings: Settings) -> None:
 
 
 def check_database_address(settings: Settings) -> None:
-    """Raises SettingsInvalid."""
+    """Check SSO_DATABASE_URL.
+
+    Raises: SettingsInvalid.
+    """
     if settings.database_url is not None:
         try:
             parse_address(settings.database_url.get_secret_value())
@@ -140,14 +153,14 @@ def check_database_address(settings: Settings) -> None:
 
 @asynccontextmanager
 async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterator[Wired]:
-    """The ports of one process, open until the block ends. Nothing is asked of the database yet."""
+    """Open the ports of one process until the block ends. No connection to the database is made yet."""
     pool = Pool(conninfo, size=settings.db_pool_size)
     clock = SystemClock()
     vault = vault_of(settings)
     metrics = PrometheusMetrics()
     concurrency = max(1, hashes_at_once() // settings.workers)
     passwords = Argon2Passwords(settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism, concurrency=concurrency)
-    policy = settings.policy  # made, and a file read for it, each time that it is asked for
+    policy = settings.policy  # the property reads a file each time
     mailboxes = Mailboxes()
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     impatient(os.environ)
@@ -175,13 +188,13 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     try:
         yield Wired(ports, storage, pool, metrics, mailboxes, conninfo)
     finally:
-        passwords.close()  # else its threads would stay for a minute, also where this process goes on to other things
+        passwords.close()  # otherwise its threads would stay for a minute
         with trio.CancelScope(shield=True):
             await pool.aclose()
 
 
 class _Dns:
-    """ports.outside.TxtRecords. The library takes megabytes and few ask for anything, so it is loaded by the first who does."""
+    """ports.outside.TxtRecords. The library needs megabytes and is rarely used, so it is loaded on first use."""
 
     def __init__(self, servers: Sequence[tuple[str, int]]) -> None:
         self._servers = servers
@@ -199,7 +212,7 @@ class _Dns:
 
 
 class _Sender:
-    """ports.outside.HttpSender. Its library takes megabytes as well, and the authorities that are believed take a while to read."""
+    """ports.outside.HttpSender. The library needs megabytes and loads certificate authorities slowly, so it is loaded on first use."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -217,12 +230,12 @@ class _Sender:
 
 
 def hashes_at_once() -> int:
-    """How many passwords the processes of one service hash at once."""
+    """Return the number of passwords that all processes of the service hash at the same time."""
     return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
 
 
 def provider_settings(settings: Settings) -> dict[Provider, ProviderSettings]:
-    """The identity providers that the operator has named; at start these are nothing but texts (see adapters/providers.py)."""
+    """Return the settings of the configured identity providers."""
     return {
         provider: ProviderSettings(
             client=settings.client_at(provider),
@@ -235,24 +248,27 @@ def provider_settings(settings: Settings) -> dict[Provider, ProviderSettings]:
             jwks_url=settings.of_provider(provider, "jwks_url") or "",
         )
         for provider in Provider
-        if settings.knows(provider)
+        if settings.has_provider(provider)
     }
 
 
 def payment_settings(settings: Settings) -> PaymentSettings | None:
-    """The payment provider, if the operator has named one."""
+    """Return the settings of the payment provider, or None."""
     if settings.billing_api_url is None or settings.billing_api_key is None:
         return None
     return PaymentSettings(settings.billing_api_url, settings.billing_api_key.get_secret_value())
 
 
 def mail_folder(settings: Settings) -> Path:
-    """Where mails land when there is no mail server."""
+    """Return the folder for emails without a mail server."""
     return settings.data_dir / "mail"
 
 
 def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
-    """The mail server, or a folder, made for operators to read. Raises SettingsInvalid."""
+    """Return the transport to the mail server, or to a folder.
+
+    Raises: SettingsInvalid.
+    """
     check_sender(settings)
     if settings.smtp_url is None:
         return FolderTransport(mail_folder(settings), settings.mail_from)
@@ -260,7 +276,10 @@ def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
 
 
 def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
-    """The mail server. Raises SettingsInvalid."""
+    """Return the transport to the mail server.
+
+    Raises: SettingsInvalid.
+    """
     check_sender(settings)
     try:
         return SmtpTransport(url.get_secret_value(), settings.mail_from)
@@ -269,7 +288,10 @@ def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
 
 
 def openings(settings: Settings) -> tuple[Opening, ...]:
-    """What tenants may have us connect to although it is not public. Raises SettingsInvalid."""
+    """Return the private networks that tenants can make us connect to.
+
+    Raises: SettingsInvalid.
+    """
     try:
         return parse_openings(settings.outbound_allow)
     except ValueError as error:
@@ -277,7 +299,10 @@ def openings(settings: Settings) -> tuple[Opening, ...]:
 
 
 def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
-    """Where addresses are. Raises SettingsInvalid."""
+    """Return the lookup of locations of IP addresses.
+
+    Raises: SettingsInvalid.
+    """
     if settings.geoip_database is None:
         return NoGeoIp()
     try:
@@ -287,7 +312,10 @@ def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
 
 
 def check_sender(settings: Settings) -> None:
-    """Raises SettingsInvalid."""
+    """Check SSO_MAIL_FROM.
+
+    Raises: SettingsInvalid.
+    """
     try:
         parse_sender(settings.mail_from)
     except ValueError as error:
@@ -295,7 +323,7 @@ def check_sender(settings: Settings) -> None:
 
 
 def application(settings: Settings, base_url: str, wired: Wired) -> Application:
-    """The HTTP application on these ports."""
+    """Return the HTTP application on these ports."""
     return create_app(
         wired.ports,
         Edge(
@@ -315,7 +343,7 @@ def application(settings: Settings, base_url: str, wired: Wired) -> Application:
 
 
 def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
-    """One log line and one measurement for every record, refused and aborted ones included."""
+    """Log and measure a request, also a refused or aborted one."""
     metrics.http(record.method, record.route, record.status, record.duration)
     logs.access(record)
 

@@ -188,8 +188,8 @@ def _tier_and_limits(organization: Organization) -> dict[str, object]:
 async def _lock_as_platform_owner(tx: Transaction, caller: Person, org_id: UUID, *allowed: OrganizationStatus) -> Organization:
     """Lock the organization, and check that the caller is a platform owner.
 
-    The caller stays a platform owner until the transaction ends (security Z-5, Z-6). Without
-    `allowed`, any status will do.
+    The caller stays a platform owner until the transaction ends (security Z-5, Z-6). The status of
+    the organization must be one of `allowed`, if any are given.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """

@@ -236,8 +236,8 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
 async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
     """Decline an invitation, and return its organization.
 
-    An invitation that has passed its expiry can be declined until it is marked as expired (decision
-    191).
+    An invitation that has passed its expiry can be declined until it is marked as expired
+    (decision 191).
 
     Raises: InvitationNotPending, InvitationExpired.
     """
@@ -324,8 +324,8 @@ async def add_invited_member(
     if person is not None and account.id != person.user_id:
         raise InviteeMismatch
     # A verified account can change to an address without proving that it owns it. Until it does, it
-    # must not accept invitations, or the address's real owner would let a squatter in (security
-    # A-9).
+    # must not accept invitations, or the address's real owner would let a squatter in
+    # (security A-9).
     is_unproven = account.email_verified_at is None and account.first_verified_at is not None
     provisioned = None if existing is None else await tx.scim_users.by_id(organization.id, account.id)
     if provisioned is not None and provisioned.deactivated_here:

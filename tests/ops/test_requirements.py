@@ -29,6 +29,7 @@ def test_the_installed_version_is_one_that_the_project_allows(name: str) -> None
     [
         ("runtime", PROJECT["project"]["dependencies"]),
         ("dev", PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]),
+        ("docs", PROJECT["dependency-groups"]["docs"]),
         ("build", PROJECT["dependency-groups"]["build"]),
         ("bootstrap", PROJECT["dependency-groups"]["bootstrap"]),
     ],

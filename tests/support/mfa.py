@@ -1,4 +1,4 @@
-"""People with a second factor."""
+"""Accounts with a second factor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ BACKUP_CODES = [f"ABCD-EFG{letter}" for letter in "HJKLMNPQRS"]
 
 @dataclass(slots=True)
 class Authenticator:
-    """An app that knows the secret, on a device whose clock is right; and the backup codes."""
+    """An authenticator app with the secret and a correct clock, and the backup codes."""
 
     secret: str
     clock: Clock
     backup_codes: Sequence[str] = ()
 
     def code(self, steps: int = 0) -> str:
-        """What it shows now, or so many steps later."""
+        """Return the current code, or the code of `steps` steps later."""
         return pyotp.TOTP(self.secret).at(self.clock.now() + steps * STEP)
 
     def wrong(self) -> str:
-        """Six digits that are none of its codes of now and near it."""
+        """Return six digits that are not a code of the current or a near step."""
         near = {self.code(steps) for steps in range(-3, 4)}
         return next(code for code in map(str, range(100000, 999999)) if code not in near)
 
@@ -40,7 +40,7 @@ class Authenticator:
 async def add_mfa(
     ports: Ports, account: Account, *, backup_codes: Sequence[str] = BACKUP_CODES, at: datetime | None = None
 ) -> Authenticator:
-    """Have the account asked for its second factor, as enabling it a step ago would leave it; the code of now has not been used."""
+    """Enable the second factor of an account, as if it was confirmed one step ago. The current code is unused."""
     now = at or ports.clock.now()
     secret, salt = ports.codes.new_secret(), ports.passwords.new_salt()
     hashes = [await ports.passwords.derive(code, salt) for code in backup_codes]
@@ -53,12 +53,12 @@ async def add_mfa(
 
 
 def waiting(user_id: UUID, now: datetime) -> PendingSignIn:
-    """A sign-in that waits for the second factor."""
+    """Return a sign-in that waits for the second factor."""
     return PendingSignIn(new_id(), user_id, None, "password", now, now + timedelta(seconds=600))
 
 
 async def show(ports: Ports, account: Account, code: str) -> None:
-    """Show the second factor, with a sign-in that waits for it. Raises what core.login.sign_in_with_code raises."""
+    """Complete a pending sign-in with a code. Raises: the errors of `login.sign_in_with_code`."""
     pending = waiting(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)

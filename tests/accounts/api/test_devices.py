@@ -1,5 +1,4 @@
-"""One's own devices over HTTP, and how logins come to have them (identity.md sections 2.5 and 4.3; decisions, points 78 to 85, 150 and 151;
-security.md A-8, B-5, I-4, J-9, M-6, S-5 and Z-5)."""
+"""The devices of the signed-in user, and how logins create them (decisions 78, 80, 81, 84; security A-8, I-4, M-6, S-5, Z-5)."""
 
 import re
 from collections.abc import Callable
@@ -49,7 +48,7 @@ DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 
 @dataclass(slots=True)
 class Owner:
-    """Somebody with devices, and a session of one of them, if it is said which."""
+    """A user with devices and a session."""
 
     api: Api
     ports: Ports
@@ -74,7 +73,7 @@ class Owner:
             os_version="17.2",
             last_used_at=now - MINUTE,
             last_ip="203.0.113.9",
-            place=Location("Lisbon", "PT"),
+            location=Location("Lisbon", "PT"),
             risk=LoginRisk(35, ("new_device",)),
         )
         device = replace(plain, **changes)
@@ -87,13 +86,13 @@ class Owner:
         return await self.add(mfa_at=now, trust_hash=digest(token), trust_expires_at=now + 90 * DAY, **changes)
 
     async def use(self, device: Device | None, session: SignedIn | None = None) -> None:
-        """Have the session be one of this device."""
+        """Make the session one of this device, or of none."""
         await run_sql(
             self.pool, "update sessions set device_id = %s where id = %s", device and device.id, (session or self.session).session_id
         )
 
-    async def begin(self, device: Device) -> SignedIn:
-        """Another session, of this device."""
+    async def start_session(self, device: Device) -> SignedIn:
+        """Start another session on this device."""
         session = await sign_in(self.ports, self.account)
         await self.use(device, session)
         return session
@@ -117,7 +116,7 @@ class Owner:
         return await self.api.delete(f"{DEVICES}/{id_of(device)}", token=token or self.token)
 
     async def works(self, session: SignedIn) -> bool:
-        """Whether its access token is good still."""
+        """Return whether the session's access token works."""
         return (await self.api.get("/api/user", token=session.access_token)).status == 200
 
     async def stored(self) -> list[tuple[Any, ...]]:
@@ -134,21 +133,21 @@ async def owner(api: Api, ports: Ports, pool: Pool, email: str) -> Owner:
 
 
 @pytest.fixture
-async def ada(api: Api, ports: Ports, pool: Pool) -> Owner:
+async def user(api: Api, ports: Ports, pool: Pool) -> Owner:
     return await owner(api, ports, pool, EMAIL)
 
 
 @pytest.fixture
-async def eve(api: Api, ports: Ports, pool: Pool) -> Owner:
+async def other_user(api: Api, ports: Ports, pool: Pool) -> Owner:
     return await owner(api, ports, pool, "eve@example.com")
 
 
-# Looking at them
+# Reading
 
 
-async def test_a_device_is_listed_with_what_a_summary_has(ada: Owner, clock: FakeClock) -> None:
-    device = await ada.add()
-    [shown] = await ada.listed()
+async def test_the_list_has_a_summary_of_each_device(user: Owner, clock: FakeClock) -> None:
+    device = await user.add()
+    [shown] = await user.listed()
     assert list(shown) == SUMMARY
     assert shown == {
         "id": str(device.id),
@@ -164,10 +163,10 @@ async def test_a_device_is_listed_with_what_a_summary_has(ada: Owner, clock: Fak
     }
 
 
-async def test_one_device_is_shown_with_all_there_is(ada: Owner) -> None:
-    device = await ada.add()
-    shown = (await ada.find(device)).json
-    [listed] = await ada.listed()
+async def test_a_device_has_all_details(user: Owner) -> None:
+    device = await user.add()
+    shown = (await user.find(device)).json
+    [listed] = await user.listed()
     assert list(shown) == DETAILS
     assert shown == {
         **listed,
@@ -178,155 +177,163 @@ async def test_one_device_is_shown_with_all_there_is(ada: Owner) -> None:
     }
 
 
-async def test_what_is_not_known_of_a_device_is_null(ada: Owner) -> None:
-    device = await ada.add(browser_version=None, os_version=None, place=None, last_ip=None, risk=LoginRisk(0, ()))
-    shown = (await ada.find(device)).json
+async def test_unknown_details_are_null(user: Owner) -> None:
+    device = await user.add(browser_version=None, os_version=None, location=None, last_ip=None, risk=LoginRisk(0, ()))
+    shown = (await user.find(device)).json
     assert [shown[name] for name in ("browser_version", "os_version", "last_location", "last_ip")] == [None] * 4
     assert shown["risk_score"] == 0.0
-    country = await ada.add(place=Location(None, "JP"))
-    assert (await ada.find(country)).json["last_location"] == {"city": None, "country": "JP"}
+    country = await user.add(location=Location(None, "JP"))
+    assert (await user.find(country)).json["last_location"] == {"city": None, "country": "JP"}
 
 
-async def test_the_device_that_was_used_last_comes_first(ada: Owner, clock: FakeClock) -> None:
+async def test_the_most_recently_used_device_comes_first(user: Owner, clock: FakeClock) -> None:
     ages = [3, 1, 2]
-    devices = {age: await ada.add(last_used_at=clock.now() - age * DAY) for age in ages}
-    assert [shown["id"] for shown in await ada.listed()] == [str(devices[age].id) for age in sorted(ages)]
+    devices = {age: await user.add(last_used_at=clock.now() - age * DAY) for age in ages}
+    assert [shown["id"] for shown in await user.listed()] == [str(devices[age].id) for age in sorted(ages)]
 
 
-async def test_who_has_no_devices_has_an_empty_list(ada: Owner, eve: Owner) -> None:
-    await eve.add()
-    assert (await ada.api.get(DEVICES, token=ada.token)).json == {"devices": [], "total": 0}
+async def test_a_user_without_devices_has_an_empty_list(user: Owner, other_user: Owner) -> None:
+    await other_user.add()
+    assert (await user.api.get(DEVICES, token=user.token)).json == {"devices": [], "total": 0}
 
 
 @pytest.mark.slow
-async def test_a_list_of_any_length_is_told_to_its_end(ada: Owner, pool: Pool) -> None:
-    device = await ada.add()
+async def test_a_long_list_is_complete(user: Owner, pool: Pool) -> None:
+    device = await user.add()
     copies = """
         insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, created_at, updated_at)
         select gen_random_uuid(), user_id, name, device_type, browser, os, last_used_at - n / 2 * interval '1 s', 0, '{}', created_at,
                updated_at
         from devices, generate_series(1, 1200) n where id = %s"""
     await run_sql(pool, copies, device.id)
-    shown = await ada.listed()
+    shown = await user.listed()
     assert len({one["id"] for one in shown}) == len(shown) == 1201
     assert [one["last_used_at"] for one in shown] == sorted((one["last_used_at"] for one in shown), reverse=True)
 
 
-async def test_the_current_device_is_that_of_the_session_that_asks(ada: Owner) -> None:
-    here, there = await ada.add(), await ada.add()
-    await ada.use(here)
-    other = await ada.begin(there)
-    for token, current in ((ada.token, here), (other.access_token, there)):
-        assert [shown["id"] for shown in await ada.listed(token) if shown["is_current"]] == [str(current.id)]
+async def test_the_current_device_is_that_of_the_caller_session(user: Owner) -> None:
+    here, there = await user.add(), await user.add()
+    await user.use(here)
+    other = await user.start_session(there)
+    for token, current in ((user.token, here), (other.access_token, there)):
+        assert [shown["id"] for shown in await user.listed(token) if shown["is_current"]] == [str(current.id)]
         for device in (here, there):
-            assert (await ada.find(device, token)).json["is_current"] is (device is current)
+            assert (await user.find(device, token)).json["is_current"] is (device is current)
 
 
-async def test_a_device_is_shown_as_trusted_for_as_long_as_it_is(ada: Owner, clock: FakeClock) -> None:
-    device = await ada.add_trusted()
+async def test_a_device_is_shown_as_trusted_until_the_trust_ends(user: Owner, clock: FakeClock) -> None:
+    device = await user.add_trusted()
     for advance, trusted in ((timedelta(0), True), (30 * DAY - MINUTE, True), (MINUTE, False)):
         clock.advance(advance)
-        ada.session = await sign_in(ada.ports, ada.account)
-        assert [shown["trusted"] for shown in await ada.listed()] == [trusted]
-        assert (await ada.find(device)).json["trusted"] is trusted
+        user.session = await sign_in(user.ports, user.account)
+        assert [shown["trusted"] for shown in await user.listed()] == [trusted]
+        assert (await user.find(device)).json["trusted"] is trusted
 
 
-# Naming them
+# Renaming
 
 
-async def test_a_device_gets_another_name(ada: Owner, clock: FakeClock) -> None:
-    device, other = await ada.add_trusted(), await ada.add()
+async def test_a_device_is_renamed(user: Owner, clock: FakeClock) -> None:
+    device, other = await user.add_trusted(), await user.add()
     clock.advance(MINUTE)
-    answer = await ada.rename(device, "  Work phone ")
+    answer = await user.rename(device, "  Work phone ")
     assert answer.status == 200
     assert list(answer.json) == ["id", "name", "device_type", "updated_at"]
     assert answer.json == {"id": str(device.id), "name": "Work phone", "device_type": "mobile", "updated_at": rfc3339(clock.now())}
-    assert (await ada.find(device)).json["name"] == "Work phone"
-    assert (await ada.find(other)).json["name"] == "My phone"
-    assert (await ada.find(device)).json["trusted"]
+    assert (await user.find(device)).json["name"] == "Work phone"
+    assert (await user.find(other)).json["name"] == "My phone"
+    assert (await user.find(device)).json["trusted"]
 
 
-async def test_the_device_in_use_may_be_named_too(ada: Owner) -> None:
-    device = await ada.add()
-    await ada.use(device)
-    assert (await ada.rename(device, "x" * 100)).json["name"] == "x" * 100
+async def test_the_current_device_can_be_renamed(user: Owner) -> None:
+    device = await user.add()
+    await user.use(device)
+    assert (await user.rename(device, "x" * 100)).json["name"] == "x" * 100
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * 101, 5, None, ["a"], "a\nb", "a\u202eb"])
-async def test_what_cannot_be_a_name_is_refused(ada: Owner, name: Any) -> None:
-    device = await ada.add()
-    before = await ada.stored()
-    assert refused(await ada.rename(device, name)) == BAD
-    assert refused(await ada.api.patch(f"{DEVICES}/{device.id}", {}, token=ada.token)) == BAD
-    assert await ada.stored() == before
+async def test_an_invalid_name_is_refused(user: Owner) -> None:
+    device = await user.add()
+    before = await user.stored()
+    for name in ("", "   ", "x" * 101, 5, None, ["a"], "a\nb", "a\u202eb"):
+        assert refused(await user.rename(device, name)) == BAD, name
+    assert refused(await user.api.patch(f"{DEVICES}/{device.id}", {}, token=user.token)) == BAD
+    assert await user.stored() == before
 
 
-# Revoking them
+# Revoking
 
 
-async def test_revoking_a_device_ends_its_sessions_its_refresh_tokens_and_its_trust(ada: Owner, clock: FakeClock) -> None:
-    here, lost = await ada.add(), await ada.add_trusted()
-    await ada.use(here)
-    sessions = [await ada.begin(lost) for _ in range(2)]
-    elsewhere = await sign_in(ada.ports, ada.account)
-    answer = await ada.revoke(lost)
+async def test_revoking_a_device_ends_its_sessions_refresh_tokens_and_trust(user: Owner, clock: FakeClock) -> None:
+    here, lost = await user.add(), await user.add_trusted()
+    await user.use(here)
+    sessions = [await user.start_session(lost) for _ in range(2)]
+    elsewhere = await sign_in(user.ports, user.account)
+    answer = await user.revoke(lost)
     assert (answer.status, list(answer.json)) == (200, ["message"])
     for session in sessions:
-        assert refused(await ada.api.get("/api/user", token=session.access_token)) == UNAUTHORIZED
-        assert refused(await ada.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})) == UNAUTHORIZED
-    for session in (ada.session, elsewhere):
-        assert await ada.works(session)
-    async with ada.ports.storage.autocommit() as count:
-        guess = await count.attempt_limits.count_password_attempt(ada.account.email, digest("trust"), AttemptLimit(10, MINUTE), clock.now())
-    assert guess.secret is SecretKind.PASSWORD
-    assert [shown["id"] for shown in await ada.listed()] == [str(here.id)]
+        assert refused(await user.api.get("/api/user", token=session.access_token)) == UNAUTHORIZED
+        assert refused(await user.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})) == UNAUTHORIZED
+    for session in (user.session, elsewhere):
+        assert await user.works(session)
+    async with user.ports.storage.autocommit() as count:
+        attempt = await count.attempt_limits.count_password_attempt(
+            user.account.email, digest("trust"), AttemptLimit(10, MINUTE), clock.now()
+        )
+    assert attempt.secret is SecretKind.PASSWORD
+    assert [shown["id"] for shown in await user.listed()] == [str(here.id)]
 
 
-async def test_a_revoked_device_is_neither_found_nor_named(ada: Owner) -> None:
-    device = await ada.add()
-    await ada.revoke(device)
-    before = await ada.stored()
-    assert refused(await ada.find(device)) == MISSING
-    assert refused(await ada.rename(device)) == MISSING
-    assert await ada.stored() == before
+async def test_a_revoked_device_cannot_be_read_or_renamed(user: Owner) -> None:
+    device = await user.add()
+    await user.revoke(device)
+    before = await user.stored()
+    assert refused(await user.find(device)) == MISSING
+    assert refused(await user.rename(device)) == MISSING
+    assert await user.stored() == before
 
 
-async def test_revoking_a_revoked_device_changes_nothing_and_succeeds(ada: Owner, clock: FakeClock) -> None:
-    device = await ada.add_trusted()
-    first = await ada.revoke(device)
-    before = await ada.stored()
+async def test_revoking_a_revoked_device_succeeds_and_changes_nothing(user: Owner, clock: FakeClock) -> None:
+    device = await user.add_trusted()
+    first = await user.revoke(device)
+    before = await user.stored()
     clock.advance(MINUTE)
-    again = await ada.revoke(device)
+    again = await user.revoke(device)
     assert (again.status, again.json) == (200, first.json)
-    assert await ada.stored() == before
+    assert await user.stored() == before
 
 
-async def test_the_device_in_use_is_not_revoked(ada: Owner) -> None:
-    device = await ada.add_trusted()
-    await ada.use(device)
-    before = await ada.stored()
-    answer = await ada.revoke(device)
+async def test_the_current_device_cannot_be_revoked(user: Owner) -> None:
+    device = await user.add_trusted()
+    await user.use(device)
+    before = await user.stored()
+    answer = await user.revoke(device)
     assert refused(answer) == BAD
     assert "Sign out" in answer.json["error"]
-    assert await ada.stored() == before
-    assert await ada.works(ada.session)
+    assert await user.stored() == before
+    assert await user.works(user.session)
 
 
-# What is not theirs, or not there
+# Access
 
 
-async def test_a_device_of_somebody_else_is_forbidden_and_an_unknown_one_is_not_there(ada: Owner, eve: Owner) -> None:
-    hers, gone = await eve.add_trusted(), await eve.add()
-    await eve.revoke(gone)
-    session = await eve.begin(hers)
-    before = await eve.stored()
-    for device, refusal in ((hers, FORBIDDEN), (gone, FORBIDDEN), (uuid4(), MISSING), ("x", MISSING), (str(hers.id).upper(), MISSING)):
-        for act in (ada.find, ada.rename, ada.revoke):
+async def test_devices_of_other_users_are_forbidden_and_unknown_ones_not_found(user: Owner, other_user: Owner) -> None:
+    other_device, gone = await other_user.add_trusted(), await other_user.add()
+    await other_user.revoke(gone)
+    session = await other_user.start_session(other_device)
+    before = await other_user.stored()
+    for device, refusal in (
+        (other_device, FORBIDDEN),
+        (gone, FORBIDDEN),
+        (uuid4(), MISSING),
+        ("x", MISSING),
+        (str(other_device.id).upper(), MISSING),
+    ):
+        for act in (user.find, user.rename, user.revoke):
             assert refused(await act(device)) == refusal
-        # That is told before the body is looked at (decisions, point 16).
-        assert refused(await ada.rename(device, 5)) == refusal
-    assert await eve.stored() == before
-    assert await eve.works(session)
+        # The device is checked before the body (decision 16).
+        assert refused(await user.rename(device, 5)) == refusal
+    assert await other_user.stored() == before
+    assert await other_user.works(session)
 
 
 CALLS: dict[str, Callable[[Owner, Device, str], Any]] = {
@@ -338,85 +345,83 @@ CALLS: dict[str, Callable[[Owner, Device, str], Any]] = {
 READS = ("list", "find")
 
 
-@pytest.mark.parametrize("call", CALLS)
-async def test_nobody_gets_in_without_a_token(ada: Owner, call: str) -> None:
-    device = await ada.add()
-    assert refused(await CALLS[call](ada, device, "nonsense")) == (401, "JWT_ERROR")
-    assert len(await ada.listed()) == 1
+async def test_every_endpoint_requires_a_token(user: Owner) -> None:
+    device = await user.add()
+    for name, call in CALLS.items():
+        assert refused(await call(user, device, "nonsense")) == (401, "JWT_ERROR"), name
+    assert len(await user.listed()) == 1
 
 
-@pytest.mark.parametrize("call", CALLS)
-async def test_an_application_may_look_and_change_nothing(ada: Owner, pool: Pool, call: str) -> None:
-    device = await ada.add()
+async def test_an_application_can_only_read(user: Owner, pool: Pool) -> None:
+    device = await user.add()
     service = await add_service(pool, await add_organization(pool, "acme"))
-    token = (await sign_in_to(ada.ports, pool, service, ada.account)).access_token
-    before = await ada.stored()
-    answer = await CALLS[call](ada, device, token)
-    assert answer.status == (200 if call in READS else 403)
-    assert await ada.stored() == before
+    token = (await sign_in_to(user.ports, pool, service, user.account)).access_token
+    before = await user.stored()
+    statuses = {name: (await call(user, device, token)).status for name, call in CALLS.items()}
+    assert statuses == {name: 200 if name in READS else 403 for name in CALLS}
+    assert await user.stored() == before
 
 
-async def test_an_application_sees_the_trust_that_its_organization_lets_there_be(ada: Owner, pool: Pool, clock: FakeClock) -> None:
-    device, acme = await ada.add_trusted(), await add_organization(pool, "acme")
+async def test_an_application_sees_trust_by_the_period_of_its_organization(user: Owner, pool: Pool, clock: FakeClock) -> None:
+    device, acme = await user.add_trusted(), await add_organization(pool, "acme")
     await run_sql(pool, "update organizations set device_trust_days = 1")
     service = await add_service(pool, acme)
     clock.advance(2 * DAY)
-    ada.session = await sign_in(ada.ports, ada.account)
-    token = (await sign_in_to(ada.ports, pool, service, ada.account)).access_token
-    assert [one["trusted"] for one in await ada.listed()] == [True]
-    assert [one["trusted"] for one in await ada.listed(token)] == [False]
-    assert (await ada.find(device, token)).json["trusted"] is False
+    user.session = await sign_in(user.ports, user.account)
+    token = (await sign_in_to(user.ports, pool, service, user.account)).access_token
+    assert [one["trusted"] for one in await user.listed()] == [True]
+    assert [one["trusted"] for one in await user.listed(token)] == [False]
+    assert (await user.find(device, token)).json["trusted"] is False
 
 
-@pytest.mark.parametrize("call", CALLS)
-async def test_who_impersonates_may_look_and_change_nothing(ada: Owner, call: str) -> None:
-    device = await ada.add()
-    token = await impersonate(ada.ports, await add_platform_owner(ada.ports), ada.account)
-    before = await ada.stored()
-    answer = await CALLS[call](ada, device, token)
-    assert answer.status == (200 if call in READS else 403)
-    assert await ada.stored() == before
+async def test_an_impersonator_can_only_read(user: Owner) -> None:
+    device = await user.add()
+    token = await impersonate(user.ports, await add_platform_owner(user.ports), user.account)
+    before = await user.stored()
+    statuses = {name: (await call(user, device, token)).status for name, call in CALLS.items()}
+    assert statuses == {name: 200 if name in READS else 403 for name in CALLS}
+    assert await user.stored() == before
 
 
-# At once
+# Races
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(5))
-async def test_of_two_devices_that_revoke_each_other_one_remains(ada: Owner, attempt: int) -> None:
-    devices = [await ada.add(), await ada.add()]
-    sessions = [await ada.begin(device) for device in devices]
-    answers = await everyone(2, lambda one: ada.revoke(devices[1 - one], sessions[one].access_token))
+async def test_of_two_devices_that_revoke_each_other_one_remains(user: Owner, attempt: int) -> None:
+    devices = [await user.add(), await user.add()]
+    sessions = [await user.start_session(device) for device in devices]
+    answers = await everyone(2, lambda one: user.revoke(devices[1 - one], sessions[one].access_token))
     assert sorted(answer.status for answer in answers) == [200, 401]
-    assert sorted([await ada.works(session) for session in sessions]) == [False, True]
+    assert sorted([await user.works(session) for session in sessions]) == [False, True]
 
 
 @pytest.mark.parametrize("call", ["rename", "revoke"])
-async def test_a_change_by_a_session_that_is_ended_meanwhile_is_refused(ada: Owner, pool: Pool, call: str) -> None:
-    device = await ada.add()
+async def test_a_change_by_a_session_that_ends_during_the_request_is_refused(user: Owner, pool: Pool, call: str) -> None:
+    device = await user.add()
     changes = [
-        ("select 1 from users where id = %s for update", (ada.account.id,)),
-        ("update sessions set ended_at = now() where id = %s", (ada.session.session_id,)),
+        ("select 1 from users where id = %s for update", (user.account.id,)),
+        ("update sessions set ended_at = now() where id = %s", (user.session.session_id,)),
     ]
-    before = await ada.stored()
-    assert refused(await meanwhile(pool, changes, lambda: CALLS[call](ada, device, ada.token))) == UNAUTHORIZED
-    assert await ada.stored() == before
+    before = await user.stored()
+    assert refused(await meanwhile(pool, changes, lambda: CALLS[call](user, device, user.token))) == UNAUTHORIZED
+    assert await user.stored() == before
 
 
 @pytest.mark.slow
-async def test_a_device_revoked_by_many_at_once_is_revoked_once(ada: Owner) -> None:
-    device = await ada.add_trusted()
-    answers = await everyone(20, lambda _: ada.revoke(device))
+async def test_concurrent_revocations_of_a_device_all_succeed(user: Owner) -> None:
+    device = await user.add_trusted()
+    answers = await everyone(20, lambda _: user.revoke(device))
     assert {answer.status for answer in answers} == {200}
-    assert await ada.listed() == []
+    assert await user.listed() == []
 
 
-# How logins come to have them
+# Devices of logins
 
 
 @dataclass(slots=True)
-class Way:
-    """How Ada signs in."""
+class Logins:
+    """Sign-ins of a user."""
 
     api: Api
     pool: Pool
@@ -443,135 +448,135 @@ class Way:
 
 
 @pytest.fixture
-async def way(api: Api, ports: Ports, pool: Pool) -> Way:
+async def logins(api: Api, ports: Ports, pool: Pool) -> Logins:
     await add_account(ports)
-    return Way(api, pool)
+    return Logins(api, pool)
 
 
-async def test_a_login_makes_its_device_known_and_current(way: Way, clock: FakeClock) -> None:
-    [device] = await way.devices(await way.login())
+async def test_a_login_adds_its_device(logins: Logins, clock: FakeClock) -> None:
+    [device] = await logins.devices(await logins.login())
     assert (device["name"], device["device_type"], device["browser"], device["os"]) == ("Firefox on Linux", "browser", "Firefox", "Linux")
     assert (device["is_current"], device["trusted"]) == (True, False)
     assert device["created_at"] == device["last_used_at"] == rfc3339(clock.now())
 
 
-async def test_a_login_from_a_known_device_uses_it_again(way: Way, clock: FakeClock) -> None:
-    first, clients = await way.login(), ("one", "two")
+async def test_a_login_from_a_known_device_adds_none(logins: Logins, clock: FakeClock) -> None:
+    first, clients = await logins.login(), ("one", "two")
     clock.advance(MINUTE)
-    again = await way.login()
-    [device] = await way.devices(again)
+    again = await logins.login()
+    [device] = await logins.devices(again)
     assert device["last_used_at"] == rfc3339(clock.now())
     for tokens in (first, again):
-        assert [one["is_current"] for one in await way.devices(tokens)] == [True]
+        assert [one["is_current"] for one in await logins.devices(tokens)] == [True]
     for client in clients:
         for _ in range(2):
-            tokens = await way.login(device_id=client)
-    assert len(await way.devices(tokens)) == 3
-    assert sum(one["is_current"] for one in await way.devices(tokens)) == 1
+            tokens = await logins.login(device_id=client)
+    assert len(await logins.devices(tokens)) == 3
+    assert sum(one["is_current"] for one in await logins.devices(tokens)) == 1
 
 
-async def test_the_ids_of_clients_are_not_stored_as_they_are(way: Way) -> None:
-    await way.login(device_id="the id of this client")
-    [(stored,)] = await run_sql(way.pool, "select client_hash from devices")
+async def test_client_ids_are_stored_hashed(logins: Logins) -> None:
+    await logins.login(device_id="the id of this client")
+    [(stored,)] = await run_sql(logins.pool, "select client_hash from devices")
     assert stored == digest("the id of this client")
 
 
 @pytest.mark.parametrize(
     "header", [{"User-Agent": "x" * 5000}, {"User-Agent": "\x1b[2J"}, {"X-Device-Id": "x" * 5000}, {"X-Device-Id": "é"}]
 )
-async def test_no_header_keeps_anybody_from_signing_in(way: Way, header: dict[str, str]) -> None:
-    answer = await way.api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD}, headers=header)
+async def test_unusual_headers_do_not_prevent_a_login(logins: Logins, header: dict[str, str]) -> None:
+    answer = await logins.api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD}, headers=header)
     assert answer.status == 200
-    assert len(await way.devices(answer.json)) == 1
+    assert len(await logins.devices(answer.json)) == 1
 
 
 @pytest.mark.slow
-async def test_first_logins_at_once_from_one_client_make_one_device(way: Way) -> None:
-    found = await everyone(8, lambda _: way.login(device_id="the client"))  # more at once are guesses
-    assert [one["is_current"] for one in await way.devices(found[0])] == [True]
+async def test_concurrent_first_logins_of_one_client_add_one_device(logins: Logins) -> None:
+    found = await everyone(8, lambda _: logins.login(device_id="the client"))  # more would exceed the attempt limit
+    assert [one["is_current"] for one in await logins.devices(found[0])] == [True]
 
 
-async def test_the_risk_of_a_login_is_that_of_its_device_and_of_its_record(way: Way) -> None:
-    tokens = await way.login()
-    [device] = await way.devices(tokens)
-    assert (await way.api.get(f"{DEVICES}/{device['id']}", token=tokens["access_token"])).json["risk_score"] == 0.3
-    await way.api.post("/api/auth/login", {"email": EMAIL, "password": "wrong password"})
-    assert await run_sql(way.pool, "select risk_score, risk_factors from login_events where success") == [(30, ["new_device"])]
+async def test_a_login_stores_its_risk_with_the_device_and_the_login_event(logins: Logins) -> None:
+    tokens = await logins.login()
+    [device] = await logins.devices(tokens)
+    assert (await logins.api.get(f"{DEVICES}/{device['id']}", token=tokens["access_token"])).json["risk_score"] == 0.3
+    await logins.api.post("/api/auth/login", {"email": EMAIL, "password": "wrong password"})
+    assert await run_sql(logins.pool, "select risk_score, risk_factors from login_events where success") == [(30, ["new_device"])]
 
 
 @dataclass(slots=True)
-class Trusting:
-    """Ada, with a second factor, and a device that has shown it."""
+class TrustedUser:
+    """A user with a second factor, and a trusted device."""
 
-    way: Way
+    logins: Logins
     account: Account
     app: Authenticator
     clock: FakeClock
 
     async def trust(self, **more: Any) -> str:
-        """The token of the device."""
-        tokens = await self.way.login()
+        """Sign in with the second factor, and return the trust token of the device."""
+        tokens = await self.logins.login()
         assert tokens["mfa_required"]
-        verified = await self.way.verify(tokens["access_token"], self.app.code(), trust_device=True, **more)
+        verified = await self.logins.verify(tokens["access_token"], self.app.code(), trust_device=True, **more)
         self.clock.advance(timedelta(seconds=90))  # the next code is a new one
         return str(verified["device_token"])
 
     async def is_trusted(self, token: str) -> bool:
-        return "mfa_required" not in await self.way.login(device_token=token)
+        return "mfa_required" not in await self.logins.login(device_token=token)
 
 
 @pytest.fixture
-async def trusting(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> Trusting:
+async def trusted_user(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> TrustedUser:
     account = await add_account(ports)
-    return Trusting(Way(api, pool), account, await add_mfa(ports, account), clock)
+    return TrustedUser(Logins(api, pool), account, await add_mfa(ports, account), clock)
 
 
-async def test_a_trusted_device_is_not_asked_for_the_second_factor_and_is_named_as_said(trusting: Trusting) -> None:
-    token = await trusting.trust(device_name="  Laptop ")
+async def test_a_trusted_device_skips_the_second_factor_and_has_the_requested_name(trusted_user: TrustedUser) -> None:
+    token = await trusted_user.trust(device_name="  Laptop ")
     assert re.fullmatch(r"[\w-]{43}", token)
-    tokens = await trusting.way.login(device_token=token)
-    [device] = await trusting.way.devices(tokens)
+    tokens = await trusted_user.logins.login(device_token=token)
+    [device] = await trusted_user.logins.devices(tokens)
     assert (device["name"], device["trusted"], device["is_current"]) == ("Laptop", True, True)
-    assert not await trusting.is_trusted("x" * 43)
+    assert not await trusted_user.is_trusted("x" * 43)
 
 
-async def test_without_the_wish_the_device_is_not_trusted(trusting: Trusting) -> None:
-    tokens = await trusting.way.login()
-    verified = await trusting.way.verify(tokens["access_token"], trusting.app.code())
+async def test_a_device_is_not_trusted_unless_requested(trusted_user: TrustedUser) -> None:
+    tokens = await trusted_user.logins.login()
+    verified = await trusted_user.logins.verify(tokens["access_token"], trusted_user.app.code())
     assert "device_token" not in verified
-    [device] = await trusting.way.devices(verified)
+    [device] = await trusted_user.logins.devices(verified)
     assert not device["trusted"]
 
 
-async def test_trust_ends_when_the_device_is_revoked(trusting: Trusting, ports: Ports) -> None:
-    token = await trusting.trust()
-    elsewhere = await sign_in(ports, trusting.account)
-    [device] = (await trusting.way.api.get(DEVICES, token=elsewhere.access_token)).json["devices"]
-    assert (await trusting.way.api.delete(f"{DEVICES}/{device['id']}", token=elsewhere.access_token)).status == 200
-    assert not await trusting.is_trusted(token)
+async def test_trust_ends_when_the_device_is_revoked(trusted_user: TrustedUser, ports: Ports) -> None:
+    token = await trusted_user.trust()
+    elsewhere = await sign_in(ports, trusted_user.account)
+    [device] = (await trusted_user.logins.api.get(DEVICES, token=elsewhere.access_token)).json["devices"]
+    assert (await trusted_user.logins.api.delete(f"{DEVICES}/{device['id']}", token=elsewhere.access_token)).status == 200
+    assert not await trusted_user.is_trusted(token)
 
 
-async def test_trust_ends_after_the_period_of_the_organizations(trusting: Trusting) -> None:
-    token = await trusting.trust()
-    trusting.clock.advance(30 * DAY - timedelta(seconds=91))
-    assert await trusting.is_trusted(token)
-    trusting.clock.advance(timedelta(seconds=1))
-    assert not await trusting.is_trusted(token)
+async def test_trust_ends_after_the_trust_period(trusted_user: TrustedUser) -> None:
+    token = await trusted_user.trust()
+    trusted_user.clock.advance(30 * DAY - timedelta(seconds=91))
+    assert await trusted_user.is_trusted(token)
+    trusted_user.clock.advance(timedelta(seconds=1))
+    assert not await trusted_user.is_trusted(token)
 
 
-async def test_a_password_change_ends_all_trust_that_of_the_device_in_use_too(trusting: Trusting) -> None:
-    token = await trusting.trust()
-    tokens = await trusting.way.login(device_token=token)
+async def test_a_password_change_ends_the_trust_of_all_devices(trusted_user: TrustedUser) -> None:
+    token = await trusted_user.trust()
+    tokens = await trusted_user.logins.login(device_token=token)
     change = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
-    answer = await trusting.way.api.post("/api/user/change-password", change, token=tokens["access_token"])
+    answer = await trusted_user.logins.api.post("/api/user/change-password", change, token=tokens["access_token"])
     assert answer.status == 200, answer.text
-    assert [one["trusted"] for one in await trusting.way.devices(tokens)] == [False]
-    assert (await trusting.way.login(password=NEW_PASSWORD, device_token=token))["mfa_required"]
+    assert [one["trusted"] for one in await trusted_user.logins.devices(tokens)] == [False]
+    assert (await trusted_user.logins.login(password=NEW_PASSWORD, device_token=token))["mfa_required"]
 
 
-async def test_switching_the_second_factor_off_ends_all_trust(trusting: Trusting) -> None:
-    token = await trusting.trust()
-    tokens = await trusting.way.login(device_token=token)
-    assert (await trusting.way.api.delete("/api/user/mfa", token=tokens["access_token"])).status == 200
-    assert [one["trusted"] for one in await trusting.way.devices(tokens)] == [False]
-    assert await run_sql(trusting.way.pool, "select 1 from devices where trust_hash is not null") == []
+async def test_turning_the_second_factor_off_ends_all_trust(trusted_user: TrustedUser) -> None:
+    token = await trusted_user.trust()
+    tokens = await trusted_user.logins.login(device_token=token)
+    assert (await trusted_user.logins.api.delete("/api/user/mfa", token=tokens["access_token"])).status == 200
+    assert [one["trusted"] for one in await trusted_user.logins.devices(tokens)] == [False]
+    assert await run_sql(trusted_user.logins.pool, "select 1 from devices where trust_hash is not null") == []

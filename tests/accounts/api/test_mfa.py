@@ -1,4 +1,4 @@
-"""The second factor of the caller's own account (identity.md sections 3 and 4.2; security.md section 6; decisions, points 43 and 44)."""
+"""The second factor of the signed-in user (security M-1, M-2, M-3, M-4, M-5, M-6; decisions 43, 44)."""
 
 import re
 import shutil
@@ -45,8 +45,8 @@ MALFORMED = [
 ]
 
 
-class Ada:
-    """Somebody who is signed in, and her app."""
+class MfaUser:
+    """A signed-in user."""
 
     def __init__(self, api: Api, ports: Ports, account: Account, token: str) -> None:
         self.api, self.ports, self.account, self.token = api, ports, account, token
@@ -73,7 +73,7 @@ class Ada:
         return await self.api.post(f"{PATH}/verify", {"code": code}, token=self.token)
 
     async def enabled(self) -> Authenticator:
-        """Her app after enabling, with the backup codes; the code of now is used up."""
+        """Enable the second factor. Return the app with the backup codes; its current code is used up."""
         app = await self.pending()
         answer = await self.verify(app.code())
         assert answer.status == 200, answer.text
@@ -87,56 +87,56 @@ class Ada:
         return await self.api.post(f"{PATH}/backup-codes/regenerate", token=self.token)
 
     async def show(self, code: str) -> None:
-        """What signing in does with a code."""
+        """Use a code in a pending sign-in."""
         await show(self.ports, self.account, code)
 
     async def may_show(self, code: str) -> bool:
         try:
             await self.show(code)
-        except (CodeWrong, PreAuthInvalid):  # the latter where nothing is asked for any more
+        except (CodeWrong, PreAuthInvalid):  # PreAuthInvalid if the sign-in needs no code any longer
             return False
         return True
 
 
 @pytest.fixture
-async def ada(api: Api, ports: Ports) -> Ada:
+async def user(api: Api, ports: Ports) -> MfaUser:
     account = await add_account(ports, password=None)
-    return Ada(api, ports, account, (await sign_in(ports, account)).access_token)
+    return MfaUser(api, ports, account, (await sign_in(ports, account)).access_token)
 
 
 async def logged(pool: Pool) -> list[str]:
     return [event for (event,) in await run_sql(pool, "select event_type from mfa_events order by created_at, id")]
 
 
-async def told(pool: Pool) -> list[str]:
-    """Names of events, and of entries of the logs, of whichever organization, in their order."""
+async def recorded_names(pool: Pool) -> list[str]:
+    """Return the names of events and audit entries of all organizations, in order."""
     events = await run_sql(pool, "select name from events where name like %s order by created_at", "%mfa%")
     entries = await run_sql(pool, "select 'log: ' || action from audit_log order by created_at")
     return [name for (name,) in [*events, *entries]]
 
 
-async def mailed(pool: Pool) -> list[tuple[str, str]]:
+async def queued_emails(pool: Pool) -> list[tuple[str, str]]:
     return [(kind, address) for kind, address in await run_sql(pool, "select kind, address from mails order by created_at")]
 
 
-# Setting it up
+# Setup
 
 
-async def test_what_was_set_up_counts_only_when_it_is_confirmed(ada: Ada, pool: Pool) -> None:
-    assert await ada.status() == (False, False)
-    app = await ada.pending()
-    assert await ada.status() == (False, False)
-    assert not await ada.may_show(app.code()), "nothing is asked for yet, so nothing is right"
-    answer = await ada.verify(app.code())
+async def test_a_setup_has_no_effect_until_it_is_confirmed(user: MfaUser, pool: Pool) -> None:
+    assert await user.status() == (False, False)
+    app = await user.pending()
+    assert await user.status() == (False, False)
+    assert not await user.may_show(app.code()), "no code is correct before the confirmation"
+    answer = await user.verify(app.code())
     assert answer.status == 200
     assert answer.json.keys() == {"enabled", "backup_codes"}
     assert answer.json["enabled"] is True
-    assert await ada.status() == (True, True)
-    assert await run_sql(pool, "select mfa_enabled_at from users") == [(ada.ports.clock.now(),)]
+    assert await user.status() == (True, True)
+    assert await run_sql(pool, "select mfa_enabled_at from users") == [(user.ports.clock.now(),)]
 
 
-async def test_setup_shows_the_secret_its_address_and_a_qr_code_of_it(ada: Ada) -> None:
-    answer = await ada.setup()
+async def test_setup_returns_the_secret_its_uri_and_its_qr_code(user: MfaUser) -> None:
+    answer = await user.setup()
     assert answer.json.keys() == {"secret", "qr_code_svg", "qr_code_uri"}
     assert answer.headers["Cache-Control"] == "no-store"
     assert re.fullmatch("[A-Z2-7]{32}", answer.json["secret"])
@@ -149,7 +149,7 @@ async def test_setup_shows_the_secret_its_address_and_a_qr_code_of_it(ada: Ada) 
 
 
 def modules(svg: str) -> list[list[int]]:
-    """The dark modules that an SVG text draws, row by row, without the quiet zone; also proves that it has one, on white."""
+    """Return the dark modules of a QR code, row by row. Checks that it has a white quiet zone."""
     root = ET.fromstring(svg)  # noqa: S314
     space = "{http://www.w3.org/2000/svg}"
     size = int(root.attrib["viewBox"].split()[2])
@@ -173,109 +173,109 @@ def modules(svg: str) -> list[list[int]]:
     return [row[4:-4] for row in rows[4:-4]]
 
 
-async def test_the_qr_code_has_a_name_and_loads_nothing(ada: Ada) -> None:
-    svg = (await ada.setup()).json["qr_code_svg"]
+async def test_the_qr_code_has_a_name_and_loads_nothing(user: MfaUser) -> None:
+    svg = (await user.setup()).json["qr_code_svg"]
     assert svg.startswith("<svg ")
     root = ET.fromstring(svg)  # noqa: S314
     assert root.attrib["role"] == "img"
-    assert root.findtext("{http://www.w3.org/2000/svg}title") == "QR code for an authenticator app to learn your Gatehouse account"
+    assert root.findtext("{http://www.w3.org/2000/svg}title") == "QR code to add your Gatehouse account to an authenticator app"
     assert not re.search(r"href|url\(|<style|style=|<script|\bon\w+=|secret=", svg)
 
 
 @pytest.mark.skipif(shutil.which("oathtool") is None, reason="oathtool is not installed")
-async def test_a_code_of_oathtool_enables_it(ada: Ada) -> None:
-    secret = (await ada.setup()).json["secret"]
-    now = f"--now={ada.ports.clock.now():%Y-%m-%d %H:%M:%S} UTC"
+async def test_a_code_of_oathtool_confirms_the_setup(user: MfaUser) -> None:
+    secret = (await user.setup()).json["secret"]
+    now = f"--now={user.ports.clock.now():%Y-%m-%d %H:%M:%S} UTC"
     code = subprocess.run(["oathtool", "--totp", "-b", now, secret], capture_output=True, text=True, check=True, timeout=10)  # noqa: ASYNC221
-    assert (await ada.verify(code.stdout.strip())).status == 200
+    assert (await user.verify(code.stdout.strip())).status == 200
 
 
-async def test_a_repeated_setup_replaces_the_pending_secret(ada: Ada) -> None:
-    first, second = await ada.pending(), await ada.pending()
+async def test_a_repeated_setup_replaces_the_pending_secret(user: MfaUser) -> None:
+    first, second = await user.pending(), await user.pending()
     assert first.secret != second.secret
-    assert refused(await ada.verify(first.code())) == BAD
-    assert (await ada.verify(second.code())).status == 200
+    assert refused(await user.verify(first.code())) == BAD
+    assert (await user.verify(second.code())).status == 200
 
 
-async def test_a_pending_secret_expires_after_a_quarter_of_an_hour(ada: Ada, clock: FakeClock) -> None:
-    app = await ada.pending()
+async def test_a_pending_secret_expires_after_15_minutes(user: MfaUser, clock: FakeClock) -> None:
+    app = await user.pending()
     clock.advance(timedelta(minutes=15) - timedelta(microseconds=1))
-    ada.token = (await sign_in(ada.ports, ada.account)).access_token
-    assert refused(await ada.verify(app.wrong())) == BAD
+    user.token = (await sign_in(user.ports, user.account)).access_token
+    assert refused(await user.verify(app.wrong())) == BAD
     clock.advance(timedelta(microseconds=1))
-    answer = await ada.verify(app.code())
+    answer = await user.verify(app.code())
     assert refused(answer) == BAD
-    assert "set up" in answer.json["error"]
-    assert await ada.status() == (False, False)
+    assert "15 minutes" in answer.json["error"]
+    assert await user.status() == (False, False)
 
 
-async def test_a_pending_secret_can_be_shown_again_until_it_is_confirmed(ada: Ada, clock: FakeClock) -> None:
-    me = ada.person
-    assert await mfa.find_pending_setup(ada.ports, me) is None
-    begun = (await ada.setup()).json
-    shown = await mfa.find_pending_setup(ada.ports, me)
+async def test_a_pending_secret_can_be_shown_again_until_it_is_confirmed(user: MfaUser, clock: FakeClock) -> None:
+    person = user.person
+    assert await mfa.find_pending_setup(user.ports, person) is None
+    setup = (await user.setup()).json
+    shown = await mfa.find_pending_setup(user.ports, person)
     assert shown is not None
-    assert (shown.secret, shown.uri) == (begun["secret"], begun["qr_code_uri"])
+    assert (shown.secret, shown.uri) == (setup["secret"], setup["qr_code_uri"])
     clock.advance(timedelta(minutes=15))
-    assert await mfa.find_pending_setup(ada.ports, me) is None
-    await add_mfa(ada.ports, ada.account)
-    assert await mfa.find_pending_setup(ada.ports, me) is None, "an active secret is told to nobody"
+    assert await mfa.find_pending_setup(user.ports, person) is None
+    await add_mfa(user.ports, user.account)
+    assert await mfa.find_pending_setup(user.ports, person) is None, "a confirmed secret is never shown"
 
 
 @pytest.mark.parametrize("steps", [-1, 0, 1])
-async def test_a_clock_may_be_a_step_off(ada: Ada, steps: int) -> None:
-    app = await ada.pending()
+async def test_a_code_of_an_adjacent_step_is_accepted(user: MfaUser, steps: int) -> None:
+    app = await user.pending()
     for far in (-2, 2):
-        assert refused(await ada.verify(app.code(far))) == BAD
-    assert (await ada.verify(app.code(steps))).status == 200
+        assert refused(await user.verify(app.code(far))) == BAD
+    assert (await user.verify(app.code(steps))).status == 200
 
 
-@pytest.mark.parametrize("code", MALFORMED)
-async def test_what_is_no_code_is_refused_and_not_counted(ada: Ada, pool: Pool, code: str) -> None:
-    app = await ada.pending()
-    assert refused(await ada.verify(code)) == BAD
+async def test_malformed_codes_are_refused_and_not_counted(user: MfaUser, pool: Pool) -> None:
+    app = await user.pending()
+    for code in MALFORMED:
+        assert refused(await user.verify(code)) == BAD, code
     assert await run_sql(pool, "select 1 from guesses") == []
     assert await logged(pool) == ["mfa_setup_initiated"]
-    assert (await ada.verify(app.code())).status == 200
+    assert (await user.verify(app.code())).status == 200
 
 
-@pytest.mark.parametrize("body", [{}, {"code": None}, {"code": 123456}, {"code": ["123456"]}, {"code": "1" * 5000}])
-async def test_a_body_without_a_code_is_refused(ada: Ada, body: object) -> None:
-    assert refused(await ada.api.post(f"{PATH}/verify", body, token=ada.token)) == BAD
+async def test_a_body_without_a_code_is_refused(user: MfaUser) -> None:
+    for body in ({}, {"code": None}, {"code": 123456}, {"code": ["123456"]}, {"code": "1" * 5000}):
+        assert refused(await user.api.post(f"{PATH}/verify", body, token=user.token)) == BAD, body
 
 
-async def test_without_a_setup_there_is_nothing_to_verify(ada: Ada, pool: Pool) -> None:
-    answer = await ada.verify("123456")
+async def test_verifying_without_a_setup_is_refused(user: MfaUser, pool: Pool) -> None:
+    answer = await user.verify("123456")
     assert refused(answer) == BAD
     assert await run_sql(pool, "select 1 from guesses") == []
     assert await logged(pool) == []
 
 
-async def test_backup_codes_are_ten_different_ones_of_letters_that_are_not_mistaken(ada: Ada) -> None:
-    codes = (await ada.enabled()).backup_codes
+async def test_setup_gives_ten_backup_codes_of_unambiguous_characters(user: MfaUser) -> None:
+    codes = (await user.enabled()).backup_codes
     assert len(set(codes)) == len(codes) == 10
     assert all(re.fullmatch(f"[{ALPHABET}]{{4}}-[{ALPHABET}]{{4}}", code) for code in codes)
 
 
-async def test_while_it_is_on_setup_and_verify_are_refused_and_nothing_changes(ada: Ada, pool: Pool, clock: FakeClock) -> None:
-    app = await ada.enabled()
+async def test_setup_and_verify_are_refused_while_it_is_on(user: MfaUser, pool: Pool, clock: FakeClock) -> None:
+    app = await user.enabled()
     clock.advance(STEP)
-    before = await run_sql(pool, "select * from mfa"), await logged(pool), await mailed(pool)
-    for answer in (await ada.setup(), await ada.verify(app.code()), await ada.verify(app.wrong())):
+    before = await run_sql(pool, "select * from mfa"), await logged(pool), await queued_emails(pool)
+    for answer in (await user.setup(), await user.verify(app.code()), await user.verify(app.wrong())):
         assert refused(answer) == BAD
         assert "already" in answer.json["error"]
-    assert (await run_sql(pool, "select * from mfa"), await logged(pool), await mailed(pool)) == before
-    assert await ada.may_show(app.code()), "the secret is the same, and its code unused"
+    assert (await run_sql(pool, "select * from mfa"), await logged(pool), await queued_emails(pool)) == before
+    assert await user.may_show(app.code()), "the secret is unchanged, and its code unused"
 
 
 @pytest.mark.slow
-async def test_nothing_secret_is_told_after_setup_or_written_down(ada: Ada, pool: Pool) -> None:
-    app = await ada.pending()
+async def test_secrets_are_returned_once_and_never_stored_in_plain_text(user: MfaUser, pool: Pool) -> None:
+    app = await user.pending()
     answers = [
-        await ada.verify(app.code()),
-        await ada.setup(),
-        await ada.api.get(f"{PATH}/status", token=ada.token),
-        await ada.regenerate(),
+        await user.verify(app.code()),
+        await user.setup(),
+        await user.api.get(f"{PATH}/status", token=user.token),
+        await user.regenerate(),
     ]
     codes = [*answers[0].json["backup_codes"], *answers[3].json["backup_codes"]]
     assert not any(app.secret in answer.text for answer in answers)
@@ -286,106 +286,106 @@ async def test_nothing_secret_is_told_after_setup_or_written_down(ada: Ada, pool
         assert not any(secret in stored for secret in (app.secret, app.code(), *codes)), table
 
 
-# What it is good for
+# Codes
 
 
-async def test_the_code_that_enabled_it_is_used_up(ada: Ada, clock: FakeClock) -> None:
-    app = await ada.enabled()
-    assert not await ada.may_show(app.code())
-    assert not await ada.may_show(app.code(-1))
-    assert await ada.may_show(app.code(1)), "of the next step, which a clock that is ahead shows"
+async def test_the_code_that_confirmed_the_setup_is_used_up(user: MfaUser, clock: FakeClock) -> None:
+    app = await user.enabled()
+    assert not await user.may_show(app.code())
+    assert not await user.may_show(app.code(-1))
+    assert await user.may_show(app.code(1)), "a code of the next step, from a clock that is ahead"
     clock.advance(STEP)
-    assert not await ada.may_show(app.code())
+    assert not await user.may_show(app.code())
 
 
 @pytest.mark.slow
-async def test_every_backup_code_works_once(ada: Ada, clock: FakeClock) -> None:
-    app = await ada.enabled()
+async def test_every_backup_code_works_once(user: MfaUser, clock: FakeClock) -> None:
+    app = await user.enabled()
     for left, code in enumerate(reversed(app.backup_codes)):
-        assert await ada.status() == (True, True), left
-        assert await ada.may_show(code)
-        assert not await ada.may_show(code)
-    assert await ada.status() == (True, False), "none is left"
+        assert await user.status() == (True, True), left
+        assert await user.may_show(code)
+        assert not await user.may_show(code)
+    assert await user.status() == (True, False), "no code is left"
     clock.advance(STEP)
-    assert await ada.may_show(app.code())
+    assert await user.may_show(app.code())
 
 
-async def test_a_use_of_a_backup_code_is_logged_and_mailed(ada: Ada, pool: Pool, clock: FakeClock, sent: FakeMailTransport) -> None:
-    app = await ada.enabled()
+async def test_the_use_of_a_backup_code_is_logged_and_emailed(user: MfaUser, pool: Pool, clock: FakeClock, sent: FakeMailTransport) -> None:
+    app = await user.enabled()
     clock.advance(STEP)
-    before = len(await logged(pool)), len(await mailed(pool))
-    await ada.show(app.backup_codes[0])
+    before = len(await logged(pool)), len(await queued_emails(pool))
+    await user.show(app.backup_codes[0])
     assert (await logged(pool))[before[0] :] == ["mfa_verify_attempt", "mfa_verify_success", "backup_code_used"]
-    assert (await mailed(pool))[before[1] :] == [("backup_code_used", EMAIL)]
-    await deliver(ada.ports)
+    assert (await queued_emails(pool))[before[1] :] == [("backup_code_used", EMAIL)]
+    await deliver(user.ports)
     assert [letter.to for letter in sent.letters if letter.subject == "A backup code was used - Gatehouse"] == [EMAIL]
 
 
-# Switching it off, and new backup codes
+# Disabling, and new backup codes
 
 
-async def test_disabling_deletes_secret_and_codes(ada: Ada, pool: Pool, clock: FakeClock) -> None:
-    app = await ada.enabled()
-    answer = await ada.disable()
+async def test_disabling_deletes_the_secret_and_the_codes(user: MfaUser, pool: Pool, clock: FakeClock) -> None:
+    app = await user.enabled()
+    answer = await user.disable()
     assert answer.status == 200
     assert answer.json.keys() == {"success", "message"}
     assert answer.json["success"] is True
-    assert await ada.status() == (False, False)
+    assert await user.status() == (False, False)
     assert await run_sql(pool, "select user_id from mfa union all select user_id from backup_codes") == []
     assert await run_sql(pool, "select mfa_enabled_at from users") == [(None,)]
     clock.advance(STEP)
-    assert not await ada.may_show(app.code())
-    assert not await ada.may_show(app.backup_codes[0])
-    again = await ada.enabled()
+    assert not await user.may_show(app.code())
+    assert not await user.may_show(app.backup_codes[0])
+    again = await user.enabled()
     assert again.secret != app.secret
     assert not set(again.backup_codes) & set(app.backup_codes)
     clock.advance(STEP)
-    assert [await ada.may_show(code) for code in (app.code(), app.backup_codes[0], again.code())] == [False, False, True]
+    assert [await user.may_show(code) for code in (app.code(), app.backup_codes[0], again.code())] == [False, False, True]
 
 
-async def test_disabling_what_is_off_is_done_and_recorded_nowhere(ada: Ada, pool: Pool) -> None:
-    app = await ada.pending()
+async def test_disabling_it_while_off_succeeds_and_records_nothing(user: MfaUser, pool: Pool) -> None:
+    app = await user.pending()
     before = await logged(pool)
     for _ in range(2):
-        answer = await ada.disable()
+        answer = await user.disable()
         assert (answer.status, answer.json["success"], answer.json.keys()) == (200, True, {"success", "message"})
-    assert (await logged(pool), await told(pool), await mailed(pool)) == (before, [], [])
-    assert refused(await ada.verify(app.code())) == BAD, "what was pending is forgotten"
+    assert (await logged(pool), await recorded_names(pool), await queued_emails(pool)) == (before, [], [])
+    assert refused(await user.verify(app.code())) == BAD, "the pending secret is deleted"
 
 
-async def test_regenerating_voids_all_earlier_codes(ada: Ada, pool: Pool) -> None:
-    app = await ada.enabled()
-    await ada.show(app.backup_codes[0])
-    answer = await ada.regenerate()
+async def test_regenerating_replaces_all_earlier_codes(user: MfaUser, pool: Pool) -> None:
+    app = await user.enabled()
+    await user.show(app.backup_codes[0])
+    answer = await user.regenerate()
     assert answer.status == 200
     assert answer.json.keys() == {"backup_codes"}
     new = answer.json["backup_codes"]
     assert len(set(new)) == len(new) == 10
     assert not set(new) & set(app.backup_codes)
-    assert [await ada.may_show(code) for code in (*app.backup_codes[:3], *new[:2])] == [False, False, False, True, True]
-    assert (await mailed(pool))[2] == ("backup_codes_regenerated", EMAIL)
+    assert [await user.may_show(code) for code in (*app.backup_codes[:3], *new[:2])] == [False, False, False, True, True]
+    assert (await queued_emails(pool))[2] == ("backup_codes_regenerated", EMAIL)
 
 
-async def test_regenerating_gives_codes_again_when_all_are_used(ada: Ada) -> None:
-    await add_mfa(ada.ports, ada.account, backup_codes=["ABCD-EFGH"])
-    await ada.show("ABCD-EFGH")
-    assert await ada.status() == (True, False)
-    await ada.regenerate()
-    assert await ada.status() == (True, True)
+async def test_regenerating_works_when_all_codes_are_used(user: MfaUser) -> None:
+    await add_mfa(user.ports, user.account, backup_codes=["ABCD-EFGH"])
+    await user.show("ABCD-EFGH")
+    assert await user.status() == (True, False)
+    await user.regenerate()
+    assert await user.status() == (True, True)
 
 
-async def test_without_a_second_factor_there_are_no_codes_to_make(ada: Ada, pool: Pool) -> None:
+async def test_regenerating_while_off_is_refused(user: MfaUser, pool: Pool) -> None:
     for begin in (False, True):
         if begin:
-            await ada.setup()
-        assert refused(await ada.regenerate()) == BAD
+            await user.setup()
+        assert refused(await user.regenerate()) == BAD
     assert await run_sql(pool, "select 1 from backup_codes") == []
-    assert await mailed(pool) == []
+    assert await queued_emails(pool) == []
 
 
 @pytest.mark.parametrize("act", ["enable", "disable"])
-async def test_device_trust_and_pre_auth_tokens_end(ada: Ada, pool: Pool, clock: FakeClock, act: str) -> None:
-    eve = await add_account(ada.ports, "eve@example.com", None)
+async def test_enabling_and_disabling_end_device_trust_and_pending_sign_ins(user: MfaUser, pool: Pool, clock: FakeClock, act: str) -> None:
+    other_user = await add_account(user.ports, "eve@example.com", None)
     device = """
         insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
                              trust_expires_at, created_at, updated_at)
@@ -394,56 +394,56 @@ async def test_device_trust_and_pre_auth_tokens_end(ada: Ada, pool: Pool, clock:
     pre_auth = """
         insert into pre_auths (id, user_id, provider, created_at, expires_at)
         select gen_random_uuid(), id, 'password', now(), now() + interval '10 minutes' from users"""
-    app = await ada.enabled() if act == "disable" else await ada.pending()
+    app = await user.enabled() if act == "disable" else await user.pending()
     await run_sql(pool, device)
     await run_sql(pool, pre_auth)
-    answer = await ada.disable() if act == "disable" else await ada.verify(app.code())
+    answer = await user.disable() if act == "disable" else await user.verify(app.code())
     assert answer.status == 200
-    assert await run_sql(pool, "select user_id from devices where trust_hash is not null") == [(eve.id,)]
-    assert await run_sql(pool, "select user_id from pre_auths") == [(eve.id,)]
-    assert (await ada.api.get("/api/user", token=ada.token)).status == 200, "the session goes on"
+    assert await run_sql(pool, "select user_id from devices where trust_hash is not null") == [(other_user.id,)]
+    assert await run_sql(pool, "select user_id from pre_auths") == [(other_user.id,)]
+    assert (await user.api.get("/api/user", token=user.token)).status == 200, "the session continues"
 
 
-# What is recorded, and who is told
+# Events, logs and emails
 
 
-async def test_enabling_and_disabling_are_told_to_every_organization_that_the_person_takes_part_in(ada: Ada, pool: Pool) -> None:
+async def test_organizations_of_confirmed_memberships_are_notified(user: MfaUser, pool: Pool) -> None:
     orgs = {slug: await add_organization(pool, slug) for slug in ("acme", "twin", "loose")}
     for slug, org in orgs.items():
-        await add_member(pool, org, ada.account.id, confirmed=slug != "loose")
-    await ada.enabled()
-    await ada.disable()
+        await add_member(pool, org, user.account.id, confirmed=slug != "loose")
+    await user.enabled()
+    await user.disable()
     names = ("enabled", "disabled")
-    taking_part = {orgs["acme"], orgs["twin"]}
+    confirmed_orgs = {orgs["acme"], orgs["twin"]}
     for table, column, prefix in (("audit_log", "action", "security"), ("events", "name", "security"), ("events", "name", "user")):
         for name in names:
             query = f"select org_id, target_id, actor_id from {table} where {column} = %s"  # noqa: S608
             rows = await run_sql(pool, query, f"{prefix}.mfa.{name}")
-            assert {row[0] for row in rows} == taking_part
-            assert {row[1:] for row in rows} == {(str(ada.account.id), ada.account.id)}
+            assert {row[0] for row in rows} == confirmed_orgs
+            assert {row[1:] for row in rows} == {(str(user.account.id), user.account.id)}
     assert await run_sql(pool, "select 1 from audit_log where action like 'user.%%'") == []
 
 
-async def test_whoever_is_in_no_organization_is_recorded_in_the_log_of_the_platform(ada: Ada, pool: Pool) -> None:
-    await ada.enabled()
+async def test_the_platform_log_records_users_without_an_organization(user: MfaUser, pool: Pool) -> None:
+    await user.enabled()
     assert await run_sql(pool, "select org_id, action from audit_log") == [(None, "security.mfa.enabled")]
 
 
 @pytest.mark.slow
-async def test_the_log_of_the_second_factor_tells_everything(ada: Ada, pool: Pool, clock: FakeClock) -> None:
-    app = await ada.pending()
+async def test_the_log_of_the_second_factor_is_complete(user: MfaUser, pool: Pool, clock: FakeClock) -> None:
+    app = await user.pending()
     clock.advance(STEP)
-    await ada.verify(app.wrong())
+    await user.verify(app.wrong())
     clock.advance(STEP)
-    await ada.verify(app.code())
+    await user.verify(app.code())
     clock.advance(STEP)
-    await ada.may_show(app.wrong())
+    await user.may_show(app.wrong())
     clock.advance(STEP)
-    await ada.show(app.code())
+    await user.show(app.code())
     clock.advance(STEP)
-    await ada.regenerate()
+    await user.regenerate()
     clock.advance(STEP)
-    await ada.disable()
+    await user.disable()
     assert await logged(pool) == [
         "mfa_setup_initiated",
         "mfa_setup_failed",
@@ -454,95 +454,99 @@ async def test_the_log_of_the_second_factor_tells_everything(ada: Ada, pool: Poo
         "mfa_disabled",
     ]
     rows = await run_sql(pool, "select distinct user_id, address is null from mfa_events where event_type like 'mfa_setup%%'")
-    assert rows == [(ada.account.id, False)]
+    assert rows == [(user.account.id, False)]
 
 
-async def test_every_change_is_mailed_to_the_person(ada: Ada, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
-    app = await ada.enabled()
-    await ada.regenerate()
+async def test_the_user_gets_an_email_about_every_change(user: MfaUser, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+    app = await user.enabled()
+    await user.regenerate()
     clock.advance(STEP)
-    await ada.show(app.code())
-    await ada.disable()
-    await deliver(ada.ports)
+    await user.show(app.code())
+    await user.disable()
+    await deliver(user.ports)
     subjects = {letter.subject.removesuffix(" - Gatehouse"): letter.to for letter in sent.letters}
     assert subjects == dict.fromkeys(
         ["Two-factor authentication is on", "You have new backup codes", "Two-factor authentication is off"], EMAIL
     )
-    assert {kind for kind, _ in await mailed(pool)} == {EmailKind.MFA_ENABLED, EmailKind.BACKUP_CODES_REGENERATED, EmailKind.MFA_DISABLED}
+    assert {kind for kind, _ in await queued_emails(pool)} == {
+        EmailKind.MFA_ENABLED,
+        EmailKind.BACKUP_CODES_REGENERATED,
+        EmailKind.MFA_DISABLED,
+    }
 
 
-# Guessing (security.md M-2)
+# Attempt limits (security M-2)
 
 
-async def test_ten_wrong_codes_block_every_check_of_the_account(ada: Ada, clock: FakeClock) -> None:
-    app = await ada.pending()
-    assert [refused(await ada.verify(app.wrong())) for _ in range(10)] == [BAD] * 10
-    blocked = await ada.verify(app.code())
+async def test_ten_wrong_codes_block_all_codes_of_the_account(user: MfaUser, clock: FakeClock) -> None:
+    app = await user.pending()
+    assert [refused(await user.verify(app.wrong())) for _ in range(10)] == [BAD] * 10
+    blocked = await user.verify(app.code())
     assert refused(blocked) == LIMITED
     assert blocked.headers["Retry-After"] == "900"
     assert "code" in blocked.json["error"]
     assert "password" not in blocked.json["error"]
     with pytest.raises(TooManyAttempts):
-        await show(ada.ports, ada.account, app.code())
+        await show(user.ports, user.account, app.code())
     clock.advance(timedelta(seconds=900))
-    ada.token = (await sign_in(ada.ports, ada.account)).access_token
-    app = await ada.pending()
-    assert [refused(await ada.verify(app.wrong())) for _ in range(9)] == [BAD] * 9
-    assert (await ada.verify(app.code())).status == 200
+    user.token = (await sign_in(user.ports, user.account)).access_token
+    app = await user.pending()
+    assert [refused(await user.verify(app.wrong())) for _ in range(9)] == [BAD] * 9
+    assert (await user.verify(app.code())).status == 200
 
 
-async def test_guesses_at_a_login_and_at_enabling_are_counted_together(ada: Ada, pool: Pool) -> None:
-    app = await ada.enabled()
-    assert [await ada.may_show("ABCD-EFGH") for _ in range(5)] == [False] * 5
+async def test_attempts_at_sign_in_and_at_setup_are_counted_together(user: MfaUser, pool: Pool) -> None:
+    app = await user.enabled()
+    assert [await user.may_show("ABCD-EFGH") for _ in range(5)] == [False] * 5
     await run_sql(pool, "update users set mfa_enabled_at = null")
-    app = await ada.pending()
-    assert [refused(await ada.verify(app.wrong())) for _ in range(5)] == [BAD] * 5
-    assert refused(await ada.verify(app.code())) == LIMITED
+    app = await user.pending()
+    assert [refused(await user.verify(app.wrong())) for _ in range(5)] == [BAD] * 5
+    assert refused(await user.verify(app.code())) == LIMITED
 
 
 @pytest.mark.slow
-async def test_a_right_code_forgets_the_wrong_ones(ada: Ada, clock: FakeClock) -> None:
-    app = await ada.pending()
-    assert [refused(await ada.verify(app.wrong())) for _ in range(9)] == [BAD] * 9
-    assert (await ada.verify(app.code())).status == 200
+async def test_a_correct_code_clears_the_failed_attempts(user: MfaUser, clock: FakeClock) -> None:
+    app = await user.pending()
+    assert [refused(await user.verify(app.wrong())) for _ in range(9)] == [BAD] * 9
+    assert (await user.verify(app.code())).status == 200
     for _ in range(3):
         clock.advance(STEP)
-        assert [await ada.may_show(app.wrong()) for _ in range(9)] == [False] * 9
-        assert await ada.may_show(app.code())
+        assert [await user.may_show(app.wrong()) for _ in range(9)] == [False] * 9
+        assert await user.may_show(app.code())
 
 
-async def test_another_session_changes_nothing_about_the_count(ada: Ada) -> None:
-    app = await ada.pending()
+async def test_failed_attempts_of_all_sessions_are_counted_together(user: MfaUser) -> None:
+    app = await user.pending()
     for _ in range(10):
-        ada.token = (await sign_in(ada.ports, ada.account)).access_token
-        assert refused(await ada.verify(app.wrong())) == BAD
-    assert refused(await ada.verify(app.code())) == LIMITED
+        user.token = (await sign_in(user.ports, user.account)).access_token
+        assert refused(await user.verify(app.wrong())) == BAD
+    assert refused(await user.verify(app.code())) == LIMITED
 
 
-# Who may
+# Access
 
 
 ALL = [("GET", "/status"), ("POST", "/setup"), ("POST", "/verify"), ("DELETE", ""), ("POST", "/backup-codes/regenerate")]
 
 
-@pytest.mark.parametrize(("method", "path"), ALL)
-async def test_nobody_gets_in_without_a_token(api: Api, method: str, path: str) -> None:
-    assert refused(await api.call(method, PATH + path)) == UNAUTHORIZED
+async def test_every_endpoint_requires_a_token(api: Api) -> None:
+    for method, path in ALL:
+        assert refused(await api.call(method, PATH + path)) == UNAUTHORIZED, path
 
 
-@pytest.mark.parametrize(("method", "path"), ALL)
 @pytest.mark.parametrize("who", ["impersonator", "application"])
-async def test_an_impersonator_and_an_application_only_look(ada: Ada, pool: Pool, acme_id: UUID, who: str, method: str, path: str) -> None:
+async def test_an_impersonator_and_an_application_can_only_read(user: MfaUser, pool: Pool, acme_id: UUID, who: str) -> None:
     if who == "impersonator":
-        owner = await add_account(ada.ports, "owner@platform.example", None, is_platform_owner=True)
-        token = await impersonate(ada.ports, owner, ada.account)
+        owner = await add_account(user.ports, "owner@platform.example", None, is_platform_owner=True)
+        token = await impersonate(user.ports, owner, user.account)
     else:
         service = await add_service(pool, acme_id, "shop")
-        token = (await sign_in_to(ada.ports, pool, service, ada.account)).access_token
-    app = await ada.pending()
-    answer = await ada.api.call(method, PATH + path, None if method == "GET" else {"code": app.code()}, token=token)
-    assert (answer.status if method == "GET" else refused(answer)) == (200 if method == "GET" else FORBIDDEN)
-    assert await ada.status() == (False, False)
+        token = (await sign_in_to(user.ports, pool, service, user.account)).access_token
+    app = await user.pending()
+    for method, path in ALL:
+        answer = await user.api.call(method, PATH + path, None if method == "GET" else {"code": app.code()}, token=token)
+        assert (answer.status if method == "GET" else refused(answer)) == (200 if method == "GET" else FORBIDDEN), path
+    assert await user.status() == (False, False)
     assert await logged(pool) == ["mfa_setup_initiated"]
 
 
@@ -551,27 +555,27 @@ async def acme_id(pool: Pool) -> UUID:
     return await add_organization(pool, "acme")
 
 
-async def test_what_one_does_touches_nobody_else(ada: Ada, pool: Pool, clock: FakeClock) -> None:
-    eve = await add_account(ada.ports, "eve@example.com", None)
-    app = await add_mfa(ada.ports, eve)
+async def test_other_accounts_do_not_change(user: MfaUser, pool: Pool, clock: FakeClock) -> None:
+    other_user = await add_account(user.ports, "eve@example.com", None)
+    app = await add_mfa(user.ports, other_user)
     stored = "select m.*, u.mfa_enabled_at from mfa m join users u on u.id = m.user_id where u.id = %s"
     codes = "select * from backup_codes where user_id = %s order by code_hash"
-    before = await run_sql(pool, stored, eve.id), await run_sql(pool, codes, eve.id)
-    mine = await ada.enabled()
-    await ada.regenerate()
+    before = await run_sql(pool, stored, other_user.id), await run_sql(pool, codes, other_user.id)
+    mine = await user.enabled()
+    await user.regenerate()
     clock.advance(STEP)
-    assert not await ada.may_show(app.code())
-    assert not await ada.may_show(app.backup_codes[0])
-    await ada.show(mine.code())
-    await ada.disable()
-    assert (await run_sql(pool, stored, eve.id), await run_sql(pool, codes, eve.id)) == before
+    assert not await user.may_show(app.code())
+    assert not await user.may_show(app.backup_codes[0])
+    await user.show(mine.code())
+    await user.disable()
+    assert (await run_sql(pool, stored, other_user.id), await run_sql(pool, codes, other_user.id)) == before
 
 
-async def test_of_an_account_that_is_gone_nothing_is_told(ada: Ada, pool: Pool) -> None:
+async def test_a_deleted_account_is_refused(user: MfaUser, pool: Pool) -> None:
     await run_sql(pool, "delete from users")
     for act in (mfa.get_status, mfa.start_setup, mfa.disable, mfa.regenerate_backup_codes):
         with pytest.raises(AccountGone):
-            await act(ada.ports, ada.person)
+            await act(user.ports, user.person)
     with pytest.raises(mfa_rules.NotSetUp):
-        await mfa.confirm_setup(ada.ports, ada.person, "123456")
+        await mfa.confirm_setup(user.ports, user.person, "123456")
     assert await logged(pool) == []

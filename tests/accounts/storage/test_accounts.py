@@ -12,7 +12,7 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.accounts_rules import Account, EmailTaken, AccountOrigin
+from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest

@@ -11,7 +11,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import Device, DeviceType, DeviceFingerprint, ParsedUserAgent, Location, KnownDevice
+from core.accounts.devices_rules import Device, DeviceFingerprint, DeviceType, KnownDevice, Location, ParsedUserAgent
 from core.accounts.risk import LoginHistory, LoginRisk
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
@@ -270,7 +270,9 @@ async def test_a_guess_at_a_password_counts_at_the_device_that_its_account_trust
 
     async def counted(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, SecretKind, bytes]:
         async with storage.autocommit() as count:
-            guess = await count.attempt_limits.count_password_attempt(address, None if token is None else digest(token), AttemptLimit(100, DAY), at)
+            guess = await count.attempt_limits.count_password_attempt(
+                address, None if token is None else digest(token), AttemptLimit(100, DAY), at
+            )
         assert guess.blocked_until is None
         return (None if guess.account is None else guess.account.id), guess.secret, guess.subject
 

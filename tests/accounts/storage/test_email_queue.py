@@ -11,7 +11,7 @@ from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, QueuedEmail, EmailKind, EmailOutcome
+from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from core.tenancy.mail_server_rules import MailServer

@@ -18,9 +18,9 @@ from core.accounts.platform_users_rules import (
     BACKUP_CODE_ALERT_THRESHOLD,
     FAILURE_ALERT_THRESHOLD,
     SHORTLY_AFTER_LOGIN,
+    FoundUser,
     MfaAlert,
     MfaAlertType,
-    FoundUser,
     MfaMetrics,
     UserMfaStatus,
     UserOrganization,
@@ -231,7 +231,9 @@ async def log_in(pool: Pool, user: UUID, at: datetime, *, success: bool = True) 
         ("backup_code_used", BACKUP_CODE_ALERT_THRESHOLD, MfaAlertType.BACKUP_CODE_BURST),
     ],
 )
-async def test_so_much_of_it_in_the_window_is_an_alert(storage: Postgres, pool: Pool, event: str, threshold: int, kind: MfaAlertType) -> None:
+async def test_so_much_of_it_in_the_window_is_an_alert(
+    storage: Postgres, pool: Pool, event: str, threshold: int, kind: MfaAlertType
+) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     times = [SINCE + number * SECOND for number in range(threshold)]
     await log(pool, ada.id, event, SINCE - MICROSECOND, *times[1:])

@@ -11,7 +11,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts import devices
 from core.accounts.accounts_rules import Account
-from core.accounts.devices_rules import DeviceMatch, PresentedDevice, Device, DeviceType, Location
+from core.accounts.devices_rules import Device, DeviceMatch, DeviceType, Location, PresentedDevice
 from core.kernel.principals import Anonymous
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp
@@ -47,7 +47,9 @@ class Visitor:
             await tx.accounts.lock(self.account.id)
             arrival = await devices.match_device(tx, self.account.id, look, org, now)
             token = await devices.remember_device(tx, arrival, now, second_factor=second_factor, trust=trust)
-            await tx.logins.record_success(session(self.account.id, created_at=now, device_id=arrival.device.id), "password", arrival.device)
+            await tx.logins.record_success(
+                session(self.account.id, created_at=now, device_id=arrival.device.id), "password", arrival.device
+            )
         return arrival, token
 
     async def look(self, client: PresentedDevice = SILENT, org: UUID | None = None, **said: Any) -> DeviceMatch:
@@ -203,9 +205,17 @@ async def test_a_device_is_trusted_by_its_token_after_the_second_factor_was_show
     assert token.encode() not in (kept.trust_hash or b"")
     arrival, another = await ada.come(PresentedDevice(token=token))
     assert (arrival.is_trusted, is_new(arrival), another) == (True, False, None)
-    for other in (SILENT, PresentedDevice(token="x" * 43), PresentedDevice(token=token[:-1]), PresentedDevice(token=token + "x"), PresentedDevice(token="")):
+    for other in (
+        SILENT,
+        PresentedDevice(token="x" * 43),
+        PresentedDevice(token=token[:-1]),
+        PresentedDevice(token=token + "x"),
+        PresentedDevice(token=""),
+    ):
         assert not (await ada.look(other)).is_trusted
-    assert (await ada.look(PresentedDevice(token=token, device_id="another"), agent=CHROME)).is_trusted, "the token alone says which device it is"
+    assert (await ada.look(PresentedDevice(token=token, device_id="another"), agent=CHROME)).is_trusted, (
+        "the token alone says which device it is"
+    )
 
 
 @pytest.mark.parametrize(("second_factor", "trust"), [(False, False), (True, False), (False, True)])

@@ -49,7 +49,7 @@ class Shop:
     async def add_own_user(
         self, email: str, password: str | None = None, origin: AccountOrigin = AccountOrigin.API_KEY, **changes: Any
     ) -> Account:
-        """Add a user whose account the organization created, by default without a password and verified."""
+        """Add a user with an account that the organization created, by default verified and without a password."""
         account = await add_account(self.tenant.ports, email, password, origin=origin, origin_org_id=self.tenant.org, **changes)
         await add_service_user(self.tenant.ports, self.id, account.id)
         return account

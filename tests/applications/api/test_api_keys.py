@@ -1,7 +1,7 @@
 """API keys of a service, managed by members.
 
-The rules are decisions 8, 9, 14, 15, 16, 17, 104, 105, 106, 107, 108, and security K-1, K-2, K-6, I-4,
-S-6, T-1, T-2, Z-5.
+The rules are decisions 8, 9, 14, 15, 16, 17, 104, 105, 106, 107, 108, and security K-1, K-2, K-6,
+I-4, S-6, T-1, T-2, Z-5.
 """
 
 import re
@@ -30,7 +30,7 @@ GOOD = {"name": "Robot", "permissions": ["read:users"]}
 
 @dataclass(slots=True)
 class Shop:
-    """A service of a tenant, whose members see to its keys."""
+    """A service of a tenant, and its keys."""
 
     tenant: Tenant
     id: UUID
@@ -77,7 +77,7 @@ async def shop(acme: Tenant) -> Shop:
     return await open_shop(acme)
 
 
-# Making them
+# Creation
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
@@ -101,7 +101,7 @@ async def test_a_key_is_returned_once_and_works_immediately(shop: Shop, clock: F
     }
     assert (await shop.get(created_key["id"])).json == {**created_key, "last_used_at": None}
     assert (await shop.use(key)).status == 200
-    # What is kept of it is a hash; what is shown and recorded, not even that.
+    # Only the hash is stored, and neither key nor hash is shown or recorded.
     [(stored,)] = await run_sql(shop.tenant.pool, "select key_hash from api_keys")
     assert stored == digest(key)
     records = await run_sql(
@@ -115,7 +115,7 @@ async def test_a_key_is_returned_once_and_works_immediately(shop: Shop, clock: F
 async def test_without_a_lifetime_a_key_does_not_expire(shop: Shop) -> None:
     assert (await shop.created())["expires_at"] is None
     assert (await shop.created(expires_in_days=None))["expires_at"] is None
-    # Two of one name are two.
+    # Names need not be unique.
     assert (await shop.list_keys())["total"] == 2
 
 
@@ -128,7 +128,7 @@ async def test_a_key_expires_after_its_lifetime(shop: Shop, clock: FakeClock, da
     clock.advance(timedelta(seconds=1))
     assert refused(await shop.use(created_key["key"])) == (401, "UNAUTHORIZED")
     await shop.tenant.sign_in("member")
-    assert (await shop.get(created_key["id"])).json["expires_at"] == created_key["expires_at"], "it stays listed"
+    assert (await shop.get(created_key["id"])).json["expires_at"] == created_key["expires_at"], "expired keys stay in the list"
     assert (await shop.list_keys())["total"] == 1
 
 
@@ -182,7 +182,7 @@ async def test_each_permission_can_be_granted_and_all_together(shop: Shop) -> No
     assert (await shop.created(permissions=[*Permission]))["permissions"] == [*Permission]
 
 
-# Seeing them
+# Lists
 
 
 async def test_the_list_has_all_keys_of_the_service_oldest_first(shop: Shop, twin: Tenant, clock: FakeClock) -> None:
@@ -248,7 +248,7 @@ async def test_a_key_is_found_only_in_its_service(shop: Shop, twin: Tenant) -> N
     assert len(await shop.ids() + await second.ids() + await other.ids()) == 3
 
 
-# Deleting them
+# Deletion
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
@@ -272,7 +272,7 @@ async def test_a_key_outlives_the_account_that_created_it(shop: Shop) -> None:
     assert (await shop.get(created_key["id"])).json["created_by"] == maker
 
 
-# What is recorded
+# Records
 
 
 async def test_creation_and_deletion_are_recorded_without_the_key(shop: Shop, clock: FakeClock) -> None:
@@ -312,7 +312,7 @@ async def test_changes_by_a_key_are_recorded_with_the_key_as_actor(shop: Shop, t
     assert (by_nobody["logs"], by_nobody["pagination"]["total"]) == ([], 0)
 
 
-# Who may
+# Access
 
 Call = Callable[[Shop, str, object], Awaitable[Answer]]
 CALLS: dict[str, Call] = {
@@ -369,7 +369,7 @@ async def test_an_impersonator_cannot_create_a_key(shop: Shop, tenants: Tenants)
     assert (await shop.tenant.entry("api_key.deleted"))["impersonator_id"] == steward.id
 
 
-# At once
+# Concurrency
 
 
 @pytest.mark.slow
@@ -387,7 +387,7 @@ async def test_twenty_concurrent_creations_create_twenty_keys(shop: Shop) -> Non
     assert len({answer.json["key"] for answer in answers}) == (await shop.list_keys())["total"] == 20
 
 
-# A write that was let in at the door and then waited for another one: what that one left is what counts.
+# Changes that happen while a write, already authenticated, waits for the lock on the organization
 CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
     "demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", FORBIDDEN),
     "removed admin": ("delete from memberships where user_id = %(admin)s", FORBIDDEN),
@@ -410,7 +410,7 @@ async def test_a_write_that_waited_sees_the_change_it_waited_for(shop: Shop, cal
     assert await shop.tenant.actions() == {"api_key.created": 1}
 
 
-# A change that a key makes, and what became of the key or of what it may do, while it waited.
+# Changes that happen while a write by a key waits for the lock on the organization
 KEY_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
     "deleted": ("delete from api_keys", (401, "UNAUTHORIZED")),
     "expired": ("update api_keys set expires_at = '2020-01-01'", (401, "UNAUTHORIZED")),

@@ -1,5 +1,7 @@
-"""Changes of services and of their secrets, by members and by API keys (organizations.md section 4.1; identity.md section 4.5; decisions,
-points 89, 92, 102, 118, 119 and 158; security.md I-4, K-1, K-2, L-3, O-2 and Z-5)."""
+"""Changes of services and of client secrets, by members and by API keys.
+
+The rules are decisions 89, 92, 102, 118, 119, 158, and security I-4, K-1, K-2, L-3, O-2, Z-5.
+"""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -25,7 +27,7 @@ NATIVE = ["com.example.app:/callback", "http://127.0.0.1/callback"]
 
 @pytest.fixture
 async def shops(acme: Tenant) -> Workshop:
-    """With a service named shop."""
+    """A service named shop."""
     shops = Workshop(acme)
     await shops.created(codehost_scopes=["a"], websuite_scopes=["b"], redirect_uris=[URI], device_activation_uri="https://example.com/")
     await run_sql(acme.pool, "delete from audit_log")
@@ -40,12 +42,12 @@ async def secret_of(shops: Workshop) -> bytes | None:
 
 
 async def make(shops: Workshop, kind: str) -> None:
-    """Have the service be of that type, and with URIs that any type may have."""
+    """Change the service to this type, with redirect URIs that every type may have."""
     hashed = digest("old") if kind in ("web", "api") else None
     await run_sql(shops.tenant.pool, "update services set service_type = %s, client_secret_hash = %s", kind, hashed)
 
 
-# What a key may do but the type, and a member.
+# Changes that members and API keys may make; the type only members
 
 
 async def by_member(shops: Workshop, **fields: Any) -> Answer:
@@ -74,7 +76,7 @@ CHANGES: dict[str, Any] = {
 
 
 @both
-async def test_what_is_given_is_replaced_and_the_rest_stays(shops: Workshop, clock: FakeClock, change: Change) -> None:
+async def test_an_update_replaces_only_the_fields_in_the_request(shops: Workshop, clock: FakeClock, change: Change) -> None:
     before, secret = (await shops.get()).json, await secret_of(shops)
     clock.advance(timedelta(minutes=1))
     for name, value in CHANGES.items():
@@ -87,7 +89,7 @@ async def test_what_is_given_is_replaced_and_the_rest_stays(shops: Workshop, clo
 
 
 @both
-async def test_null_clears_and_all_at_once_is_one_change(shops: Workshop, acme: Tenant, change: Change) -> None:
+async def test_null_clears_fields_and_one_request_is_one_change(shops: Workshop, acme: Tenant, change: Change) -> None:
     cleared = {name: None for name in CHANGES if name != "name"}
     now = body_of(await change(shops, **cleared))
     assert now == {**now, **cleared, "redirect_uris": []}
@@ -99,7 +101,7 @@ async def test_null_clears_and_all_at_once_is_one_change(shops: Workshop, acme: 
 
 
 @both
-async def test_a_change_is_recorded_with_what_was_there_before(shops: Workshop, acme: Tenant, change: Change) -> None:
+async def test_an_update_is_recorded_with_the_old_values(shops: Workshop, acme: Tenant, change: Change) -> None:
     service = (await shops.get()).json["id"]
     await change(shops, name="New", codehost_scopes=None, redirect_uris=[], websuite_scopes=["b"])
     changes = {
@@ -117,7 +119,7 @@ async def test_a_change_is_recorded_with_what_was_there_before(shops: Workshop, 
 
 
 @both
-async def test_changing_nothing_leaves_no_trace(shops: Workshop, acme: Tenant, clock: FakeClock, change: Change) -> None:
+async def test_an_update_without_effect_leaves_no_trace(shops: Workshop, acme: Tenant, clock: FakeClock, change: Change) -> None:
     before = await shops.stored()
     clock.advance(timedelta(minutes=1))
     same: list[dict[str, Any]] = [{"name": " Shop "}, {"codehost_scopes": ["a"], "officesuite_scopes": None}, {"redirect_uris": [URI]}]
@@ -146,7 +148,7 @@ INVALID: list[dict[str, Any]] = [
 
 @pytest.mark.slow
 @both
-async def test_a_change_that_makes_no_sense_is_refused(shops: Workshop, acme: Tenant, change: Change) -> None:
+async def test_invalid_updates_are_refused(shops: Workshop, acme: Tenant, change: Change) -> None:
     before = await shops.stored()
     for fields in INVALID:
         assert refused(await change(shops, **fields)) == BAD, fields
@@ -163,8 +165,8 @@ async def test_an_unknown_type_is_refused(shops: Workshop, kind: Any) -> None:
     assert await shops.stored() == before
 
 
-async def test_what_is_not_offered_is_not_changed(shops: Workshop, acme: Tenant) -> None:
-    """Nothing is assigned because it is named (security.md N-5); an API key does not choose the type, either."""
+async def test_other_fields_cannot_be_changed(shops: Workshop, acme: Tenant) -> None:
+    """Unknown fields are ignored (security N-5). API keys cannot change the type either."""
     before = (await shops.get()).json
     foreign = {"id": "x", "org_id": "x", "slug": "x", "client_id": "x", "client_secret": "x", "user_count": 7, "created_at": "x"}
     assert body_of(await shops.update(name="One", **foreign)) == {**before, "name": "One"}
@@ -173,7 +175,7 @@ async def test_what_is_not_offered_is_not_changed(shops: Workshop, acme: Tenant)
     assert await run_sql(acme.pool, "select service_type, user_count from services") == [("web", 0)]
 
 
-async def test_members_change_nothing_and_nobody_does_where_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
+async def test_plain_members_and_inactive_organizations_are_refused(shops: Workshop, acme: Tenant) -> None:
     before = await shops.stored()
     assert refused(await shops.update("member", name="New")) == FORBIDDEN
     assert refused(await shops.rotate("member")) == FORBIDDEN
@@ -185,12 +187,12 @@ async def test_members_change_nothing_and_nobody_does_where_the_organization_is_
     assert await acme.log() == []
 
 
-# Types and secrets
+# Types and client secrets
 
 
 @pytest.mark.parametrize("old", ["web", "mobile", "desktop", "api"])
 @pytest.mark.parametrize("new", ["web", "mobile", "desktop", "api"])
-async def test_a_secret_comes_and_goes_with_the_type(shops: Workshop, acme: Tenant, old: str, new: str) -> None:
+async def test_the_client_secret_depends_on_the_type(shops: Workshop, acme: Tenant, old: str, new: str) -> None:
     await make(shops, old)
     before, secret = (await shops.get()).json, await secret_of(shops)
     answer = body_of(await shops.update(service_type=new, redirect_uris=[URI]))
@@ -210,7 +212,7 @@ async def test_a_secret_comes_and_goes_with_the_type(shops: Workshop, acme: Tena
     assert "secret" not in str(await acme.log())
 
 
-async def test_the_uris_that_stay_are_judged_by_the_new_type(shops: Workshop) -> None:
+async def test_unchanged_redirect_uris_are_checked_against_the_new_type(shops: Workshop) -> None:
     await make(shops, "mobile")
     assert body_of(await shops.update(redirect_uris=NATIVE))["redirect_uris"] == NATIVE
     before = await shops.stored()
@@ -222,14 +224,14 @@ async def test_the_uris_that_stay_are_judged_by_the_new_type(shops: Workshop) ->
     assert body_of(await shops.update(service_type="web", redirect_uris=NATIVE[1:]))["client_secret"]
 
 
-async def test_uris_from_before_the_rules_do_not_hinder_other_changes(shops: Workshop, acme: Tenant) -> None:
+async def test_old_invalid_redirect_uris_do_not_prevent_other_changes(shops: Workshop, acme: Tenant) -> None:
     await run_sql(acme.pool, "update services set redirect_uris = '{https://old.example.com/#x}'")
     assert body_of(await shops.update(name="New"))["redirect_uris"] == ["https://old.example.com/#x"]
     assert refused(await shops.update(service_type="api")) == BAD
 
 
 @pytest.mark.parametrize("kind", ["web", "api"])
-async def test_a_rotated_secret_is_a_new_one_and_shown_once(shops: Workshop, acme: Tenant, kind: str) -> None:
+async def test_a_rotated_secret_is_new_and_returned_once(shops: Workshop, acme: Tenant, kind: str) -> None:
     await make(shops, kind)
     service = (await shops.get()).json
     first, second = body_of(await shops.rotate("admin")), body_of(await shops.rotate())
@@ -245,15 +247,15 @@ async def test_a_rotated_secret_is_a_new_one_and_shown_once(shops: Workshop, acm
 
 
 @pytest.mark.parametrize("kind", ["mobile", "desktop"])
-async def test_who_has_no_secret_has_none_to_rotate(shops: Workshop, acme: Tenant, kind: str) -> None:
+async def test_public_clients_have_no_secret_to_rotate(shops: Workshop, acme: Tenant, kind: str) -> None:
     await make(shops, kind)
     assert refused(await shops.rotate()) == BAD
     assert await secret_of(shops) is None
     assert await acme.log() == []
 
 
-async def test_nobody_gets_a_secret_in_somebody_elses_name(shops: Workshop, acme: Tenant, platform: Platform) -> None:
-    """As with API keys (security.md I-4): neither by asking for a new one nor by way of the type."""
+async def test_an_impersonator_cannot_get_a_client_secret(shops: Workshop, acme: Tenant, platform: Platform) -> None:
+    """Neither by rotation nor by changing the type (security I-4)."""
     token = await impersonate(acme.ports, platform.account, acme.people["owner"], acme.org)
     path = f"{shops.path}/shop"
     assert refused(await acme.api.post(f"{path}/rotate-secret", token=token)) == FORBIDDEN
@@ -263,17 +265,17 @@ async def test_nobody_gets_a_secret_in_somebody_elses_name(shops: Workshop, acme
     assert [entry["impersonator_id"] for entry in await acme.log()] == [platform.account.id]
 
 
-async def test_answers_with_secrets_are_not_stored(shops: Workshop) -> None:
+async def test_responses_with_secrets_are_not_cached(shops: Workshop) -> None:
     await make(shops, "mobile")
     for answer in (await shops.update(service_type="web"), await shops.rotate(), await shops.create(slug="other")):
         assert answer.json["client_secret"]
         assert answer.headers["Cache-Control"] == "no-store"
 
 
-# The service interface
+# API keys
 
 
-async def test_a_key_reads_its_service_and_no_other(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+async def test_a_key_reads_only_its_service(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
     foreign = await add_service(acme.pool, twin.org)
     other = await add_service(acme.pool, acme.org, "other")
     own = UUID((await shops.get()).json["id"])
@@ -286,14 +288,14 @@ async def test_a_key_reads_its_service_and_no_other(shops: Workshop, acme: Tenan
     assert (await acme.api.get("/api/service/info", headers={"X-Api-Key": key})).json["org_id"] == str(twin.org)
 
 
-async def test_to_write_is_not_to_read(shops: Workshop, acme: Tenant) -> None:
+async def test_reading_and_writing_are_separate_permissions(shops: Workshop, acme: Tenant) -> None:
     service = UUID((await shops.get()).json["id"])
     key = await add_api_key(acme.pool, service, set(Permission) - {Permission.READ_SERVICE})
     assert refused(await acme.api.get("/api/service/info", headers={"X-Api-Key": key})) == FORBIDDEN
     assert body_of(await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key}))["name"] == "New"
 
 
-async def test_a_key_of_a_service_that_is_gone_is_worth_nothing(shops: Workshop, acme: Tenant) -> None:
+async def test_the_keys_of_a_deleted_service_are_refused(shops: Workshop, acme: Tenant) -> None:
     key = await add_api_key(acme.pool, UUID((await shops.get()).json["id"]))
     assert (await shops.delete()).status == 204
     for method in ("GET", "PATCH"):
@@ -301,18 +303,18 @@ async def test_a_key_of_a_service_that_is_gone_is_worth_nothing(shops: Workshop,
         assert refused(answer) == (401, "UNAUTHORIZED")
 
 
-# Let in at the door, and then second
+# Changes after the request was authenticated
 
-FIRST: dict[str, tuple[str, tuple[int, str]]] = {
-    "a demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", FORBIDDEN),
-    "an admin of a suspended organization": ("update organizations set status = 'suspended' where id = %(org)s", NOT_ACTIVE),
-    "whose service is gone": ("delete from services", MISSING),
+EARLIER_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
+    "demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", FORBIDDEN),
+    "suspended organization": ("update organizations set status = 'suspended' where id = %(org)s", NOT_ACTIVE),
+    "deleted service": ("delete from services", MISSING),
 }
 
 
-@pytest.mark.parametrize("name", FIRST)
-async def test_a_change_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str) -> None:
-    statement, expected = FIRST[name]
+@pytest.mark.parametrize("name", EARLIER_CHANGES)
+async def test_an_update_that_waited_sees_the_change_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+    statement, expected = EARLIER_CHANGES[name]
     changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         (statement, {"org": acme.org, "admin": acme.people["admin"].id}),
@@ -321,22 +323,22 @@ async def test_a_change_that_comes_second_obeys_what_came_first(shops: Workshop,
         assert refused(await meanwhile(acme.pool, changes, act)) == expected
         await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", acme.people["admin"].id)
         await run_sql(acme.pool, "update organizations set status = 'active'")
-        if name == "whose service is gone":
+        if name == "deleted service":
             await add_service(acme.pool, acme.org)
     assert await acme.log() == []
 
 
-KEYS: dict[str, tuple[str, tuple[int, str]]] = {
-    "that was deleted": ("delete from api_keys", (401, "UNAUTHORIZED")),
-    "that has expired": ("update api_keys set expires_at = '2000-01-01'", (401, "UNAUTHORIZED")),
-    "of a service that is gone": ("delete from services", (401, "UNAUTHORIZED")),
-    "of a suspended organization": ("update organizations set status = 'suspended' where slug = 'acme'", NOT_ACTIVE),
+KEY_CHANGES: dict[str, tuple[str, tuple[int, str]]] = {
+    "deleted": ("delete from api_keys", (401, "UNAUTHORIZED")),
+    "expired": ("update api_keys set expires_at = '2000-01-01'", (401, "UNAUTHORIZED")),
+    "deleted service": ("delete from services", (401, "UNAUTHORIZED")),
+    "suspended organization": ("update organizations set status = 'suspended' where slug = 'acme'", NOT_ACTIVE),
 }
 
 
-@pytest.mark.parametrize("name", KEYS)
-async def test_a_key_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str) -> None:
-    statement, expected = KEYS[name]
+@pytest.mark.parametrize("name", KEY_CHANGES)
+async def test_an_update_by_a_key_that_waited_sees_the_change_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+    statement, expected = KEY_CHANGES[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, ())]
     headers = {"X-Api-Key": await add_api_key(acme.pool, UUID((await shops.get()).json["id"]))}
     answer = await meanwhile(acme.pool, changes, lambda: acme.api.patch("/api/service/info", {"name": "New"}, headers=headers))
@@ -345,7 +347,7 @@ async def test_a_key_that_comes_second_obeys_what_came_first(shops: Workshop, ac
 
 
 @pytest.mark.slow
-async def test_changes_of_different_fields_at_once_lose_nothing(shops: Workshop, acme: Tenant) -> None:
+async def test_concurrent_updates_of_different_fields_are_all_kept(shops: Workshop, acme: Tenant) -> None:
     fields = list(CHANGES.items())
     answers = await everyone(20, lambda number: shops.update(**dict([fields[number % len(fields)]])))
     assert {answer.status for answer in answers} == {200}
@@ -354,7 +356,7 @@ async def test_changes_of_different_fields_at_once_lose_nothing(shops: Workshop,
 
 
 @pytest.mark.slow
-async def test_of_twenty_who_make_it_confidential_one_gets_the_secret_that_counts(shops: Workshop, acme: Tenant) -> None:
+async def test_of_twenty_concurrent_type_changes_one_returns_the_valid_secret(shops: Workshop, acme: Tenant) -> None:
     await make(shops, "mobile")
     answers = await everyone(20, lambda _: shops.update(service_type="web"))
     assert {answer.status for answer in answers} == {200}
@@ -363,7 +365,7 @@ async def test_of_twenty_who_make_it_confidential_one_gets_the_secret_that_count
 
 
 @pytest.mark.slow
-async def test_of_twenty_rotations_the_last_one_counts(shops: Workshop) -> None:
+async def test_of_twenty_concurrent_rotations_the_last_secret_is_valid(shops: Workshop) -> None:
     secrets = [body_of(answer)["client_secret"] for answer in await everyone(20, lambda _: shops.rotate())]
     assert len(set(secrets)) == 20
     assert await secret_of(shops) in [digest(secret) for secret in secrets]

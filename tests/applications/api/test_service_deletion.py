@@ -1,4 +1,7 @@
-"""Services that their organization's owner deletes, and what is left of them: nothing (decisions, point 159; security.md K-1, J-9, Z-5)."""
+"""Deletion of services.
+
+The rules are decision 159, and security K-1, J-9, Z-5.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +23,13 @@ from tests.support.services import add_api_key, add_login, add_plan, add_service
 from tests.support.tenants import Tenant
 from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
 
-# What has rows of a service, but the service itself.
-HANGING = ("plans", "subscriptions", "api_keys", "service_users", "login_totals", "login_events")
+# Tables with rows that belong to a service
+TABLES = ("plans", "subscriptions", "api_keys", "service_users", "login_totals", "login_events")
 
 
 @dataclass(slots=True)
 class Shop:
-    """A service that somebody is signed in to, with a row in every table."""
+    """A service with a signed-in user, and a row in every dependent table."""
 
     tenant: Tenant
     id: UUID
@@ -54,12 +57,12 @@ async def open_shop(tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock, 
     return Shop(tenant, service, ada, session, await add_api_key(pool, service))
 
 
-async def left_of(pool: Pool, service: UUID) -> dict[str, int]:
-    return {table: (await run_sql(pool, f"select count(*) from {table} where service_id = %s", service))[0][0] for table in HANGING}  # noqa: S608
+async def rows_of(pool: Pool, service: UUID) -> dict[str, int]:
+    return {table: (await run_sql(pool, f"select count(*) from {table} where service_id = %s", service))[0][0] for table in TABLES}  # noqa: S608
 
 
 async def end_users(pool: Pool, org: UUID) -> set[UUID]:
-    """The end users of an organization; the total has to be that of them."""
+    """Return the end users of an organization, and check their total."""
     found = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(found),)]
     return found
@@ -70,16 +73,16 @@ async def shop(acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock, ada: Ac
     return await open_shop(acme, ports, pool, clock, ada)
 
 
-async def test_a_deleted_service_is_gone_with_all_that_belonged_to_it(
+async def test_deleting_a_service_deletes_everything_that_belongs_to_it(
     shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     foreign = await open_shop(twin, ports, pool, clock, shop.ada)
-    before = await left_of(pool, foreign.id)
+    before = await rows_of(pool, foreign.id)
     assert all(before.values())
     answer = await Workshop(acme).delete()
     assert (answer.status, answer.text) == (204, "")
-    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
-    assert await left_of(pool, foreign.id) == before
+    assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
+    assert await rows_of(pool, foreign.id) == before
     assert await end_users(pool, acme.org) == set()
     assert await end_users(pool, twin.org) == {shop.ada.id}
     assert refused(await Workshop(acme).get()) == MISSING
@@ -88,7 +91,7 @@ async def test_a_deleted_service_is_gone_with_all_that_belonged_to_it(
     assert (await Workshop(twin).list_services())["services"][0]["id"] == str(foreign.id)
 
 
-async def test_nobody_is_signed_in_to_it_any_more_and_its_keys_are_worth_nothing(shop: Shop, acme: Tenant, ports: Ports) -> None:
+async def test_sessions_and_keys_of_a_deleted_service_are_refused(shop: Shop, acme: Tenant, ports: Ports) -> None:
     assert (await shop.profile()).status == (await shop.info()).status == 200
     assert (await Workshop(acme).delete()).status == 204
     assert refused(await shop.profile()) == (401, "UNAUTHORIZED")
@@ -96,29 +99,27 @@ async def test_nobody_is_signed_in_to_it_any_more_and_its_keys_are_worth_nothing
     assert refused(await shop.login()) == MISSING
     refreshed = await acme.api.post("/api/auth/refresh", {"refresh_token": shop.session.refresh_token})
     assert refused(refreshed) == (401, "UNAUTHORIZED")
-    # The account stays, and whatever else it is signed in to.
+    # The account and its other sessions stay.
     assert (await acme.api.login()).status == 200
 
 
-async def test_a_later_service_of_that_name_is_another_one(shop: Shop, acme: Tenant, pool: Pool) -> None:
+async def test_a_new_service_with_the_same_slug_inherits_nothing(shop: Shop, acme: Tenant, pool: Pool) -> None:
     await Workshop(acme).delete()
     made = (await Workshop(acme).created())["service"]
     assert made["id"] != str(shop.id)
     assert refused(await shop.profile()) == (401, "UNAUTHORIZED")
     assert refused(await shop.info()) == (401, "UNAUTHORIZED")
-    assert await left_of(pool, UUID(made["id"])) == {**dict.fromkeys(HANGING, 0), "plans": 1}
+    assert await rows_of(pool, UUID(made["id"])) == {**dict.fromkeys(TABLES, 0), "plans": 1}
 
 
-async def test_who_uses_another_service_of_the_organization_stays_its_end_user(
-    shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
-) -> None:
+async def test_users_of_other_services_stay_end_users(shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     eve = await add_account(ports, "eve@example.com")
     await sign_in_to(ports, pool, shop.id, eve)
     other = await open_shop(acme, ports, pool, clock, shop.ada, "other")
-    before = await left_of(pool, other.id)
+    before = await rows_of(pool, other.id)
     await Workshop(acme).delete()
     assert await end_users(pool, acme.org) == {shop.ada.id}
-    assert await left_of(pool, other.id) == before
+    assert await rows_of(pool, other.id) == before
     assert (await other.profile()).status == (await other.info()).status == 200
     await Workshop(acme).delete(slug="other")
     assert await end_users(pool, acme.org) == set()
@@ -131,7 +132,7 @@ async def test_a_deletion_is_recorded(shop: Shop, acme: Tenant) -> None:
     assert (await acme.told())[-1] == ("service.deleted", str(shop.id), details)
 
 
-async def test_the_owner_alone_deletes_one(shop: Shop, acme: Tenant) -> None:
+async def test_only_the_owner_can_delete_a_service(shop: Shop, acme: Tenant) -> None:
     before = await Workshop(acme).stored()
     for caller in ("admin", "member"):
         assert refused(await Workshop(acme).delete(caller)) == FORBIDDEN
@@ -143,37 +144,37 @@ async def test_the_owner_alone_deletes_one(shop: Shop, acme: Tenant) -> None:
     assert (await acme.log()) == []
 
 
-async def test_of_many_logins_the_housekeeper_removes_the_rest(
+async def test_the_housekeeper_deletes_the_remaining_logins(
     shop: Shop, acme: Tenant, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(4):
         await add_login(ports, pool, shop.id, shop.ada.id)
     monkeypatch.setattr(organizations_rules, "IMMEDIATE_PURGE_LIMIT", 2)
     assert (await Workshop(acme).delete()).status == 204
-    assert await left_of(pool, shop.id) == {**dict.fromkeys(HANGING, 0), "login_events": 3}
+    assert await rows_of(pool, shop.id) == {**dict.fromkeys(TABLES, 0), "login_events": 3}
     assert await run_sql(pool, "select id from deleted_services") == [(shop.id,)]
     assert await housekeeping.sweep(ports, new_id()) == {"deleted_services": 3}
-    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
 
 
-async def test_a_deleted_organization_takes_its_services_along(
+async def test_deleting_an_organization_deletes_its_services(
     shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     foreign = await open_shop(twin, ports, pool, clock, shop.ada)
-    before = await left_of(pool, foreign.id)
+    before = await rows_of(pool, foreign.id)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
-    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
-    assert await left_of(pool, foreign.id) == before
+    assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
+    assert await rows_of(pool, foreign.id) == before
     assert await run_sql(pool, "select org_id from end_users") == [(twin.org,)]
     assert await run_sql(pool, "select org_id from end_user_totals") == [(twin.org,)]
     assert refused(await shop.profile()) == refused(await shop.info()) == (401, "UNAUTHORIZED")
     assert refused(await shop.login()) == MISSING
 
 
-# Deletions that meet others
+# Concurrency
 
 
-def first(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
+def holding_the_lock(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
     return {
         "an owner no more": (("update memberships set role = 'admin' where user_id = %s", (acme.people["owner"].id,)), FORBIDDEN),
         "suspended": (("update organizations set status = 'suspended' where id = %s", (acme.org,)), NOT_ACTIVE),
@@ -182,24 +183,27 @@ def first(acme: Tenant) -> dict[str, tuple[Any, tuple[int, str]]]:
 
 
 @pytest.mark.parametrize("name", ["an owner no more", "suspended", "gone already"])
-async def test_a_deletion_that_comes_second_obeys_what_came_first(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
-    change, expected = first(acme)[name]
+async def test_a_deletion_that_waited_sees_the_change_it_waited_for(shop: Shop, acme: Tenant, pool: Pool, name: str) -> None:
+    change, expected = holding_the_lock(acme)[name]
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), change]
     assert refused(await meanwhile(pool, changes, lambda: Workshop(acme).delete())) == expected
     assert await acme.log() == []
 
 
 @pytest.mark.slow
-async def test_of_twenty_deletions_at_once_one_does_it(shop: Shop, acme: Tenant, pool: Pool) -> None:
+async def test_of_twenty_concurrent_deletions_one_succeeds(shop: Shop, acme: Tenant, pool: Pool) -> None:
     answers = await everyone(20, lambda _: Workshop(acme).delete())
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
-    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
     assert (await acme.actions())["service.deleted"] == 1
 
 
 @pytest.mark.slow
-async def test_logins_that_meet_a_deletion_leave_nothing_behind(shop: Shop, acme: Tenant, ports: Ports, pool: Pool) -> None:
-    """Nineteen sign in, some for the first time, while the service goes: each gets tokens that die with it, or hears that it is gone."""
+async def test_logins_during_a_deletion_leave_no_rows(shop: Shop, acme: Tenant, ports: Ports, pool: Pool) -> None:
+    """Nineteen users sign in, some for the first time, while the service is deleted.
+
+    Each gets tokens that become invalid with the service, or a refusal.
+    """
     people = [await add_account(ports, f"person-{number}@example.com") for number in range(19)]
     for person in people[::2]:
         await sign_in_to(ports, pool, shop.id, person)
@@ -210,7 +214,7 @@ async def test_logins_that_meet_a_deletion_leave_nothing_behind(shop: Shop, acme
     answers = await everyone(20, act)
     assert {answer.status for answer in answers} <= {200, 204, 404}
     assert [answer.status for answer in answers].count(204) == 1
-    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
     assert await end_users(pool, acme.org) == set()
     for answer in answers:
         if answer.status == 200:
@@ -218,10 +222,10 @@ async def test_logins_that_meet_a_deletion_leave_nothing_behind(shop: Shop, acme
 
 
 @pytest.mark.slow
-async def test_everything_that_meets_a_deletion_ends_with_an_answer(
+async def test_every_request_during_a_deletion_gets_a_response(
     shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    """Changes, plans, keys at work and logins to another service, at once; and what is left counts right."""
+    """Changes, plans, API keys and logins to another service run at the same time. Afterwards all counters are right."""
     other = await open_shop(acme, ports, pool, clock, shop.ada, "other")
     people = [await add_account(ports, f"person-{number}@example.com") for number in range(4)]
     for person in people:
@@ -244,6 +248,6 @@ async def test_everything_that_meets_a_deletion_ends_with_an_answer(
     answers = await everyone(20, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     assert [answer.status for answer in answers].count(204) == 1
-    assert await left_of(pool, shop.id) == dict.fromkeys(HANGING, 0)
+    assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
     assert await end_users(pool, acme.org) == {shop.ada.id, *(person.id for person in people)}
     assert await run_sql(pool, "select id, user_count from services") == [(other.id, 5)]

@@ -71,7 +71,7 @@ async def test_all_invalid_keys_are_refused_in_the_same_way(app: QuartTrio, tena
     service = await add_service(acme.pool, acme.org)
     good = await add_api_key(acme.pool, service)
     expired = await add_api_key(acme.pool, service, expires_at=clock.now())
-    session = await sign_in_to(tenants.ports, acme.pool, service, acme.user_ids["member"])
+    session = await sign_in_to(tenants.ports, acme.pool, service, acme.people["member"])
     wrong = {
         "expired just now": expired,
         "unknown": f"sk_abcdef_{new_secret()}",

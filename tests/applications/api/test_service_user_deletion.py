@@ -1,5 +1,7 @@
-"""Deleting a user through an API key: for good, or from the service only (identity.md sections 3 and 4.5, rule 4; decisions, points 110 and
-111; security.md Terms, K-3, K-4, L-5, R-4 and T-1)."""
+"""Deletion of a user by an API key, permanently or from the service only.
+
+The rules are decisions 110, 111, and security K-3, K-4, L-5, R-4, T-1.
+"""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -28,19 +30,19 @@ async def shop(acme: Tenant) -> Shop:
 
 
 @pytest.fixture
-async def second(shop: Shop) -> Shop:
+async def other_service(shop: Shop) -> Shop:
     """Another service of the same organization."""
-    return await open_shop(shop.tenant, "second")
+    return await open_shop(shop.tenant, "other_service")
 
 
 @pytest.fixture
-async def other(twin: Tenant) -> Shop:
+async def foreign(twin: Tenant) -> Shop:
     """A service of another organization."""
     return await open_shop(twin)
 
 
-async def live(shop: Shop, account: Account, clock: FakeClock) -> list[str]:
-    """Everything that somebody leaves behind who uses a service: logins, subscriptions, an identity. The refresh tokens, renewed once."""
+async def use_service(shop: Shop, account: Account, clock: FakeClock) -> list[str]:
+    """Create everything that a user of a service leaves behind: logins, subscriptions and an identity. Return refreshed refresh tokens."""
     tenant = shop.tenant
     slug = (await service_context(tenant.pool, shop.id)).slug
     credentials = {"email": account.email, "password": PASSWORD, "org_slug": tenant.slug, "service_slug": slug}
@@ -68,8 +70,8 @@ async def link_identity(tenant: Tenant, account: Account, service: UUID | None) 
     await run_sql(tenant.pool, insert, account.id, service, str(uuid4()))
 
 
-async def live_on_the_platform(tenant: Tenant, account: Account, clock: FakeClock) -> str:
-    """The same besides all services: a login, one that failed, links of mails, an identity. The refresh token."""
+async def use_platform(tenant: Tenant, account: Account, clock: FakeClock) -> str:
+    """Create what a user leaves behind outside services: logins, links from emails and an identity. Return the refresh token."""
     answer = await tenant.api.login(account.email)
     token: str = answer.json["refresh_token"]
     await tenant.api.login(account.email, "wrong password")
@@ -81,45 +83,46 @@ async def live_on_the_platform(tenant: Tenant, account: Account, clock: FakeCloc
     return token
 
 
-async def record_a_password(tenant: Tenant, account: Account) -> None:
-    """What is recorded where somebody chooses another password: in every log that hears of it."""
+async def record_password_change(tenant: Tenant, account: Account) -> None:
+    """Record a password change in every log that receives it."""
     caller = Person(user_id=account.id, email=account.email, session_id=uuid4(), address="203.0.113.9")
     async with tenant.ports.storage.transaction(by=caller, in_session=False) as tx:
         tx.record(events.password_changed(account.id, "change"))
 
 
-# For good
+# Permanent deletion
 
 
 @pytest.mark.slow
-async def test_an_account_that_only_the_organization_knows_is_gone_for_good(
-    shop: Shop, second: Shop, other: Shop, tenants: Tenants, clock: FakeClock
+async def test_an_account_that_only_the_organization_uses_is_deleted(
+    shop: Shop, other_service: Shop, foreign: Shop, tenants: Tenants, clock: FakeClock
 ) -> None:
-    acme, twin, api = shop.tenant, other.tenant, tenants.api
+    acme, twin, api = shop.tenant, foreign.tenant, tenants.api
     account = await shop.add_own_user(EMAIL, PASSWORD)
     bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
-    await record_a_password(acme, account)  # nobody hears of it but the platform
-    # Once a member elsewhere, of which nothing is left but what the logs say.
+    await record_password_change(acme, account)  # only the platform records it
+    # Formerly a member of another organization, which only the logs still show
     await twin.join("former", account, Role.ADMIN)
-    await record_a_password(twin, account)
+    await record_password_change(twin, account)
     assert (await twin.remove("owner", "former")).status == 200
-    # And a user of two organizations that are gone: one as a deletion leaves it, and one that is half cleared away.
+    # A user of two deleted organizations: one just deleted, and one that the housekeeper has partly
+    # removed
     for slug in ("gone", "cleared"):
         gone = await add_organization(tenants.pool, slug)
         await add_service_user(tenants.ports, await add_service(tenants.pool, gone, slug), account.id)
         await run_sql(tenants.pool, "delete from organizations where id = %s", gone)
         await run_sql(tenants.pool, "insert into deleted_organizations (id, deleted_at) values (%s, now())", gone)
     await run_sql(tenants.pool, "delete from service_users where org_id = %s", gone)
-    # A member here, too, who has invited somebody.
+    # A member of this organization, with an invitation
     await acme.join("mine", account, Role.ADMIN)
     invitation = (await acme.invite("guest@example.com", by="mine"))["invitation"]["id"]
-    await record_a_password(acme, account)
-    tokens = [await live_on_the_platform(acme, account, clock)]
-    for one in (shop, second):
-        tokens += await live(one, account, clock)
-    await live(shop, bystander, clock)
+    await record_password_change(acme, account)
+    tokens = [await use_platform(acme, account, clock)]
+    for one in (shop, other_service):
+        tokens += await use_service(one, account, clock)
+    await use_service(shop, bystander, clock)
     await acme.sign_in("mine")
-    fresh = [acme.token("mine"), (await sign_in_to(tenants.ports, tenants.pool, second.id, account)).access_token]
+    fresh = [acme.token("mine"), (await sign_in_to(tenants.ports, tenants.pool, other_service.id, account)).access_token]
     clock.advance(timedelta(seconds=1))
     await check_counts(tenants.pool)
     before = {email: await traces(tenants.pool, id_) for email, id_ in ((EMAIL, account.id), (bystander.email, bystander.id))}
@@ -128,7 +131,8 @@ async def test_an_account_that_only_the_organization_knows_is_gone_for_good(
     answer = await shop.delete(account.id)
     assert (answer.status, answer.text) == (204, "")
 
-    # Nothing knows the id any more but those who tell what organizations did with the person, and the person with them.
+    # The id remains only in logs of organizations about the user or their actions, and in their
+    # invitation.
     assert await traces(tenants.pool, account.id) == {
         *("audit_log.target_id", "audit_log.actor_id", "events.target_id", "events.actor_id", "invitations.invited_by"),
     }
@@ -137,19 +141,17 @@ async def test_an_account_that_only_the_organization_knows_is_gone_for_good(
     assert {(await renew(acme, token)).status for token in tokens} == {401}
     assert {(await api.get("/api/user", token=token)).status for token in fresh} == {401}
     assert (await shop.get(account.id)).status == (await shop.delete(account.id)).status == 404
-    assert [(await one.list_users()).json["total"] for one in (shop, second)] == [1, 0]
+    assert [(await one.list_users()).json["total"] for one in (shop, other_service)] == [1, 0]
     assert (await acme.members()).keys() == {f"{name}@acme.example" for name in ("owner", "admin", "member")}
     log = await acme.log()
     assert [(entry["action"], entry["target_id"], entry["details"]) for entry in log if entry["action"] != "user.invited"] == [
         ("user.removed", str(account.id), {"service_slug": "shop", "permanently": True, "role": "admin"}),
         ("invitation.revoked", invitation, {"invited_email": "guest@example.com", "role": "member"}),
     ]
-    assert [entry["action"] for entry in await twin.log()] == ["user.removed"], (
-        "that they were removed from there is about the organization"
-    )
+    assert [entry["action"] for entry in await twin.log()] == ["user.removed"], "the removal there concerns that organization"
     assert await run_sql(tenants.pool, "select action from audit_log where org_id is null") == []
 
-    # The address is free, and whoever takes it is somebody else.
+    # The email address is free, and a new account with it is another user.
     created = await shop.create(EMAIL)
     assert created.json["id"] != str(account.id)
     assert (await shop.delete(created.json["id"])).status == 204
@@ -157,7 +159,7 @@ async def test_an_account_that_only_the_organization_knows_is_gone_for_good(
     assert await run_sql(tenants.pool, "select id from users where email = %s", EMAIL) not in ([], [(account.id,)])
 
 
-async def test_what_the_person_did_in_the_organization_stays_in_its_log(shop: Shop, tenants: Tenants) -> None:
+async def test_the_actions_of_a_deleted_account_stay_in_the_audit_log(shop: Shop, tenants: Tenants) -> None:
     account = await shop.add_own_user(EMAIL)
     await shop.tenant.join("mine", account, Role.ADMIN)
     made = await shop.tenant.invite("guest@example.com", by="mine")
@@ -171,7 +173,9 @@ async def test_what_the_person_did_in_the_organization_stays_in_its_log(shop: Sh
 
 @pytest.mark.parametrize("origin", [AccountOrigin.API_KEY, AccountOrigin.SCIM, AccountOrigin.SIGN_UP])
 @pytest.mark.parametrize("how", ["untouched", "with a password", "with an identity", "a member here"])
-async def test_however_it_was_born_here_and_whatever_it_has(shop: Shop, tenants: Tenants, origin: AccountOrigin, how: str) -> None:
+async def test_accounts_of_each_origin_in_the_organization_are_deleted(
+    shop: Shop, tenants: Tenants, origin: AccountOrigin, how: str
+) -> None:
     account = await shop.add_own_user(EMAIL, PASSWORD if how == "with a password" else None, origin)
     if how == "with an identity":
         await link_identity(shop.tenant, account, None)
@@ -183,66 +187,66 @@ async def test_however_it_was_born_here_and_whatever_it_has(shop: Shop, tenants:
     await check_counts(tenants.pool)
 
 
-# From the service only
+# Removal from the service
 
-Tie = Callable[[Shop, Shop, Tenants], Awaitable[Account]]
+AddAccount = Callable[[Shop, Shop, Tenants], Awaitable[Account]]
 
 
-async def _plain(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _of_platform(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
     account = await add_account(tenants.ports, EMAIL)
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
 
 
-async def _born_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
-    account = await add_account(tenants.ports, EMAIL, origin=AccountOrigin.API_KEY, origin_org_id=other.tenant.org)
+async def _of_other_organization(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
+    account = await add_account(tenants.ports, EMAIL, origin=AccountOrigin.API_KEY, origin_org_id=foreign.tenant.org)
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
 
 
-async def _born_where_is_nothing(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _of_deleted_organization(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
     account = await add_account(tenants.ports, EMAIL, origin=AccountOrigin.API_KEY, origin_org_id=uuid4())
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
 
 
-async def _member_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _member_elsewhere(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
     account = await shop.add_own_user(EMAIL, PASSWORD)
-    await other.tenant.join("theirs", account)
+    await foreign.tenant.join("theirs", account)
     await run_sql(tenants.pool, "update memberships set confirmed_at = null where user_id = %s", account.id)
     return account
 
 
-async def _end_user_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _end_user_elsewhere(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
     account = await shop.add_own_user(EMAIL, PASSWORD)
-    await add_service_user(tenants.ports, other.id, account.id, signed_in=False)
+    await add_service_user(tenants.ports, foreign.id, account.id, signed_in=False)
     return account
 
 
-async def _platform_owner(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _platform_owner(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
     return await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=True)
 
 
-async def _owner(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _owner(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
     account = await shop.add_own_user(EMAIL, PASSWORD)
     await run_sql(tenants.pool, "update memberships set role = 'admin' where org_id = %s and role = 'owner'", shop.tenant.org)
     await shop.tenant.join("mine", account, Role.OWNER)
     return account
 
 
-SHARED: dict[str, Tie] = {
-    "born on the platform": _plain,
-    "born at another organization": _born_elsewhere,
-    "born at an organization that is gone": _born_where_is_nothing,
-    "a member of another organization, who never took part": _member_elsewhere,
-    "an end user of another organization": _end_user_elsewhere,
-    "a platform owner": _platform_owner,
-    "the owner of the organization": _owner,
+SHARED: dict[str, AddAccount] = {
+    "created on the platform": _of_platform,
+    "created by another organization": _of_other_organization,
+    "created by a deleted organization": _of_deleted_organization,
+    "unconfirmed member of another organization": _member_elsewhere,
+    "end user of another organization": _end_user_elsewhere,
+    "platform owner": _platform_owner,
+    "owner of the organization": _owner,
 }
 
 
-async def state(tenants: Tenants, account: Account, without: Shop | None = None) -> list[Any]:
-    """All that there is of the person, apart from a service."""
+async def rows_of(tenants: Tenants, account: Account, without: Shop | None = None) -> list[Any]:
+    """Return all rows of the user, optionally without those of one service."""
     service = None if without is None else without.id
     of_others = "user_id = %s and (%s::uuid is null or service_id is distinct from %s)"
     return [
@@ -257,31 +261,31 @@ async def state(tenants: Tenants, account: Account, without: Shop | None = None)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", SHARED)
-async def test_an_account_that_others_know_is_detached_from_this_service_only(
-    shop: Shop, second: Shop, other: Shop, tenants: Tenants, clock: FakeClock, who: str
+async def test_a_shared_account_is_only_removed_from_the_service(
+    shop: Shop, other_service: Shop, foreign: Shop, tenants: Tenants, clock: FakeClock, who: str
 ) -> None:
-    account = await SHARED[who](shop, other, tenants)
+    account = await SHARED[who](shop, foreign, tenants)
     bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
-    await live(shop, bystander, clock)
-    kept = [await live_on_the_platform(shop.tenant, account, clock), *await live(second, account, clock)]
-    lost = await live(shop, account, clock)
+    await use_service(shop, bystander, clock)
+    kept = [await use_platform(shop.tenant, account, clock), *await use_service(other_service, account, clock)]
+    lost = await use_service(shop, account, clock)
     fresh = (await sign_in_to(tenants.ports, tenants.pool, shop.id, account)).access_token
-    before, bystanders = await state(tenants, account, shop), await state(tenants, bystander)
+    before, bystanders = await rows_of(tenants, account, shop), await rows_of(tenants, bystander)
 
     answer = await shop.delete(account.id)
     assert (answer.status, answer.text) == (204, "")
 
-    assert await state(tenants, account, shop) == before
-    assert await state(tenants, account) == before, "of this service nothing is left"
-    assert await state(tenants, bystander) == bystanders
+    assert await rows_of(tenants, account, shop) == before
+    assert await rows_of(tenants, account) == before, "no rows of this service are left"
+    assert await rows_of(tenants, bystander) == bystanders
     await check_counts(tenants.pool)
     assert (await tenants.api.get("/api/user", token=fresh)).status == 401
     assert [(await renew(shop.tenant, token)).status for token in [*lost, *kept]] == [401, 401, 200, 200, 200]
-    assert [(await one.get(account.id)).status for one in (shop, second)] == [404, 200]
+    assert [(await one.get(account.id)).status for one in (shop, other_service)] == [404, 200]
     assert (await shop.delete(account.id)).status == 404
     entry = await shop.tenant.entry("user.removed")
     assert (entry["target_id"], entry["details"]) == (str(account.id), {"service_slug": "shop", "permanently": False})
-    # Whoever signs in again is a user again, as if for the first time.
+    # A later sign-in makes them a new user of the service.
     login = {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
     assert (await tenants.api.post("/api/auth/login", login)).status == 200
     [(since, first)] = await run_sql(
@@ -291,9 +295,9 @@ async def test_an_account_that_others_know_is_detached_from_this_service_only(
     await check_counts(tenants.pool)
 
 
-async def test_who_uses_no_service_of_the_organization_any_more_is_no_end_user_of_it(shop: Shop, second: Shop, tenants: Tenants) -> None:
+async def test_a_user_without_services_is_no_longer_an_end_user(shop: Shop, other_service: Shop, tenants: Tenants) -> None:
     account = await add_account(tenants.ports, EMAIL)
-    for one in (shop, second):
+    for one in (shop, other_service):
         await add_service_user(tenants.ports, one.id, account.id)
 
     async def end_users() -> list[Any]:
@@ -302,11 +306,11 @@ async def test_who_uses_no_service_of_the_organization_any_more_is_no_end_user_o
 
     assert (await shop.delete(account.id)).status == 204
     assert await end_users() == [(account.id,)]
-    assert (await second.delete(account.id)).status == 204
+    assert (await other_service.delete(account.id)).status == 204
     assert await end_users() == []
 
 
-async def test_a_token_of_the_service_is_worth_nothing_from_that_moment_on(shop: Shop, tenants: Tenants) -> None:
+async def test_tokens_of_the_service_are_refused_immediately(shop: Shop, tenants: Tenants) -> None:
     account = await add_account(tenants.ports, EMAIL)
     session = await sign_in_to(tenants.ports, tenants.pool, shop.id, account)
     assert (await tenants.api.get("/api/user", token=session.access_token)).status == 200
@@ -314,6 +318,6 @@ async def test_a_token_of_the_service_is_worth_nothing_from_that_moment_on(shop:
     answer = await tenants.api.get("/api/user", token=session.access_token)
     assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
     assert (await tenants.api.post("/api/auth/refresh", {"refresh_token": session.refresh_token})).status == 401
-    # Not even when the person is back: the session is another one.
+    # This holds even if the user signs in again, because that is another session.
     await add_service_user(tenants.ports, shop.id, account.id)
     assert (await tenants.api.get("/api/user", token=session.access_token)).status == 401

@@ -1,5 +1,7 @@
-"""The users of a service as its API keys see and change them (identity.md sections 2.2 and 4.5, rules 1 to 3; decisions, points 8, 9, 16,
-63, 109, 110 and 112; security.md Terms, A-9, E-3, K-3, K-4, T-1 and T-2)."""
+"""The users of a service in the service API.
+
+The rules are decisions 8, 9, 16, 63, 109, 110, 112, and security A-9, E-3, K-3, K-4, T-1, T-2.
+"""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -28,7 +30,7 @@ async def shop(acme: Tenant) -> Shop:
 
 
 @pytest.fixture
-async def twin_shop(twin: Tenant) -> Shop:
+async def foreign(twin: Tenant) -> Shop:
     return await open_shop(twin)
 
 
@@ -37,10 +39,10 @@ async def account_of(shop: Shop, email: str) -> Account | None:
         return await read.accounts.by_email(email)  # type: ignore[arg-type]
 
 
-# Seeing them
+# Reading
 
 
-async def test_users_are_listed_in_the_order_in_which_they_came(shop: Shop, twin_shop: Shop, clock: FakeClock) -> None:
+async def test_users_are_listed_earliest_first(shop: Shop, foreign: Shop, clock: FakeClock) -> None:
     second = await add_service(shop.tenant.pool, shop.tenant.org, "second")
     accounts = [
         await add_account(shop.tenant.ports, f"n{number}@example.com", created_at=clock.now() - number * SECOND) for number in range(5)
@@ -50,8 +52,8 @@ async def test_users_are_listed_in_the_order_in_which_they_came(shop: Shop, twin
         await add_service_user(shop.tenant.ports, shop.id, account.id, signed_in=number % 2 == 0)
     for number in (7, 8):
         other = await add_account(shop.tenant.ports, f"n{number}@example.com")
-        await add_service_user(shop.tenant.ports, second if number == 7 else twin_shop.id, other.id)
-    await add_service_user(shop.tenant.ports, twin_shop.id, accounts[0].id)
+        await add_service_user(shop.tenant.ports, second if number == 7 else foreign.id, other.id)
+    await add_service_user(shop.tenant.ports, foreign.id, accounts[0].id)
     shown = [{"id": str(one.id), "email": one.email, "created_at": rfc3339(one.created_at)} for one in accounts]
     assert (await shop.list_users()).json == {"users": shown, "total": 5}
     for query, expected in (
@@ -69,7 +71,7 @@ async def test_users_are_listed_in_the_order_in_which_they_came(shop: Shop, twin
         assert (await shop.get(one["id"])).json == one
 
 
-async def test_a_service_that_nobody_uses_has_an_empty_list(shop: Shop) -> None:
+async def test_a_service_without_users_has_an_empty_list(shop: Shop) -> None:
     assert (await shop.list_users()).json == {"users": [], "total": 0}
 
 
@@ -82,22 +84,22 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_whoever_does_not_use_the_service_is_nobody(shop: Shop, twin_shop: Shop, tenants: Tenants, call: str) -> None:
+async def test_accounts_that_do_not_use_the_service_are_not_found(shop: Shop, foreign: Shop, tenants: Tenants, call: str) -> None:
     neighbour = Shop(shop.tenant, await add_service(shop.tenant.pool, shop.tenant.org, "second"), "")
     user = str((await shop.add_own_user("n0@example.com")).id)
     others = {
-        "of the next service": (await neighbour.add_own_user("n1@example.com")).id,
-        "of another organization's": (await twin_shop.add_own_user("n2@example.com")).id,
-        "a member": shop.tenant.people["member"].id,
-        "born here, and of no service": (
+        "user of another service": (await neighbour.add_own_user("n1@example.com")).id,
+        "user of another organization": (await foreign.add_own_user("n2@example.com")).id,
+        "member": shop.tenant.people["member"].id,
+        "account of the organization without services": (
             await add_account(tenants.ports, "n3@example.com", origin=AccountOrigin.API_KEY, origin_org_id=shop.tenant.org)
         ).id,
-        "somebody": (await add_account(tenants.ports, "n4@example.com")).id,
-        "nobody": uuid4(),
-        "the service": shop.id,
-        "no id": "x",
-        "in capitals": user.upper(),
-        "with a space": f"{user}%20",
+        "other account": (await add_account(tenants.ports, "n4@example.com")).id,
+        "unknown id": uuid4(),
+        "id of the service": shop.id,
+        "not an id": "x",
+        "id in upper case": user.upper(),
+        "id with a space": f"{user}%20",
     }
     before = await run_sql(tenants.pool, "select * from users order by id")
     answers = {what: await CALLS[call](shop, other) for what, other in others.items()}
@@ -108,7 +110,7 @@ async def test_whoever_does_not_use_the_service_is_nobody(shop: Shop, twin_shop:
     await check_counts(tenants.pool)
 
 
-async def test_that_there_is_nobody_is_told_before_the_body_is_looked_at(shop: Shop) -> None:
+async def test_an_unknown_user_is_refused_before_the_body_is_parsed(shop: Shop) -> None:
     answers = [
         await shop.tenant.api.call("PATCH", f"{USERS}/{uuid4()}", raw=raw, headers={**shop.headers, **headers})
         for raw, headers in ((b"{", {}), (b'{"email": 5}', {}), (b"x", {"Content-Type": "text/plain"}), (None, {}))
@@ -116,10 +118,10 @@ async def test_that_there_is_nobody_is_told_before_the_body_is_looked_at(shop: S
     assert {refused(answer) for answer in answers} == {MISSING}
 
 
-# Making them
+# Creation
 
 
-async def test_a_new_user_is_born_at_the_organization_and_uses_the_service_at_once(
+async def test_a_new_user_originates_from_the_organization_and_uses_the_service(
     shop: Shop, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
     answer = await shop.create("  New@Example.COM ")
@@ -137,7 +139,7 @@ async def test_a_new_user_is_born_at_the_organization_and_uses_the_service_at_on
     ]
     assert await run_sql(shop.tenant.pool, "select org_id, user_id, email from end_users") == [(shop.tenant.org, account.id, account.email)]
     await check_counts(shop.tenant.pool)
-    # The sign-up is told to webhooks, and not a matter of the log (organizations.md section 6.1).
+    # The sign-up event goes to webhooks, but not into the audit log (docs/reference/events.md).
     created = {"service_slug": "shop"}
     assert await shop.tenant.told() == [
         ("user.signup.success", user, {"service_id": str(shop.id)}),
@@ -146,7 +148,7 @@ async def test_a_new_user_is_born_at_the_organization_and_uses_the_service_at_on
     [entry] = await shop.tenant.log()
     assert (entry["action"], entry["target_type"], entry["target_id"], entry["details"]) == ("user.created", "user", user, created)
     assert await run_sql(shop.tenant.pool, "select 1 from mails") == []
-    # A second call finds the first one's user.
+    # A second request returns the same user.
     clock.advance(SECOND)
     assert (await shop.create("NEW@example.com")).json == answer.json
     assert len(await shop.tenant.told()) == 2
@@ -154,7 +156,7 @@ async def test_a_new_user_is_born_at_the_organization_and_uses_the_service_at_on
     assert sent.letters == []
 
 
-async def test_whoever_was_made_gets_in_by_a_reset_link_and_signs_in_to_the_service(shop: Shop, sent: FakeMailTransport) -> None:
+async def test_a_new_user_signs_in_after_setting_a_password_with_a_reset_link(shop: Shop, sent: FakeMailTransport) -> None:
     api = shop.tenant.api
     user = await shop.created("new@example.com")
     assert (await api.login("new@example.com")).status == 401
@@ -174,12 +176,12 @@ async def test_whoever_was_made_gets_in_by_a_reset_link_and_signs_in_to_the_serv
     await check_counts(shop.tenant.pool)
 
 
-async def test_an_account_that_there_is_is_returned_and_no_right_over_it_is_made(shop: Shop, twin_shop: Shop, tenants: Tenants) -> None:
+async def test_an_existing_account_is_returned_and_does_not_become_a_user(shop: Shop, foreign: Shop, tenants: Tenants) -> None:
     second = Shop(shop.tenant, await add_service(shop.tenant.pool, shop.tenant.org, "second"), "")
     known = [
         await add_account(tenants.ports, "plain@example.com"),
         await add_account(tenants.ports, "unverified@example.com", verified=False),
-        await twin_shop.add_own_user("theirs@example.com"),
+        await foreign.add_own_user("theirs@example.com"),
         await second.add_own_user("ours@example.com"),
         shop.tenant.people["member"],
     ]
@@ -204,12 +206,12 @@ async def test_an_account_that_there_is_is_returned_and_no_right_over_it_is_made
         *await run_sql(tenants.pool, "select * from end_users order by 1, 2"),
         *await run_sql(tenants.pool, "select * from users order by id"),
     ] == before
-    # Once the person has signed in, the service knows them.
+    # After signing in, the account is a user of the service.
     await add_service_user(tenants.ports, shop.id, known[0].id)
     assert (await shop.get(known[0].id)).status == 200
 
 
-async def test_what_is_no_address_is_refused(shop: Shop) -> None:
+async def test_invalid_email_addresses_are_refused_on_creation(shop: Shop) -> None:
     for email in (
         "",
         " ",
@@ -227,7 +229,7 @@ async def test_what_is_no_address_is_refused(shop: Shop) -> None:
     assert await shop.stored_emails() == []
 
 
-# Changing them
+# Changes
 
 
 async def give_links(shop: Shop, account: Account, now: Any) -> None:
@@ -240,7 +242,7 @@ async def give_links(shop: Shop, account: Account, now: Any) -> None:
 
 @pytest.mark.parametrize("origin", [AccountOrigin.API_KEY, AccountOrigin.SCIM])
 @pytest.mark.parametrize("verified", [True, False])
-async def test_a_managed_account_gets_another_address(
+async def test_the_email_address_of_a_managed_account_can_be_changed(
     shop: Shop, clock: FakeClock, sent: FakeMailTransport, origin: AccountOrigin, verified: bool
 ) -> None:
     account = await shop.add_own_user("old@example.com", origin=origin, verified=verified)
@@ -265,18 +267,18 @@ async def test_a_managed_account_gets_another_address(
         == [("new@example.com",)] * 2
     )
     await deliver(shop.tenant.ports)
-    # Whoever had proved the old address is told; to the new one nothing goes unasked.
+    # The old address gets an email if it was verified. The new one gets none.
     assert [letter.to for letter in sent.letters] == (["old@example.com"] if verified else [])
     await check_counts(shop.tenant.pool)
 
 
-async def test_an_anonymized_account_gets_no_address_again(shop: Shop) -> None:
+async def test_an_anonymized_account_gets_no_email_address(shop: Shop) -> None:
     account = await shop.add_own_user("gone@example.com", anonymized_at=shop.tenant.ports.clock.now())
     assert refused(await shop.update(account.id, email="back@example.com")) == (403, "FORBIDDEN")
     assert await account_of(shop, "back@example.com") is None
 
 
-async def test_nothing_happens_where_there_is_nothing_to_change(shop: Shop, tenants: Tenants) -> None:
+async def test_an_update_without_effect_leaves_no_trace(shop: Shop, tenants: Tenants) -> None:
     shared, mine = await add_account(tenants.ports, "shared@example.com"), await shop.add_own_user("mine@example.com")
     await add_service_user(tenants.ports, shop.id, shared.id)
     before = await run_sql(tenants.pool, "select * from users order by id")
@@ -289,14 +291,14 @@ async def test_nothing_happens_where_there_is_nothing_to_change(shop: Shop, tena
     assert await run_sql(tenants.pool, "select 1 from mails") == []
 
 
-async def test_an_address_that_is_none_is_refused(shop: Shop) -> None:
+async def test_invalid_email_addresses_are_refused_on_update(shop: Shop) -> None:
     account = await shop.add_own_user("mine@example.com")
     for email in (None, "", "x", "a@b", 5):
         assert refused(await shop.update(account.id, email=email)) == BAD, email
     assert await shop.stored_emails() == ["mine@example.com"]
 
 
-async def test_an_address_that_somebody_has_is_not_taken_from_them(shop: Shop, tenants: Tenants) -> None:
+async def test_the_email_address_of_another_account_is_refused(shop: Shop, tenants: Tenants) -> None:
     account, other = await shop.add_own_user("mine@example.com"), await add_account(tenants.ports, "taken@example.com")
     session = await sign_in(tenants.ports, account)
     assert refused(await shop.update(account.id, email="Taken@example.com")) == BAD
@@ -327,10 +329,10 @@ async def link_identity(shop: Shop, account: Account, service: UUID | None) -> N
     )
 
 
-Tie = Callable[[Shop, Shop, Tenants], Awaitable[Account]]
+AddAccount = Callable[[Shop, Shop, Tenants], Awaitable[Account]]
 
 
-async def _platforms(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _of_platform(shop: Shop, other: Shop, tenants: Tenants) -> Account:
     account = await add_account(tenants.ports, "mine@acme.example", None)
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
@@ -340,7 +342,7 @@ async def _of_sign_up(shop: Shop, other: Shop, tenants: Tenants) -> Account:
     return await shop.add_own_user("mine@acme.example", origin=AccountOrigin.SIGN_UP)
 
 
-async def _born_elsewhere(shop: Shop, other: Shop, tenants: Tenants) -> Account:
+async def _of_other_organization(shop: Shop, other: Shop, tenants: Tenants) -> Account:
     account = await add_account(tenants.ports, "mine@acme.example", None, origin=AccountOrigin.API_KEY, origin_org_id=other.tenant.org)
     await add_service_user(tenants.ports, shop.id, account.id)
     return account
@@ -385,17 +387,18 @@ async def _with_identity_here(shop: Shop, other: Shop, tenants: Tenants) -> Acco
     return account
 
 
-# The domain acme.example is verified for the organization; it makes nothing managed that is not its own.
-SHARED: dict[str, Tie] = {
-    "born on the platform": _platforms,
-    "born at a sign-up": _of_sign_up,
-    "born at another organization": _born_elsewhere,
-    "a member elsewhere": _member_elsewhere,
-    "a member elsewhere who never took part": _unconfirmed_elsewhere,
-    "an end user elsewhere": _end_user_elsewhere,
-    "a platform owner": _platform_owner,
+# The domain acme.example is verified for the organization, which does not make these accounts
+# managed.
+SHARED: dict[str, AddAccount] = {
+    "created on the platform": _of_platform,
+    "created by a sign-up": _of_sign_up,
+    "created by another organization": _of_other_organization,
+    "member elsewhere": _member_elsewhere,
+    "unconfirmed member elsewhere": _unconfirmed_elsewhere,
+    "end user elsewhere": _end_user_elsewhere,
+    "platform owner": _platform_owner,
 }
-OWN: dict[str, Tie] = {
+OWN: dict[str, AddAccount] = {
     "with a password, at another domain": _with_password,
     "with an identity, at another domain": _with_identity,
     "with an identity of the service, at another domain": _with_identity_here,
@@ -403,27 +406,27 @@ OWN: dict[str, Tie] = {
 
 
 @pytest.mark.parametrize("who", SHARED | OWN)
-async def test_an_account_that_is_not_the_organizations_alone_keeps_its_address(
-    shop: Shop, twin_shop: Shop, tenants: Tenants, who: str
+async def test_accounts_that_the_organization_does_not_manage_alone_keep_their_address(
+    shop: Shop, foreign: Shop, tenants: Tenants, who: str
 ) -> None:
     await verify_domain(shop, "acme.example")
-    account = await (SHARED | OWN)[who](shop, twin_shop, tenants)
+    account = await (SHARED | OWN)[who](shop, foreign, tenants)
     session = await sign_in(tenants.ports, account)
     assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN
-    # Not even whether an address is free is told.
-    assert refused(await shop.update(account.id, email=tenants_address(shop))) == FORBIDDEN
+    # The refusal does not reveal whether an address is taken.
+    assert refused(await shop.update(account.id, email=taken_address(shop))) == FORBIDDEN
     assert (await tenants.api.get("/api/user", token=session.access_token)).json["email"] == account.email
     assert await run_sql(tenants.pool, "select 1 from mails") == []
 
 
-def tenants_address(shop: Shop) -> str:
+def taken_address(shop: Shop) -> str:
     return shop.tenant.people["owner"].email
 
 
-async def test_at_a_verified_domain_an_account_with_a_password_is_managed(shop: Shop, twin_shop: Shop) -> None:
+async def test_an_account_with_a_password_is_managed_if_its_domain_is_verified(shop: Shop, foreign: Shop) -> None:
     account = await shop.add_own_user("mine@acme.example", "a good long password")
     await link_identity(shop, account, shop.id)
-    await verify_domain(twin_shop, "acme.example")
+    await verify_domain(foreign, "acme.example")
     assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN, "verified for another organization"
     await run_sql(shop.tenant.pool, "delete from domains")
     await verify_domain(shop, "acme.example", verified=False)
@@ -433,11 +436,11 @@ async def test_at_a_verified_domain_an_account_with_a_password_is_managed(shop: 
         assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN, other
     await run_sql(shop.tenant.pool, "update domains set domain = 'acme.example'")
     assert (await shop.update(account.id, email="new@elsewhere.example")).status == 200
-    # From now on it is at no domain of theirs.
+    # The new address is outside the verified domain.
     assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN
 
 
-async def test_a_member_of_the_organization_itself_is_managed_like_others(shop: Shop) -> None:
+async def test_members_of_the_organization_are_managed_like_other_users(shop: Shop) -> None:
     account = await shop.add_own_user("mine@example.com")
     await shop.tenant.join("mine", account, Role.MEMBER)
     assert (await shop.update(account.id, email="new@example.com")).status == 200
@@ -445,8 +448,8 @@ async def test_a_member_of_the_organization_itself_is_managed_like_others(shop: 
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.OWNER])
-async def test_no_key_gets_at_what_managers_of_the_organization_may_do(shop: Shop, role: Role) -> None:
-    """Whoever gives an account another address can reset its password."""
+async def test_a_key_cannot_change_the_address_of_admins_and_owners(shop: Shop, role: Role) -> None:
+    """A new email address would allow a password reset, and so access to the account."""
     account = await shop.add_own_user("mine@acme.example", "a good long password")
     await verify_domain(shop, "acme.example")
     if role is Role.OWNER:
@@ -455,7 +458,7 @@ async def test_no_key_gets_at_what_managers_of_the_organization_may_do(shop: Sho
     assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN
 
 
-async def test_an_end_user_of_an_organization_that_is_gone_is_used_nowhere_else(shop: Shop, tenants: Tenants) -> None:
+async def test_use_by_a_deleted_organization_does_not_count(shop: Shop, tenants: Tenants) -> None:
     account = await shop.add_own_user("mine@example.com")
     gone = await add_organization(tenants.pool, "gone")
     await add_service_user(tenants.ports, await add_service(tenants.pool, gone, "gone"), account.id)

@@ -1,5 +1,4 @@
-"""What API keys do to users while others do something, too: many at the same moment, and one that waits for another (security.md section
-21, Z-1, Z-5 and Z-6; identity.md section 4.5)."""
+"""Concurrent changes of users by API keys and other callers (security Z-1, Z-5, Z-6)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -23,7 +22,7 @@ async def shop(acme: Tenant) -> Shop:
 
 
 @pytest.fixture
-async def other(twin: Tenant) -> Shop:
+async def foreign(twin: Tenant) -> Shop:
     """A service of another organization."""
     return await open_shop(twin)
 
@@ -34,7 +33,7 @@ async def login(shop: Shop, email: str) -> Answer:
 
 
 @pytest.mark.slow
-async def test_twenty_equal_creations_make_one_account(shop: Shop) -> None:
+async def test_twenty_concurrent_creations_make_one_account(shop: Shop) -> None:
     answers = await everyone(20, lambda _: shop.create(EMAIL))
     assert {answer.status for answer in answers} == {200}
     [user] = {answer.json["id"] for answer in answers}
@@ -44,24 +43,24 @@ async def test_twenty_equal_creations_make_one_account(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-async def test_twenty_creations_by_two_organizations_and_registration_make_one_account(shop: Shop, other: Shop, tenants: Tenants) -> None:
+async def test_twenty_creations_by_two_organizations_and_registration_make_one_account(shop: Shop, foreign: Shop, tenants: Tenants) -> None:
     async def act(number: int) -> Answer:
         if number % 3 == 2:
             return await tenants.api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
-        return await (shop, other)[number % 3].create(EMAIL)
+        return await (shop, foreign)[number % 3].create(EMAIL)
 
     answers = await everyone(20, act)
     assert {answer.status for answer in answers} <= {200, 409}
     [(user,)] = await run_sql(tenants.pool, "select id from users where email = %s", EMAIL)
     assert {answer.json["id"] for answer in answers if "id" in answer.json} == {str(user)}
-    assert len(await shop.stored_emails()) + len(await other.stored_emails()) <= 1, "only who made it has made somebody use the service"
+    assert len(await shop.stored_emails()) + len(await foreign.stored_emails()) <= 1, "only the creator of the account enrolled it"
     registered = sum("message" in answer.json for answer in answers)
-    assert len(await shop.stored_emails()) + len(await other.stored_emails()) + registered == 1
+    assert len(await shop.stored_emails()) + len(await foreign.stored_emails()) + registered == 1
     await check_counts(tenants.pool)
 
 
 @pytest.mark.slow
-async def test_of_twenty_deletions_one_does_it(shop: Shop) -> None:
+async def test_of_twenty_concurrent_deletions_one_succeeds(shop: Shop) -> None:
     user = await shop.created(EMAIL)
     answers = await everyone(20, lambda _: shop.delete(user))
     assert sorted(answer.status for answer in answers) == [204] + [404] * 19
@@ -70,7 +69,7 @@ async def test_of_twenty_deletions_one_does_it(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-async def test_nobody_signs_in_to_an_account_that_is_being_deleted(shop: Shop, tenants: Tenants) -> None:
+async def test_logins_during_a_deletion_do_not_survive_it(shop: Shop, tenants: Tenants) -> None:
     account = await shop.add_own_user(EMAIL, PASSWORD)
 
     async def act(number: int) -> Answer:
@@ -80,10 +79,10 @@ async def test_nobody_signs_in_to_an_account_that_is_being_deleted(shop: Shop, t
             return await tenants.api.login(EMAIL, "wrong password" if number % 3 == 0 else PASSWORD)
         return await login(shop, EMAIL)
 
-    answers = await everyone(11, act)  # no more logins than may be tried at once
+    answers = await everyone(11, act)  # below the limit of concurrent attempts
     assert {answer.status for answer in answers} <= {200, 204, 401}
     assert [answer.status for answer in answers].count(204) == 1
-    # Whoever was faster had a session for a moment.
+    # Logins that were faster than the deletion had a session for a moment.
     tokens = [answer.json["access_token"] for answer in answers if answer.status == 200]
     assert {(await tenants.api.get("/api/user", token=token)).status for token in tokens} <= {401}
     assert await traces(tenants.pool, account.id) <= {"audit_log.target_id", "events.target_id", "events.actor_id"}
@@ -91,13 +90,13 @@ async def test_nobody_signs_in_to_an_account_that_is_being_deleted(shop: Shop, t
 
 
 @pytest.mark.slow
-async def test_whoever_signs_in_while_being_detached_uses_the_service_or_does_not(shop: Shop, tenants: Tenants) -> None:
+async def test_a_login_during_a_removal_leaves_a_consistent_state(shop: Shop, tenants: Tenants) -> None:
     account = await add_account(tenants.ports, EMAIL)
     await add_service_user(tenants.ports, shop.id, account.id)
     answers = await everyone(20, lambda number: shop.delete(account.id) if number % 2 else login(shop, EMAIL))
     assert {answer.status for answer in answers} <= {200, 204, 404}
     uses = bool(await shop.stored_emails())
-    # A session of the service lives exactly as long as the person uses it.
+    # A session of the service is valid only as long as the user uses the service.
     tokens = [answer.json["access_token"] for answer in answers if answer.status == 200]
     alive = [token for token in tokens if (await tenants.api.get("/api/user", token=token)).status == 200]
     assert len(alive) == (await run_sql(tenants.pool, "select count(*) from sessions where service_id = %s", shop.id))[0][0]
@@ -107,8 +106,8 @@ async def test_whoever_signs_in_while_being_detached_uses_the_service_or_does_no
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["user", "member", "platform owner"])
-async def test_tokens_that_are_renewed_meanwhile_are_gone_all_the_same(shop: Shop, tenants: Tenants, who: str) -> None:
-    """Renewing holds the token's row and wants the session's; deleting wants both."""
+async def test_tokens_refreshed_during_a_deletion_do_not_survive_it(shop: Shop, tenants: Tenants, who: str) -> None:
+    """A refresh locks the row of the token and then needs the session. A deletion needs both."""
     account = await shop.add_own_user(EMAIL, PASSWORD, is_platform_owner=who == "platform owner")
     if who == "member":
         await add_member(tenants.pool, shop.tenant.org, account.id)
@@ -118,7 +117,7 @@ async def test_tokens_that_are_renewed_meanwhile_are_gone_all_the_same(shop: Sho
         if number == 3:
             return await shop.delete(account.id)
         token = held[number % 16]
-        for _ in range(100):  # it is over long before
+        for _ in range(100):  # the loop ends long before
             answer = await tenants.api.post("/api/auth/refresh", {"refresh_token": token})
             if answer.status != 200:
                 break
@@ -132,7 +131,7 @@ async def test_tokens_that_are_renewed_meanwhile_are_gone_all_the_same(shop: Sho
 
 
 @pytest.mark.slow
-async def test_counts_stay_true_while_some_come_and_others_go(shop: Shop, tenants: Tenants) -> None:
+async def test_counters_stay_right_during_concurrent_creations_and_deletions(shop: Shop, tenants: Tenants) -> None:
     second = await open_shop(shop.tenant, "second")
     mine = [await shop.add_own_user(f"mine-{number}@example.com", PASSWORD) for number in range(10)]
     for account in mine:
@@ -156,24 +155,24 @@ async def test_counts_stay_true_while_some_come_and_others_go(shop: Shop, tenant
 
 
 @pytest.mark.slow
-async def test_two_organizations_forget_people_that_a_third_one_knew(shop: Shop, other: Shop, tenants: Tenants) -> None:
-    """Their entries are in the same logs, whose totals each deletion counts down."""
+async def test_two_organizations_delete_users_with_entries_in_the_same_log(shop: Shop, foreign: Shop, tenants: Tenants) -> None:
+    """The entries are in the log of a third organization, and each deletion updates its totals."""
     former = [await tenants.add(slug, cast={}) for slug in ("former", "earlier")]
-    people = [await one.add_own_user(f"{one.tenant.slug}-{number}@example.com") for number in range(8) for one in (shop, other)]
+    people = [await one.add_own_user(f"{one.tenant.slug}-{number}@example.com") for number in range(8) for one in (shop, foreign)]
     for account in people:
         caller = Person(user_id=account.id, email=account.email, session_id=account.id, address="203.0.113.9")
         for tenant in former:
             async with tenants.ports.storage.transaction(by=caller, in_session=False) as tx:
                 tx.record(replace(events.password_changed(account.id, "change"), org_id=tenant.org))
     await check_counts(tenants.pool)
-    answers = await everyone(16, lambda number: (shop, other)[number % 2].delete(people[number].id))
+    answers = await everyone(16, lambda number: (shop, foreign)[number % 2].delete(people[number].id))
     assert {answer.status for answer in answers} == {204}
     assert [await tenant.log() for tenant in former] == [[], []]
     await check_counts(tenants.pool)
 
 
 @pytest.mark.slow
-async def test_one_of_those_who_want_an_address_gets_it(shop: Shop, tenants: Tenants) -> None:
+async def test_of_concurrent_claims_of_an_address_one_succeeds(shop: Shop, tenants: Tenants) -> None:
     mine = [await shop.created(f"mine-{number}@example.com") for number in range(10)]
 
     async def act(number: int) -> Answer:
@@ -192,7 +191,7 @@ async def test_one_of_those_who_want_an_address_gets_it(shop: Shop, tenants: Ten
 
 
 @pytest.mark.slow
-async def test_twenty_changes_of_one_address_leave_one(shop: Shop, tenants: Tenants) -> None:
+async def test_twenty_concurrent_address_changes_leave_one_address(shop: Shop, tenants: Tenants) -> None:
     user = await shop.created(EMAIL)
     answers = await everyone(20, lambda number: shop.update(user, email=f"n{number % 3}@example.com"))
     assert {answer.status for answer in answers} == {200}
@@ -201,7 +200,7 @@ async def test_twenty_changes_of_one_address_leave_one(shop: Shop, tenants: Tena
     assert email in {f"n{number}@example.com" for number in range(3)}
 
 
-# What becomes of the account while a key waits for it is what the key finds.
+# Changes of the account that happen while a request of a key waits for its lock
 
 JOINED = """
     with joined as (
@@ -211,22 +210,22 @@ JOINED = """
 LEFT = """
     with parted as (delete from memberships where org_id = %(elsewhere)s and user_id = %(user)s returning org_id)
     update organizations o set member_count = member_count - 1 from parted where o.id = parted.org_id"""
-MEANWHILE: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[Answer]], int, bool]] = {
-    "it is used elsewhere by now, so it stays": (JOINED, lambda shop, account: shop.delete(account.id), 204, True),
-    "it belongs to a platform owner by now, so it stays": (
+CHANGES_DURING_WAIT: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[Answer]], int, bool]] = {
+    "joined another organization: account stays": (JOINED, lambda shop, account: shop.delete(account.id), 204, True),
+    "became a platform owner: account stays": (
         "update users set is_platform_owner = true where id = %(user)s",
         lambda shop, account: shop.delete(account.id),
         204,
         True,
     ),
-    "it is used nowhere else any more, so it goes": (LEFT, lambda shop, account: shop.delete(account.id), 204, False),
-    "it has a password by now, so the address stays": (
+    "left the other organization: account is deleted": (LEFT, lambda shop, account: shop.delete(account.id), 204, False),
+    "got a password: address stays": (
         "update users set password_hash = 'x' where id = %(user)s",
         lambda shop, account: shop.update(account.id, email="new@example.com"),
         403,
         True,
     ),
-    "it is used elsewhere by now, so the address stays": (
+    "joined another organization: address stays": (
         JOINED,
         lambda shop, account: shop.update(account.id, email="new@example.com"),
         403,
@@ -235,13 +234,13 @@ MEANWHILE: dict[str, tuple[str, Callable[[Shop, Account], Awaitable[Answer]], in
 }
 
 
-@pytest.mark.parametrize("what", MEANWHILE)
-async def test_an_account_is_judged_as_it_is_once_it_is_locked(shop: Shop, other: Shop, tenants: Tenants, what: str) -> None:
-    statement, act, status, stays = MEANWHILE[what]
+@pytest.mark.parametrize("case", CHANGES_DURING_WAIT)
+async def test_a_key_sees_the_account_as_it_is_after_the_lock(shop: Shop, foreign: Shop, tenants: Tenants, case: str) -> None:
+    statement, act, status, stays = CHANGES_DURING_WAIT[case]
     account = await shop.add_own_user(EMAIL)
     if statement is LEFT:
-        await other.tenant.join("theirs", account)
-    names = {"user": account.id, "elsewhere": other.tenant.org}
+        await foreign.tenant.join("theirs", account)
+    names = {"user": account.id, "elsewhere": foreign.tenant.org}
     changes = [("select 1 from users where id = %(user)s for no key update", names), (statement, names)]
     answer = await meanwhile(tenants.pool, changes, lambda: act(shop, account))
     assert answer.status == status
@@ -251,7 +250,7 @@ async def test_an_account_is_judged_as_it_is_once_it_is_locked(shop: Shop, other
 
 
 @pytest.mark.parametrize("password", [PASSWORD, "wrong password"])
-async def test_a_login_that_comes_second_finds_no_account(tenants: Tenants, password: str) -> None:
+async def test_a_login_that_waits_for_a_deletion_finds_no_account(tenants: Tenants, password: str) -> None:
     account = await add_account(tenants.ports)
     changes = [("delete from users where id = %s", (account.id,))]
     answer = await meanwhile(tenants.pool, changes, lambda: tenants.api.login(account.email, password))

@@ -1,5 +1,8 @@
-"""Services as members make and see them (organizations.md sections 2.1 and 4.1; decisions, points 9, 10, 13 to 17, 21, 23, 89, 92, 102 and
-154 to 157; security.md O-2, T-1, T-2, T-4 and Z-2)."""
+"""Services, created and read by members.
+
+The rules are decisions 9, 10, 13, 14, 15, 16, 17, 21, 23, 89, 92, 102, 154, 155, 156, 157, and
+security O-2, T-1, T-2, T-4, Z-2.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -42,7 +45,7 @@ def shops(acme: Tenant) -> Workshop:
 # Creation
 
 
-async def test_a_new_service_has_what_was_asked_for_and_a_free_plan(shops: Workshop, acme: Tenant) -> None:
+async def test_a_new_service_has_the_requested_fields_and_a_free_plan(shops: Workshop, acme: Tenant) -> None:
     made = await shops.created(
         name="  The Shop ",
         codehost_scopes=["read:user", "user:email"],
@@ -86,7 +89,7 @@ async def test_a_new_service_has_what_was_asked_for_and_a_free_plan(shops: Works
     assert (await shops.list_plans()) == {"plans": [plan], "total": 1}
 
 
-async def test_what_is_not_given_is_empty(shops: Workshop) -> None:
+async def test_optional_fields_are_empty_by_default(shops: Workshop) -> None:
     bare = (await shops.created())["service"]
     nulls = (await shops.created(slug="other", codehost_scopes=None, redirect_uris=None, device_activation_uri=None))["service"]
     for service in (bare, nulls):
@@ -94,7 +97,7 @@ async def test_what_is_not_given_is_empty(shops: Workshop) -> None:
 
 
 @pytest.mark.parametrize(("kind", "confidential"), [("web", True), ("api", True), ("mobile", False), ("desktop", False)])
-async def test_a_client_secret_is_made_for_who_can_keep_one_and_is_stored_as_a_hash(
+async def test_confidential_clients_get_a_secret_that_is_stored_as_a_hash(
     shops: Workshop, acme: Tenant, kind: str, confidential: bool
 ) -> None:
     secret = (await shops.created(service_type=kind))["client_secret"]
@@ -109,7 +112,7 @@ async def test_a_client_secret_is_made_for_who_can_keep_one_and_is_stored_as_a_h
         assert "secret" not in text
 
 
-async def test_a_creation_is_recorded_with_its_plan(shops: Workshop, acme: Tenant) -> None:
+async def test_a_creation_is_recorded_with_the_free_plan(shops: Workshop, acme: Tenant) -> None:
     made = await shops.created("admin")
     service, plan = made["service"], made["default_plan"]
     details = {"service_slug": "shop", "service_name": "Shop", "service_type": "web", "client_id": service["client_id"]}
@@ -130,7 +133,7 @@ async def test_a_creation_is_recorded_with_its_plan(shops: Workshop, acme: Tenan
     assert await acme.told() == [("service.created", service["id"], details), ("plan.created", plan["id"], planned)]
 
 
-async def test_members_create_none_and_nobody_does_where_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
+async def test_plain_members_and_inactive_organizations_cannot_create_services(shops: Workshop, acme: Tenant) -> None:
     assert refused(await shops.create("member")) == FORBIDDEN
     assert refused(await shops.create("member", slug="")) == FORBIDDEN
     for status in STATUSES:
@@ -141,7 +144,7 @@ async def test_members_create_none_and_nobody_does_where_the_organization_is_not
     assert await acme.log() == []
 
 
-async def test_who_impersonates_creates_one_in_two_names(shops: Workshop, acme: Tenant, platform: Platform) -> None:
+async def test_a_creation_by_an_impersonator_records_both_accounts(shops: Workshop, acme: Tenant, platform: Platform) -> None:
     token = await impersonate(acme.ports, platform.account, acme.people["owner"], acme.org)
     answer = await acme.api.post(shops.path, {"slug": "shop", "name": "Shop", "service_type": "web"}, token=token)
     assert answer.status == 200
@@ -181,7 +184,7 @@ INVALID: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-async def test_a_service_that_makes_no_sense_is_refused(shops: Workshop, acme: Tenant) -> None:
+async def test_invalid_services_are_refused(shops: Workshop, acme: Tenant) -> None:
     for body in INVALID:
         assert refused(await shops.create(**body)) == BAD, body
     for missing in ("slug", "name", "service_type"):
@@ -193,7 +196,7 @@ async def test_a_service_that_makes_no_sense_is_refused(shops: Workshop, acme: T
     assert await acme.log() == []
 
 
-async def test_an_unknown_type_is_answered_with_those_there_are(shops: Workshop) -> None:
+async def test_the_refusal_of_an_unknown_type_lists_all_types(shops: Workshop) -> None:
     for answer in (
         await shops.create(service_type="browser"),
         await shops.tenant.api.get(f"{shops.path}?service_type=x", token=shops.tenant.token("member")),
@@ -203,13 +206,13 @@ async def test_an_unknown_type_is_answered_with_those_there_are(shops: Workshop)
 
 
 @pytest.mark.parametrize("kind", ["mobile", "desktop"])
-async def test_applications_on_devices_have_schemes_of_their_own(shops: Workshop, kind: str) -> None:
+async def test_public_clients_can_use_private_schemes(shops: Workshop, kind: str) -> None:
     uris = ["com.example.app:/callback", "http://127.0.0.1/callback", "http://[::1]:8000/callback", URI]
     assert (await shops.created(service_type=kind, redirect_uris=uris))["service"]["redirect_uris"] == uris
     assert refused(await shops.create(slug="other", service_type=kind, redirect_uris=["myapp:/callback"])) == BAD
 
 
-async def test_as_many_and_as_long_as_they_may_be(shops: Workshop) -> None:
+async def test_redirect_uris_can_reach_their_maximum_number_and_length(shops: Workshop) -> None:
     uris = [f"https://example.com/{number}/".ljust(2048, "a") for number in range(100)]
     scopes = [f"scope:{number}" for number in range(100)]
     made = (await shops.created(name="a" * 100, slug="a" * 63, redirect_uris=uris, codehost_scopes=scopes))["service"]
@@ -217,7 +220,7 @@ async def test_as_many_and_as_long_as_they_may_be(shops: Workshop) -> None:
     assert (await shops.list_services())["services"][0]["redirect_uris"] == uris
 
 
-async def test_nothing_else_of_a_service_can_be_chosen(shops: Workshop) -> None:
+async def test_other_fields_are_ignored(shops: Workshop) -> None:
     chosen = ("id", "org_id", "client_id", "client_secret", "user_count", "created_at", "plan_count")
     strange: dict[str, Any] = dict.fromkeys(chosen, "x")
     made = await shops.created(**strange)
@@ -225,7 +228,7 @@ async def test_nothing_else_of_a_service_can_be_chosen(shops: Workshop) -> None:
     assert made["client_secret"] != "x"
 
 
-async def test_a_slug_is_taken_once_in_an_organization(shops: Workshop, twin: Tenant, acme: Tenant) -> None:
+async def test_a_slug_is_unique_within_the_organization(shops: Workshop, twin: Tenant, acme: Tenant) -> None:
     await shops.created()
     assert refused(await shops.create(name="Other", service_type="mobile")) == BAD
     assert (await Workshop(twin).created())["service"]["org_id"] == str(twin.org)
@@ -233,10 +236,10 @@ async def test_a_slug_is_taken_once_in_an_organization(shops: Workshop, twin: Te
     assert (await shops.list_services())["usage"]["current_services"] == 1
 
 
-# How many there may be
+# Limits
 
 
-async def test_there_may_be_as_many_as_the_tier_says(shops: Workshop, acme: Tenant) -> None:
+async def test_the_tier_limits_the_number_of_services(shops: Workshop, acme: Tenant) -> None:
     usages = [(await shops.created(slug=f"s{number}"))["usage"]["current_services"] for number in range(3)]
     assert usages == [1, 2, 3]
     assert refused(await shops.create(slug="s3")) == FULL
@@ -256,7 +259,7 @@ LIMITS: dict[str, tuple[str, int, str | None]] = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-async def test_the_limit_is_the_organizations_or_the_tiers_or_five(shops: Workshop, acme: Tenant, name: str) -> None:
+async def test_the_limit_is_that_of_the_organization_or_the_tier_or_five(shops: Workshop, acme: Tenant, name: str) -> None:
     change, limit, tier = LIMITS[name]
     await run_sql(acme.pool, f"update organizations set {change}")  # noqa: S608
     for number in range(limit):
@@ -265,7 +268,7 @@ async def test_the_limit_is_the_organizations_or_the_tiers_or_five(shops: Worksh
     assert refused(await shops.create()) == FULL
 
 
-async def test_a_limit_below_what_there_is_takes_nothing_away(shops: Workshop, acme: Tenant) -> None:
+async def test_a_lower_limit_keeps_existing_services(shops: Workshop, acme: Tenant) -> None:
     for number in range(3):
         await add_service(acme.pool, acme.org, f"s{number}")
     await run_sql(acme.pool, "update organizations set max_services = 1")
@@ -274,7 +277,7 @@ async def test_a_limit_below_what_there_is_takes_nothing_away(shops: Workshop, a
     assert (await shops.update("owner", "s0", name="Renamed")).status == 200
 
 
-async def test_services_of_others_do_not_count(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+async def test_services_of_other_organizations_do_not_count(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
     for number in range(3):
         await add_service(acme.pool, twin.org, f"s{number}")
     assert (await shops.created())["usage"]["current_services"] == 1
@@ -283,7 +286,7 @@ async def test_services_of_others_do_not_count(shops: Workshop, acme: Tenant, tw
 
 @pytest.mark.slow
 @pytest.mark.parametrize("free", [1, 3])
-async def test_of_twenty_creations_at_once_as_many_succeed_as_there_are_places(shops: Workshop, acme: Tenant, free: int) -> None:
+async def test_concurrent_creations_do_not_exceed_the_limit(shops: Workshop, acme: Tenant, free: int) -> None:
     await run_sql(acme.pool, "update organizations set max_services = %s", free)
     answers = await everyone(20, lambda number: shops.create("owner" if number % 2 else "admin", slug=f"s{number}"))
     assert sorted(answer.status for answer in answers) == [200] * free + [400] * (20 - free)
@@ -294,7 +297,7 @@ async def test_of_twenty_creations_at_once_as_many_succeed_as_there_are_places(s
 
 
 @pytest.mark.slow
-async def test_of_twenty_creations_of_one_slug_one_wins(shops: Workshop, acme: Tenant) -> None:
+async def test_of_twenty_concurrent_creations_of_a_slug_one_succeeds(shops: Workshop, acme: Tenant) -> None:
     await run_sql(acme.pool, "update organizations set max_services = 100")
     answers = await everyone(20, lambda number: shops.create(name=f"n{number}"))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
@@ -316,9 +319,7 @@ def slugs(listed: dict[str, Any]) -> list[str]:
     return [service["slug"] for service in listed["services"]]
 
 
-async def test_all_services_are_listed_from_the_oldest_on_with_what_they_have(
-    shops: Workshop, acme: Tenant, twin: Tenant, clock: FakeClock
-) -> None:
+async def test_services_are_listed_oldest_first_with_their_counts(shops: Workshop, acme: Tenant, twin: Tenant, clock: FakeClock) -> None:
     await fill(clock, acme, "web", "mobile")
     await add_service(acme.pool, twin.org, "foreign")
     [(second,)] = await run_sql(acme.pool, "select id from services where slug = 's1'")
@@ -336,7 +337,7 @@ async def test_all_services_are_listed_from_the_oldest_on_with_what_they_have(
 
 
 @pytest.mark.slow
-async def test_there_is_no_limit_unless_one_is_given(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
+async def test_the_list_is_complete_without_a_limit(shops: Workshop, acme: Tenant, clock: FakeClock) -> None:
     await fill(clock, acme, *["web", "api"] * 60)
     everything = [f"s{number}" for number in range(120)]
     assert slugs(await shops.list_services()) == everything
@@ -362,7 +363,7 @@ async def test_there_is_no_limit_unless_one_is_given(shops: Workshop, acme: Tena
 
 
 @pytest.mark.parametrize("query", ["limit=x", "limit=", "limit=1.5", "offset=x", "offset=1e3", "service_type=", "service_type=WEB"])
-async def test_a_query_that_makes_no_sense_is_refused(shops: Workshop, acme: Tenant, query: str) -> None:
+async def test_invalid_queries_are_refused(shops: Workshop, acme: Tenant, query: str) -> None:
     assert refused(await acme.api.get(f"{shops.path}?{query}", token=acme.token("member"))) == BAD
 
 
@@ -370,7 +371,7 @@ async def test_an_organization_without_services_has_an_empty_list(shops: Worksho
     assert await shops.list_services() == {"services": [], "usage": {"current_services": 0, "max_services": 3, "tier": "Free"}}
 
 
-async def test_nothing_is_shown_while_the_organization_is_not_active(shops: Workshop, acme: Tenant) -> None:
+async def test_inactive_organizations_cannot_read_services(shops: Workshop, acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     for status in STATUSES:
         await acme.become(status)
@@ -378,10 +379,10 @@ async def test_nothing_is_shown_while_the_organization_is_not_active(shops: Work
         assert refused(await shops.get()) == NOT_ACTIVE
 
 
-# One of them, and those of others
+# Access
 
 
-async def test_a_service_is_found_by_its_slug_in_its_organization_only(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+async def test_a_service_is_found_only_in_its_organization(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     await add_service(acme.pool, twin.org, "foreign")
     [(id_,)] = await run_sql(acme.pool, "select id from services where slug = 'shop'")
@@ -391,7 +392,7 @@ async def test_a_service_is_found_by_its_slug_in_its_organization_only(shops: Wo
 
 
 @pytest.mark.slow
-async def test_a_missing_service_is_told_before_the_body_is_looked_at(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+async def test_a_missing_service_is_refused_before_the_body_is_parsed(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
     await add_service(acme.pool, twin.org, "foreign")
     before = await shops.stored()
     for slug in ("foreign", "unknown"):
@@ -407,7 +408,7 @@ async def test_a_missing_service_is_told_before_the_body_is_looked_at(shops: Wor
 
 
 @pytest.mark.slow
-async def test_strangers_see_nothing_and_change_nothing(shops: Workshop, acme: Tenant, twin: Tenant, platform: Platform) -> None:
+async def test_callers_from_outside_are_refused(shops: Workshop, acme: Tenant, twin: Tenant, platform: Platform) -> None:
     service = await add_service(acme.pool, acme.org)
     plan = await add_plan(acme.pool, service)
     before = await shops.stored()
@@ -431,19 +432,19 @@ async def test_strangers_see_nothing_and_change_nothing(shops: Workshop, acme: T
     assert await shops.stored() == before
 
 
-# Let in at the door, and then second
+# Changes after the request was authenticated
 
-FIRST: dict[str, tuple[str, str, tuple[int, str]]] = {
-    "a demoted admin creates nothing": ("update memberships set role = 'member' where user_id = %(admin)s", "admin", FORBIDDEN),
-    "a removed admin creates nothing": ("delete from memberships where user_id = %(admin)s", "admin", FORBIDDEN),
-    "a suspended organization gets no service": ("update organizations set status = 'suspended' where id = %(org)s", "owner", NOT_ACTIVE),
-    "a lower limit holds": ("update organizations set max_services = 0 where id = %(org)s", "owner", FULL),
+EARLIER_CHANGES: dict[str, tuple[str, str, tuple[int, str]]] = {
+    "demoted admin": ("update memberships set role = 'member' where user_id = %(admin)s", "admin", FORBIDDEN),
+    "removed admin": ("delete from memberships where user_id = %(admin)s", "admin", FORBIDDEN),
+    "suspended organization": ("update organizations set status = 'suspended' where id = %(org)s", "owner", NOT_ACTIVE),
+    "lower limit": ("update organizations set max_services = 0 where id = %(org)s", "owner", FULL),
 }
 
 
-@pytest.mark.parametrize("name", FIRST)
-async def test_a_creation_that_comes_second_obeys_what_came_first(shops: Workshop, acme: Tenant, name: str) -> None:
-    statement, caller, expected = FIRST[name]
+@pytest.mark.parametrize("name", EARLIER_CHANGES)
+async def test_a_creation_that_waited_sees_the_change_it_waited_for(shops: Workshop, acme: Tenant, name: str) -> None:
+    statement, caller, expected = EARLIER_CHANGES[name]
     values = {"org": acme.org, **{person: account.id for person, account in acme.people.items()}}
     changes = [("select 1 from organizations where id = %s for no key update", (acme.org,)), (statement, values)]
     assert refused(await meanwhile(acme.pool, changes, lambda: shops.create(caller))) == expected

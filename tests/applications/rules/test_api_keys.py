@@ -1,5 +1,7 @@
-"""The form of API keys, what they can be given, and the last comparison (identity.md section 2.3; decisions, points 104 and 106;
-security.md K-1 and K-2)."""
+"""The form of API keys, their permissions, and the final comparison.
+
+The rules are decisions 104, 106, and security K-1, K-2.
+"""
 
 import re
 from contextlib import asynccontextmanager
@@ -42,13 +44,13 @@ SERVICE = ServiceContext(
 
 
 @pytest.mark.parametrize(("environment", "begins"), [(None, "sk_"), ("live", "sk_live_"), ("test", "sk_test_")])
-def test_a_key_is_its_prefix_and_256_bits(environment: str | None, begins: str) -> None:
+def test_a_key_is_a_prefix_and_256_random_bits(environment: str | None, begins: str) -> None:
     key, prefix = generate_key(environment)
     assert re.fullmatch(f"{begins}[a-z2-7]{{6}}", prefix)
     assert re.fullmatch(f"{prefix}_[A-Za-z0-9_-]{{43}}", key)
 
 
-def test_no_two_keys_are_alike() -> None:
+def test_keys_are_unique() -> None:
     made = [generate_key() for _ in range(200)]
     assert len({key for key, _ in made}) == 200
     assert len({prefix for _, prefix in made}) > 190
@@ -60,42 +62,42 @@ def test_permissions_keep_their_order() -> None:
     assert parse_permissions([*Permission]) == tuple(Permission)
 
 
-def test_a_key_that_may_nothing_is_none() -> None:
+def test_a_key_needs_a_permission() -> None:
     with pytest.raises(NoPermissions):
         parse_permissions([])
 
 
-def test_a_permission_is_named_once() -> None:
+def test_duplicate_permissions_are_refused() -> None:
     with pytest.raises(DuplicatePermission):
         parse_permissions(["read:users", "write:users", "read:users"])
 
 
 @pytest.mark.parametrize("name", ["", "read", "read:everything", "READ:USERS", "read:users ", "*", "admin"])
-def test_there_are_no_other_permissions(name: str) -> None:
+def test_unknown_permissions_are_refused(name: str) -> None:
     with pytest.raises(UnknownPermission) as refusal:
         parse_permissions(["read:users", name])
     assert all(permission in refusal.value.message for permission in Permission)
 
 
 @dataclass
-class Found:
-    """A storage whose index gives whatever it was told to give."""
+class FixedRecord:
+    """A storage that returns this record for every key."""
 
-    standing_: ApiKeyRecord
+    record_: ApiKeyRecord
 
     @asynccontextmanager
     async def reading(self) -> "AsyncIterator[Any]":
         yield SimpleNamespace(api_keys=self)
 
-    async def standing(self, key_hash: bytes, now: datetime) -> ApiKeyRecord:
-        return self.standing_
+    async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord:
+        return self.record_
 
 
-async def test_what_the_index_gives_is_compared_once_more() -> None:
+async def test_the_record_from_the_index_is_compared_again() -> None:
     key, _ = generate_key()
-    standing = ApiKeyRecord(UUID(int=4), digest(key), frozenset(Permission), NOW, SERVICE)
-    ports = cast("Ports", SimpleNamespace(storage=Found(standing), clock=SimpleNamespace(now=lambda: NOW)))
+    record = ApiKeyRecord(UUID(int=4), digest(key), frozenset(Permission), NOW, SERVICE)
+    ports = cast("Ports", SimpleNamespace(storage=FixedRecord(record), clock=SimpleNamespace(now=lambda: NOW)))
     caller = await api_keys.authenticate(ports, key, Permission.READ_USERS, address=None, agent=None)
-    assert caller.key_id == standing.key_id
+    assert caller.key_id == record.key_id
     with pytest.raises(ApiKeyInvalid):
         await api_keys.authenticate(ports, generate_key()[0], Permission.READ_USERS, address=None, agent=None)

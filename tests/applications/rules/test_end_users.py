@@ -1,4 +1,4 @@
-"""What an organization sees of one of its end users, as far as it is worked out rather than read."""
+"""The derived values of end users."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -17,16 +17,16 @@ def seen(*logins: datetime | None) -> EndUserDetails:
     return EndUserDetails(PERSON, services, [], LiveSessions(0, None))
 
 
-def test_the_last_login_is_the_last_to_any_service() -> None:
+def test_the_last_login_is_the_latest_to_any_service() -> None:
     assert seen(NOW, None, NOW + timedelta(seconds=1), NOW).last_login_at == NOW + timedelta(seconds=1)
 
 
-def test_who_has_never_signed_in_has_no_last_login() -> None:
+def test_a_user_who_never_signed_in_has_no_last_login() -> None:
     assert seen(None, None).last_login_at is None
     assert seen().last_login_at is None
 
 
-def test_what_is_told_of_revoked_sessions() -> None:
+def test_the_event_about_revoked_sessions_has_their_number() -> None:
     event = sessions_revoked(UUID(int=7), UUID(int=1), 3)
     assert (event.kind.name, event.kind.audited, event.kind.target) == ("user.sessions_revoked", True, "user")
     assert (event.org_id, event.target_id, event.details) == (UUID(int=7), str(UUID(int=1)), {"sessions_revoked": 3})

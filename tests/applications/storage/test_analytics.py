@@ -1,4 +1,4 @@
-"""Every question about logins: sums over shards, the ends of a range, what was removed, the order, and that nobody else's are counted."""
+"""Statements about logins: totals, ranges, deleted services, order, and isolation."""
 
 from datetime import date
 from itertools import pairwise
@@ -33,18 +33,18 @@ async def other(pool: Pool, shop: ServiceContext) -> ServiceContext:
 
 
 @pytest.fixture
-async def twin(pool: Pool) -> ServiceContext:
+async def foreign(pool: Pool) -> ServiceContext:
     """A service of another organization."""
-    return await service_context(pool, await add_service(pool, await add_organization(pool, "twin")))
+    return await service_context(pool, await add_service(pool, await add_organization(pool, "foreign")))
 
 
 @pytest.fixture
-async def ada(storage: Postgres) -> UUID:
+async def user(storage: Postgres) -> UUID:
     return (await add(storage, account(ADA))).id
 
 
 async def count(pool: Pool, service: ServiceContext, day: date = TODAY, provider: str = "password", *shards: int) -> None:
-    """Totals of a day, one for each shard."""
+    """Add totals of a day, one for each shard."""
     for shard, total in enumerate(shards or (1,)):
         await run_sql(
             pool,
@@ -58,24 +58,24 @@ async def login(storage: Postgres, user: UUID, service: ServiceContext | None, *
     await within(storage, lambda tx: tx.logins.record_success(begun, "password"))
 
 
-async def test_shards_services_and_providers_are_summed_by_day(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+async def test_totals_are_summed_by_day_over_shards_services_and_providers(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, foreign: ServiceContext
 ) -> None:
     await count(pool, shop, TODAY, "password", 1, 2, 3)
     await count(pool, shop, TODAY, "codehost", 10)
     await count(pool, other, TODAY, "saml", 100)
     await count(pool, other, TODAY - DAY, "password", 5)
-    await count(pool, twin, TODAY, "password", 1000)
+    await count(pool, foreign, TODAY, "password", 1000)
     async with storage.reading() as read:
         assert await read.analytics.by_day(shop.org_id, None, EVER) == [DailyLogins(TODAY - DAY, 5), DailyLogins(TODAY, 116)]
         assert await read.analytics.by_day(shop.org_id, shop.id, EVER) == [DailyLogins(TODAY, 16)]
-        assert await read.analytics.by_day(twin.org_id, None, EVER) == [DailyLogins(TODAY, 1000)]
+        assert await read.analytics.by_day(foreign.org_id, None, EVER) == [DailyLogins(TODAY, 1000)]
         assert await read.analytics.by_day(uuid4(), None, EVER) == []
-        for org, service in ((shop.org_id, twin.id), (twin.org_id, shop.id)):  # ids of one beside ids of another are nobody's
+        for org, service in ((shop.org_id, foreign.id), (foreign.org_id, shop.id)):  # an organization combined with a service of another
             assert await read.analytics.by_day(org, service, EVER) == []
 
 
-async def test_both_ends_of_a_range_are_in_it(storage: Postgres, pool: Pool, shop: ServiceContext) -> None:
+async def test_a_range_includes_both_ends(storage: Postgres, pool: Pool, shop: ServiceContext) -> None:
     week = [TODAY + number * DAY for number in range(7)]
     for day in week:
         await count(pool, shop, day, "codehost", day.day)
@@ -87,11 +87,11 @@ async def test_both_ends_of_a_range_are_in_it(storage: Postgres, pool: Pool, sho
         assert await read.analytics.by_day(shop.org_id, None, DateRange(week[6] + DAY, date.max)) == []
 
 
-async def test_the_service_with_most_logins_comes_first_and_equal_ones_by_name(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+async def test_services_are_ordered_by_logins_and_then_by_name(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, foreign: ServiceContext
 ) -> None:
     third, silent = [await service_context(pool, await add_service(pool, shop.org_id, slug)) for slug in ("admin-tool", "silent")]
-    for service, totals in ((shop, (2, 2)), (other, (3, 4)), (third, (4,)), (twin, (9,)), (silent, (1, -1))):
+    for service, totals in ((shop, (2, 2)), (other, (3, 4)), (third, (4,)), (foreign, (9,)), (silent, (1, -1))):
         await count(pool, service, TODAY, "password", *totals)
     async with storage.reading() as read:
         assert await read.analytics.by_service(shop.org_id, EVER) == [
@@ -101,13 +101,13 @@ async def test_the_service_with_most_logins_comes_first_and_equal_ones_by_name(
         ]
 
 
-async def test_only_identity_providers_are_providers(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+async def test_counts_by_provider_contain_only_identity_providers(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, foreign: ServiceContext
 ) -> None:
     for provider, totals in {"password": (9,), "saml": (9,), "websuite": (1, 1), "codehost": (2,), "officesuite": (1, -1)}.items():
         await count(pool, shop, TODAY, provider, *totals)
     await count(pool, other, TODAY, "officesuite", 3)
-    await count(pool, twin, TODAY, "codehost", 9)
+    await count(pool, foreign, TODAY, "codehost", 9)
     async with storage.reading() as read:
         assert await read.analytics.by_provider(shop.org_id, None, EVER) == [
             ProviderLogins(Provider.OFFICESUITE, 3),
@@ -118,14 +118,14 @@ async def test_only_identity_providers_are_providers(
             ProviderLogins(Provider.CODEHOST, 2),
             ProviderLogins(Provider.WEBSUITE, 2),
         ]
-        assert await read.analytics.by_provider(twin.org_id, shop.id, EVER) == []
+        assert await read.analytics.by_provider(foreign.org_id, shop.id, EVER) == []
 
 
-async def test_of_a_service_that_is_gone_nothing_is_counted_or_listed(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, ada: UUID
+async def test_logins_of_a_deleted_service_are_neither_counted_nor_listed(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, user: UUID
 ) -> None:
     for service in (shop, other):
-        await login(storage, ada, service)
+        await login(storage, user, service)
     await run_sql(pool, "delete from services where id = %s", shop.id)
     async with storage.reading() as read:
         assert await read.analytics.by_day(other.org_id, None, EVER) == [DailyLogins(TODAY, 1)]
@@ -134,42 +134,42 @@ async def test_of_a_service_that_is_gone_nothing_is_counted_or_listed(
         assert await read.analytics.usage(shop.org_id, shop.id, NOW) == ServiceUsage(0, 0, 0, 0)
 
 
-async def test_a_day_whose_logins_were_removed_is_left_out(storage: Postgres, shop: ServiceContext, ada: UUID) -> None:
-    await login(storage, ada, shop)
-    await within(storage, lambda tx: tx.logins.remove(ada))
+async def test_a_day_with_a_total_of_zero_is_left_out(storage: Postgres, shop: ServiceContext, user: UUID) -> None:
+    await login(storage, user, shop)
+    await within(storage, lambda tx: tx.logins.remove(user))
     async with storage.reading() as read:
         assert await read.analytics.by_day(shop.org_id, None, EVER) == []
         assert await read.analytics.by_service(shop.org_id, EVER) == []
 
 
-# The latest
+# Recent logins
 
 
-async def test_the_latest_logins_have_all_their_fields(storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID) -> None:
-    begun = session(ada, service=shop, created_at=NOW)
+async def test_recent_logins_have_all_fields(storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID) -> None:
+    begun = session(user, service=shop, created_at=NOW)
     await within(storage, lambda tx: tx.logins.record_success(begun, "websuite"))
     [(id_,)] = await run_sql(pool, "select id from login_events")
     async with storage.reading() as read:
-        assert await read.analytics.recent(shop.org_id, None, 10) == [RecentLogin(id_, ada, shop.id, "websuite", NOW)]
+        assert await read.analytics.recent(shop.org_id, None, 10) == [RecentLogin(id_, user, shop.id, "websuite", NOW)]
 
 
-async def test_the_latest_logins_of_an_organization_are_successful_and_to_its_services(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext, ada: UUID
+async def test_recent_logins_are_successful_and_to_services_of_the_organization(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, foreign: ServiceContext, user: UUID
 ) -> None:
-    for service in (shop, other, twin, None):
-        await login(storage, ada, service)
-    await login(storage, ada, shop, created_at=NOW + SECOND)
+    for service in (shop, other, foreign, None):
+        await login(storage, user, service)
+    await login(storage, user, shop, created_at=NOW + SECOND)
     await run_sql(pool, "update login_events set success = false where created_at > %s", NOW)
     async with storage.reading() as read:
         assert {one.service_id for one in await read.analytics.recent(shop.org_id, None, 10)} == {shop.id, other.id}
-        assert [one.service_id for one in await read.analytics.recent(twin.org_id, None, 10)] == [twin.id]
+        assert [one.service_id for one in await read.analytics.recent(foreign.org_id, None, 10)] == [foreign.id]
 
 
-async def test_the_latest_logins_can_be_read_on_from_any_of_them(
-    storage: Postgres, shop: ServiceContext, other: ServiceContext, twin: ServiceContext, ada: UUID
+async def test_recent_logins_can_be_continued_from_any_login(
+    storage: Postgres, shop: ServiceContext, other: ServiceContext, foreign: ServiceContext, user: UUID
 ) -> None:
-    for number in range(12):  # several at the very same time
-        await login(storage, ada, (shop, other, twin)[number % 3], created_at=NOW - (number // 6) * MICROSECOND)
+    for number in range(12):  # several logins at the same time
+        await login(storage, user, (shop, other, foreign)[number % 3], created_at=NOW - (number // 6) * MICROSECOND)
     async with storage.reading() as read:
         everything = await read.analytics.recent(shop.org_id, None, 100)
         assert len(everything) == 8
@@ -179,18 +179,18 @@ async def test_the_latest_logins_can_be_read_on_from_any_of_them(
 
 
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-async def test_the_past_of_a_service_that_is_gone_is_not_read(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, ada: UUID, mode: str
+async def test_logins_of_a_deleted_service_are_not_scanned(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, user: UUID, mode: str
 ) -> None:
-    """The housekeeper may take a while to remove it, and it may be newer than all the rest."""
+    """Until the housekeeper removes them, they may be newer than all others."""
     for number in range(20):
-        await login(storage, ada, shop, created_at=NOW - number * SECOND)
+        await login(storage, user, shop, created_at=NOW - number * SECOND)
     await run_sql(
         pool,
         """
         insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
         select gen_random_uuid(), %s, %s, %s, 'password', true, now() from generate_series(1, 2000)""",
-        *(ada, shop.org_id, uuid4()),
+        *(user, shop.org_id, uuid4()),
     )
     await run_sql(pool, "analyze login_events")
     async with storage.reading() as read:
@@ -202,11 +202,11 @@ async def test_the_past_of_a_service_that_is_gone_is_not_read(
         assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "login_events") <= 20
 
 
-# The use of a service
+# Usage of a service
 
 
-async def test_users_are_new_and_active_by_what_they_did_since_then(
-    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, twin: ServiceContext
+async def test_new_and_active_users_are_counted_since_the_given_time(
+    storage: Postgres, pool: Pool, shop: ServiceContext, other: ServiceContext, foreign: ServiceContext
 ) -> None:
     since = NOW - 30 * DAY
     people = [(await add(storage, account(email))).id for email in (ADA, EVE, "grace@example.com", "silent@example.com")]
@@ -218,17 +218,17 @@ async def test_users_are_new_and_active_by_what_they_did_since_then(
             for at in signed_in:
                 await tx.end_users.enroll(service.id, user, at, signed_in=True)
 
-    await use(shop, people[0], since - DAY, since)  # began before, and came back
-    await use(shop, people[1], since)  # new
-    await use(shop, people[2], since - DAY, since - MICROSECOND)  # has not come back
-    await use(shop, people[3], born=NOW)  # new, and never here
+    await use(shop, people[0], since - DAY, since)  # an old user who signed in again
+    await use(shop, people[1], since)  # new, and signed in
+    await use(shop, people[2], since - DAY, since - MICROSECOND)  # an old user who did not sign in again
+    await use(shop, people[3], born=NOW)  # new, and never signed in
     await use(other, people[0], since - DAY)
-    await use(twin, people[0], NOW)
+    await use(foreign, people[0], NOW)
     await count(pool, shop, TODAY - 1000 * DAY, "password", 4, 3)
     await count(pool, shop, TODAY, "codehost", 2)
     await count(pool, other, TODAY, "password", 50)
     async with storage.reading() as read:
         assert await read.analytics.usage(shop.org_id, shop.id, since) == ServiceUsage(users=4, new_users=2, active_users=2, logins=9)
         assert await read.analytics.usage(other.org_id, other.id, since) == ServiceUsage(users=1, new_users=0, active_users=0, logins=50)
-        assert await read.analytics.usage(twin.org_id, twin.id, since) == ServiceUsage(users=1, new_users=1, active_users=1, logins=0)
-        assert await read.analytics.usage(twin.org_id, shop.id, since) == ServiceUsage(0, 0, 0, 0)
+        assert await read.analytics.usage(foreign.org_id, foreign.id, since) == ServiceUsage(users=1, new_users=1, active_users=1, logins=0)
+        assert await read.analytics.usage(foreign.org_id, shop.id, since) == ServiceUsage(0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Every statement about API keys: each field, each order, each condition, and that it touches no other service or organization."""
+"""Statements about API keys: fields, order, conditions, and isolation."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ async def store(storage: Postgres, *keys: ApiKey) -> None:
             await tx.api_keys.add(one, digest(str(one.id)))
 
 
-async def test_every_field_of_a_key_is_stored_and_comes_back(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_all_fields_of_a_key_are_stored_and_returned(storage: Postgres, pool: Pool, acme: UUID) -> None:
     service = await add_service(pool, acme)
     full, bare = key(acme, service), key(acme, service, permissions=tuple(Permission), last_used_at=None, expires_at=None, created_at=NOW)
     await store(storage, full, bare)
@@ -50,7 +50,7 @@ async def test_every_field_of_a_key_is_stored_and_comes_back(storage: Postgres, 
     assert await run_sql(pool, "select key_hash from api_keys where id = %s", full.id) == [(digest(str(full.id)),)]
 
 
-async def test_what_a_request_is_judged_by_is_found_by_the_whole_hash(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_the_record_of_a_key_is_found_by_the_whole_hash(storage: Postgres, pool: Pool, acme: UUID) -> None:
     service = await add_service(pool, acme, "shop", "mobile")
     [(client,)] = await run_sql(pool, "select client_id from services")
     one = key(acme, service)
@@ -59,9 +59,9 @@ async def test_what_a_request_is_judged_by_is_found_by_the_whole_hash(storage: P
         id=service, slug="shop", client_id=client, is_public=True, org_id=acme, org_slug="acme", status=OrganizationStatus.ACTIVE
     )
     async with storage.reading() as read:
-        standing = ApiKeyRecord(one.id, digest(str(one.id)), frozenset(one.permissions), NOW - SECOND, context)
-        assert await read.api_keys.by_hash(digest(str(one.id)), NOW) == standing
-        assert await read.api_keys.by_hash(digest(str(one.id)), NOW + DAY - MICROSECOND) == standing
+        record = ApiKeyRecord(one.id, digest(str(one.id)), frozenset(one.permissions), NOW - SECOND, context)
+        assert await read.api_keys.by_hash(digest(str(one.id)), NOW) == record
+        assert await read.api_keys.by_hash(digest(str(one.id)), NOW + DAY - MICROSECOND) == record
         assert await read.api_keys.by_hash(digest(str(one.id)), NOW + DAY) is None
         assert await read.api_keys.by_hash(digest(str(one.id))[:31], NOW) is None
         assert await read.api_keys.by_hash(digest("x"), NOW) is None
@@ -75,7 +75,7 @@ async def test_what_a_request_is_judged_by_is_found_by_the_whole_hash(storage: P
         assert found.service.status is OrganizationStatus.SUSPENDED
 
 
-async def test_a_key_is_found_and_removed_by_its_service_and_organization_together(
+async def test_a_key_is_found_and_removed_only_with_its_service_and_organization(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID
 ) -> None:
     services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (twin, "shop"))]
@@ -93,7 +93,7 @@ async def test_a_key_is_found_and_removed_by_its_service_and_organization_togeth
         assert [await tx.api_keys.by_id(one.org_id, one.service_id, one.id) for one in keys] == [None, *keys[1:]]
 
 
-async def test_what_a_key_does_is_stored_as_its_doing(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_events_are_stored_with_the_key_as_actor(storage: Postgres, pool: Pool, acme: UUID) -> None:
     context = await service_context(pool, await add_service(pool, acme))
     robot = ServiceKey(key_id=uuid4(), permissions=frozenset(), service=context, address="203.0.113.9", agent="robot/1.0")
     async with storage.transaction(by=robot) as tx:

@@ -1,5 +1,4 @@
-"""Every statement about who uses what: each field, each filter and order, the counters, and that it touches no other organization; and that
-lists of a large organization read little more than themselves."""
+"""Statements about end users: fields, filters, order, counters, isolation, and costs in a large database."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,7 +29,7 @@ from tests.support.services import add_service
 FIRST = Page(1, 50)
 
 
-async def use(storage: Postgres, service: UUID, user: UUID, at: datetime = NOW, *, signed_in: bool = True) -> bool:
+async def enroll(storage: Postgres, service: UUID, user: UUID, at: datetime = NOW, *, signed_in: bool = True) -> bool:
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock(user)
         return await tx.end_users.enroll(service, user, at, signed_in=signed_in)
@@ -41,7 +40,7 @@ async def relations(pool: Pool) -> set[tuple[Any, ...]]:
 
 
 async def check_counts(pool: Pool) -> None:
-    """What is counted as people come and go is what counting finds."""
+    """Check that all counters are right."""
     off = """
         select 'service', id::text from services v
         where user_count <> (select count(*) from service_users r where r.service_id = v.id)
@@ -60,27 +59,27 @@ async def check_counts(pool: Pool) -> None:
 
 
 async def totals(pool: Pool, org: UUID, *services: UUID) -> tuple[int, ...]:
-    """How many end users the organization says it has, and how many users its services."""
+    """Return the stored numbers of end users of the organization and of users of its services."""
     await check_counts(pool)
     found = await run_sql(pool, "select total from end_user_totals where org_id = %s", org)
     counts = dict(await run_sql(pool, "select id, user_count from services"))
     return (found[0][0] if found else 0, *(counts[service] for service in services))
 
 
-# Using a service
+# Enrollment
 
 
-async def test_using_a_service_is_stored_with_its_times(storage: Postgres, pool: Pool) -> None:
+async def test_enrolling_stores_the_times_of_logins(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     org = await add_organization(pool, "acme")
     shop, forum = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
-    assert await use(storage, shop, ada.id, NOW - HOUR, signed_in=False)
+    assert await enroll(storage, shop, ada.id, NOW - HOUR, signed_in=False)
     assert await relations(pool) == {(shop, ada.id, org, NOW - HOUR, None, None)}
-    assert await use(storage, shop, ada.id, NOW)
+    assert await enroll(storage, shop, ada.id, NOW)
     assert await relations(pool) == {(shop, ada.id, org, NOW - HOUR, NOW, NOW)}
-    assert await use(storage, shop, ada.id, NOW + HOUR, signed_in=False), "an API key says nothing of logins"
-    assert await use(storage, shop, ada.id, NOW + DAY)
-    assert await use(storage, forum, ada.id, NOW + HOUR)
+    assert await enroll(storage, shop, ada.id, NOW + HOUR, signed_in=False), "an API key does not record logins"
+    assert await enroll(storage, shop, ada.id, NOW + DAY)
+    assert await enroll(storage, forum, ada.id, NOW + HOUR)
     assert await relations(pool) == {
         (shop, ada.id, org, NOW - HOUR, NOW, NOW + DAY),
         (forum, ada.id, org, NOW + HOUR, NOW + HOUR, NOW + HOUR),
@@ -91,35 +90,35 @@ async def test_using_a_service_is_stored_with_its_times(storage: Postgres, pool:
     assert await totals(pool, org, shop, forum) == (1, 1, 1)
 
 
-async def test_a_login_that_is_written_late_neither_hides_a_later_one_nor_an_earlier_one(storage: Postgres, pool: Pool) -> None:
+async def test_a_login_that_is_written_late_keeps_the_first_and_last_times(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     for at in (NOW, NOW - HOUR, NOW - SECOND):
-        await use(storage, shop, ada.id, at)
+        await enroll(storage, shop, ada.id, at)
     assert await relations(pool) == {(shop, ada.id, org, NOW, NOW - HOUR, NOW)}
 
 
-async def test_a_person_is_one_end_user_of_each_organization_whatever_they_use_there(storage: Postgres, pool: Pool) -> None:
+async def test_a_user_is_one_end_user_per_organization(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, forum, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "forum"), (twin, "shop"))]
     for service, user in ((shop, ada.id), (forum, ada.id), (other, ada.id), (shop, eve.id), (shop, ada.id)):
-        assert await use(storage, service, user)
+        assert await enroll(storage, service, user)
     assert await totals(pool, acme, shop, forum) == (2, 2, 1)
     assert await totals(pool, twin, other) == (1, 1)
 
 
-async def test_nobody_begins_to_use_a_service_that_is_not_there(storage: Postgres, pool: Pool) -> None:
+async def test_enrolling_in_a_missing_service_fails(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
-    assert not await use(storage, uuid4(), ada.id)
+    assert not await enroll(storage, uuid4(), ada.id)
     await run_sql(pool, "delete from services where id = %s", shop)
-    assert not await use(storage, shop, ada.id)
+    assert not await enroll(storage, shop, ada.id)
     assert await relations(pool) == set()
     assert await totals(pool, org) == (0,)
 
 
-async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool) -> None:
+async def test_a_rollback_restores_the_counters(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
 
@@ -133,12 +132,12 @@ async def test_what_is_rolled_back_is_not_counted(storage: Postgres, pool: Pool)
     assert await totals(pool, org, shop) == (0, 0)
 
 
-async def test_the_address_and_the_deactivation_follow_the_account(storage: Postgres, pool: Pool) -> None:
+async def test_email_address_and_deactivation_follow_the_account(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE, deactivated_at=NOW))
     services = [await add_service(pool, await add_organization(pool, slug)) for slug in ("acme", "twin")]
     for service in services:
         for user in (ada.id, eve.id):
-            await use(storage, service, user)
+            await enroll(storage, service, user)
     copies = "select email, deactivated from end_users union all select email, deactivated from service_users order by 1"
     assert await run_sql(pool, copies) == [(ADA, False)] * 4 + [(EVE, True)] * 4
     async with storage.transaction(by=SYSTEM) as tx:
@@ -148,76 +147,76 @@ async def test_the_address_and_the_deactivation_follow_the_account(storage: Post
     await check_counts(pool)
 
 
-async def test_an_account_that_is_counted_is_not_deleted_in_passing(storage: Postgres, pool: Pool) -> None:
+async def test_an_enrolled_account_cannot_be_deleted_without_its_relations(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
-    await use(storage, await add_service(pool, await add_organization(pool, "acme")), ada.id)
+    await enroll(storage, await add_service(pool, await add_organization(pool, "acme")), ada.id)
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
         await run_sql(pool, "delete from users where id = %s", ada.id)
 
 
-async def test_a_service_is_there_until_whoever_signs_in_to_it_is_done(storage: Postgres, pool: Pool) -> None:
+async def test_deleting_a_service_waits_for_enrollments_in_progress(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
-    await use(storage, shop, eve.id)
+    await enroll(storage, shop, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.end_users.enroll(shop, eve.id, NOW, signed_in=True)
-        # Others sign in meanwhile, but whoever deletes it waits.
+        # Other users can sign in, but a deletion waits.
         assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
         nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
         await somebody_waits(pool)
-    assert not await use(storage, shop, ada.id)
-    assert [user for _, user, *_ in await relations(pool)] == [eve.id], "what is left of a deleted service is not ours to remove"
+    assert not await enroll(storage, shop, ada.id)
+    assert [user for _, user, *_ in await relations(pool)] == [eve.id], "enrollment does not change rows of a deleted service"
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(1,)]
 
 
-async def test_whoever_signs_in_to_a_service_that_is_being_deleted_finds_it_gone_at_once(storage: Postgres, pool: Pool) -> None:
-    """Those who wait hold connections, and the deletion of a large service takes a while."""
+async def test_enrolling_in_a_service_that_is_being_deleted_fails_without_waiting(storage: Postgres, pool: Pool) -> None:
+    """Waiting requests would occupy connections while a large service is deleted."""
     ada = await add(storage, account())
     shop, other = [await add_service(pool, org, slug) for org in [await add_organization(pool, "acme")] for slug in ("shop", "other")]
     async with pool.connection() as connection, connection.transaction(force_rollback=True):
         await connection.execute("delete from services where id = %s", (shop,))
-        assert [await in_another_task(partial(use, storage, service, ada.id)) for service in (shop, other)] == [False, True]
+        assert [await in_another_task(partial(enroll, storage, service, ada.id)) for service in (shop, other)] == [False, True]
         assert {service for service, *_ in await in_another_task(partial(relations, pool))} == {other}
-    assert await use(storage, shop, ada.id), "the deletion has failed"
+    assert await enroll(storage, shop, ada.id), "the deletion was rolled back"
 
 
-async def test_an_end_user_who_is_being_removed_is_one_again_by_signing_in(storage: Postgres, pool: Pool) -> None:
-    """Whoever removes end users does not hold their accounts; a login must then not take somebody for listed who is about to vanish."""
+async def test_signing_in_during_the_removal_of_an_end_user_adds_them_again(storage: Postgres, pool: Pool) -> None:
+    """Removals do not lock accounts. A login must therefore not rely on a row that is about to be deleted."""
     ada = await add(storage, account())
     org = await add_organization(pool, "acme")
     shop, forum = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
-    await use(storage, shop, ada.id)
+    await enroll(storage, shop, ada.id)
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("delete from service_users")
         await connection.execute("delete from end_users")
         await connection.execute("update services set user_count = 0")
         await connection.execute("update end_user_totals set total = 0")
-        nursery.start_soon(use, storage, forum, ada.id)
+        nursery.start_soon(enroll, storage, forum, ada.id)
         async with trio.open_nursery() as waiting:
             waiting.start_soon(somebody_waits, pool)
     assert await totals(pool, org, shop, forum) == (1, 0, 1)
 
 
-async def test_a_known_end_user_is_held_while_signing_in(storage: Postgres, pool: Pool) -> None:
+async def test_enrolling_locks_an_existing_end_user(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     shop = await add_service(pool, await add_organization(pool, "acme"))
     for user in (ada.id, eve.id):
-        await use(storage, shop, user)
+        await enroll(storage, shop, user)
     before = await run_sql(pool, "select xmin, ctid, * from end_users order by user_id")
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.end_users.enroll(shop, ada.id, NOW + HOUR, signed_in=True)
         assert [await is_locked(pool, "end_users", "user_id = %s", user) for user in (ada.id, eve.id)] == [True, False]
-    assert await run_sql(pool, "select xmin, ctid, * from end_users order by user_id") == before, "held, and not written"
+    assert await run_sql(pool, "select xmin, ctid, * from end_users order by user_id") == before, "locked, but not written"
 
 
 @pytest.mark.slow
-async def test_of_twenty_at_once_each_person_is_counted_once(storage: Postgres, pool: Pool) -> None:
+async def test_concurrent_enrollments_count_each_user_once(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(5)]
     await add(storage, *people)
     org = await add_organization(pool, "acme")
     services = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
     for _ in range(3):
-        done = await everyone(20, lambda number: use(storage, services[number % 2], people[number % 5].id))
+        done = await everyone(20, lambda number: enroll(storage, services[number % 2], people[number % 5].id))
         assert done == [True] * 20
     assert await totals(pool, org, *services) == (5, 5, 5)
 
@@ -225,25 +224,25 @@ async def test_of_twenty_at_once_each_person_is_counted_once(storage: Postgres, 
 # The list
 
 
-async def page(storage: Postgres, org: UUID, wanted: Page = FIRST, **filters: Any) -> PageResult[EndUserSummary]:
+async def page(storage: Postgres, org: UUID, page_: Page = FIRST, **filters: Any) -> PageResult[EndUserSummary]:
     async with storage.reading() as read:
-        return await read.end_users.page(org, wanted, **filters)
+        return await read.end_users.page(org, page_, **filters)
 
 
-async def emails(storage: Postgres, org: UUID, wanted: Page = FIRST, **filters: Any) -> tuple[list[str], int]:
-    found = await page(storage, org, wanted, **filters)
+async def emails(storage: Postgres, org: UUID, page_: Page = FIRST, **filters: Any) -> tuple[list[str], int]:
+    found = await page(storage, org, page_, **filters)
     return [one.email.partition("@")[0] for one in found.items], found.total
 
 
-async def test_an_end_user_is_listed_with_every_field(storage: Postgres, pool: Pool) -> None:
+async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(created_at=NOW - 5 * DAY), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "third"))]
     await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", ada.id)
-    await use(storage, wiki, ada.id, NOW - HOUR)
-    await use(storage, shop, ada.id, NOW - SECOND)
-    await use(storage, other, ada.id, NOW)  # elsewhere, and so of no concern
-    await use(storage, shop, eve.id, NOW - 2 * HOUR, signed_in=False)
+    await enroll(storage, wiki, ada.id, NOW - HOUR)
+    await enroll(storage, shop, ada.id, NOW - SECOND)
+    await enroll(storage, other, ada.id, NOW)  # in another organization, so not shown
+    await enroll(storage, shop, eve.id, NOW - 2 * HOUR, signed_in=False)
     mine = EndUserSummary(ada.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"))
     hers = EndUserSummary(eve.id, EVE, NOW - DAY, False, None, ("shop",))
     assert await page(storage, acme) == PageResult([mine, hers], 2)
@@ -255,20 +254,20 @@ async def test_an_end_user_is_listed_with_every_field(storage: Postgres, pool: P
 
 
 async def fill(storage: Postgres, pool: Pool) -> tuple[UUID, UUID, dict[str, UUID], list[Account]]:
-    """Seven people, of whom the first is the newest in acme; all of them in twin."""
+    """Add seven users, newest first in acme. All of them are also in twin."""
     people = [account(f"{name}@example.com") for name in ("a-one", "b_one", "c%one", "d.two", "e-two", "f-two", "g-three")]
     await add(storage, *people)
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     services = {slug: await add_service(pool, acme, slug) for slug in ("shop", "wiki")} | {"other": await add_service(pool, twin, "other")}
     for number, person in enumerate(people):
-        await use(storage, services["shop"], person.id, NOW - number * SECOND)
-        await use(storage, services["other"], person.id, NOW + number * SECOND)
-    for number in (1, 3, 5):  # in the other order
-        await use(storage, services["wiki"], people[number].id, NOW + number * HOUR)
+        await enroll(storage, services["shop"], person.id, NOW - number * SECOND)
+        await enroll(storage, services["other"], person.id, NOW + number * SECOND)
+    for number in (1, 3, 5):  # in reverse order
+        await enroll(storage, services["wiki"], people[number].id, NOW + number * HOUR)
     return acme, twin, services, people
 
 
-async def test_a_list_is_of_one_organization_the_newest_first(storage: Postgres, pool: Pool) -> None:
+async def test_the_list_contains_one_organization_newest_first(storage: Postgres, pool: Pool) -> None:
     acme, twin, _, people = await fill(storage, pool)
     names = [person.email.partition("@")[0] for person in people]
     assert await emails(storage, acme) == (names, 7)
@@ -282,7 +281,7 @@ async def test_a_list_is_of_one_organization_the_newest_first(storage: Postgres,
     assert await emails(storage, acme, Page(2**31 - 1, 100)) == ([], 7)
 
 
-async def test_a_list_of_one_service_has_its_users_in_the_order_in_which_they_came_there(storage: Postgres, pool: Pool) -> None:
+async def test_the_list_of_a_service_is_ordered_by_the_start_of_its_use(storage: Postgres, pool: Pool) -> None:
     acme, _, services, _ = await fill(storage, pool)
     assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two", "d.two", "b_one"], 3)
     assert await emails(storage, acme, Page(2, 2), service_id=services["wiki"]) == (["b_one"], 3)
@@ -290,7 +289,7 @@ async def test_a_list_of_one_service_has_its_users_in_the_order_in_which_they_ca
     assert (await emails(storage, acme, service_id=services["shop"]))[1] == 7
 
 
-async def test_a_service_of_another_organization_has_no_users_here(storage: Postgres, pool: Pool) -> None:
+async def test_the_filter_matches_no_service_of_another_organization(storage: Postgres, pool: Pool) -> None:
     acme, twin, services, _ = await fill(storage, pool)
     for org, service in ((acme, services["other"]), (twin, services["shop"]), (acme, uuid4()), (uuid4(), services["shop"])):
         for search in (None, "one"):
@@ -314,9 +313,7 @@ async def test_a_service_of_another_organization_has_no_users_here(storage: Post
         ("'", []),
     ],
 )
-async def test_a_search_finds_a_part_of_the_address_and_its_letters_mean_themselves(
-    storage: Postgres, pool: Pool, search: str, found: list[str]
-) -> None:
+async def test_a_search_matches_a_literal_part_of_the_address(storage: Postgres, pool: Pool, search: str, found: list[str]) -> None:
     acme, _, services, _ = await fill(storage, pool)
     assert await emails(storage, acme, search=search) == (found, len(found))
     assert await emails(storage, acme, search=search, service_id=services["shop"]) == (found, len(found))
@@ -325,26 +322,26 @@ async def test_a_search_finds_a_part_of_the_address_and_its_letters_mean_themsel
     assert await emails(storage, acme, Page(2, 1), search=search) == (found[1:2], len(found))
 
 
-async def test_a_search_finds_nobody_who_uses_only_what_others_have(storage: Postgres, pool: Pool) -> None:
+async def test_a_search_does_not_match_users_of_other_organizations(storage: Postgres, pool: Pool) -> None:
     acme, _, services, _ = await fill(storage, pool)
     stranger = await add(storage, account("z-one@example.com"))
-    await use(storage, services["other"], stranger.id)
+    await enroll(storage, services["other"], stranger.id)
     assert "z-one" not in (await emails(storage, acme, search="one"))[0]
 
 
-async def test_people_of_one_moment_have_an_order_that_pages_keep(storage: Postgres, pool: Pool) -> None:
+async def test_users_with_equal_times_have_a_stable_order(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(7)]
     await add(storage, *people)
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     for person in people:
-        await use(storage, shop, person.id)
+        await enroll(storage, shop, person.id)
     expected = sorted((person.id for person in people), key=str, reverse=True)
     for filters in ({}, {"service_id": shop}, {"search": "person"}, {"service_id": shop, "search": "person"}):
         pages = [await page(storage, org, Page(number, 3), **filters) for number in (1, 2, 3)]
         assert [one.id for found in pages for one in found.items] == expected
 
 
-async def test_the_deactivated_are_neither_listed_nor_counted(storage: Postgres, pool: Pool) -> None:
+async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgres, pool: Pool) -> None:
     acme, twin, services, people = await fill(storage, pool)
     for number in (1, 2):
         await run_sql(pool, "update users set deactivated_at = now() where id = %s", people[number].id)
@@ -354,7 +351,7 @@ async def test_the_deactivated_are_neither_listed_nor_counted(storage: Postgres,
     assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two", "d.two"], 2)
     assert await emails(storage, acme, service_id=services["wiki"], search="_") == ([], 0)
     assert (await emails(storage, twin))[1] == 5
-    # So are those whom the directory keeps out of this organization alone, and nobody counts twice.
+    # The same holds for users that only this directory blocks, and each user is subtracted once.
     for number in (1, 3):
         await add_provisioned(pool, acme, people[number].id, provisioned=False, kept_out=True)
     assert await emails(storage, acme) == (["a-one", "e-two", "f-two", "g-three"], 4)
@@ -368,16 +365,16 @@ async def test_the_deactivated_are_neither_listed_nor_counted(storage: Postgres,
     assert (await emails(storage, acme))[1] == 7
 
 
-# One of them
+# Details
 
 
-async def test_an_end_user_is_shown_with_every_field(storage: Postgres, pool: Pool) -> None:
+async def test_the_details_of_an_end_user_have_all_fields(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE, email_verified_at=None))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, other = await add_service(pool, acme), await add_service(pool, twin)
-    await use(storage, shop, ada.id)
-    await use(storage, other, ada.id)
-    await use(storage, shop, eve.id)
+    await enroll(storage, shop, ada.id)
+    await enroll(storage, other, ada.id)
+    await enroll(storage, shop, eve.id)
     await run_sql(pool, "update users set mfa_enabled_at = now(), updated_at = %s where id = %s", NOW, ada.id)
     async with storage.reading() as read:
         by_id = read.end_users.by_id
@@ -391,15 +388,15 @@ async def test_an_end_user_is_shown_with_every_field(storage: Postgres, pool: Po
             assert await by_id(org, user) is None
 
 
-async def test_only_services_of_the_organization_are_shown(storage: Postgres, pool: Pool) -> None:
+async def test_the_details_contain_only_services_of_the_organization(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "aaa"))]
-    await use(storage, wiki, ada.id, NOW - HOUR)
-    await use(storage, wiki, ada.id, NOW)
-    await use(storage, shop, ada.id, NOW, signed_in=False)
-    await use(storage, other, ada.id, NOW)
-    await use(storage, shop, eve.id, NOW + DAY)
+    await enroll(storage, wiki, ada.id, NOW - HOUR)
+    await enroll(storage, wiki, ada.id, NOW)
+    await enroll(storage, shop, ada.id, NOW, signed_in=False)
+    await enroll(storage, other, ada.id, NOW)
+    await enroll(storage, shop, eve.id, NOW + DAY)
     async with storage.reading() as read:
         assert await read.end_users.services(acme, ada.id) == [
             UsedService(shop, "shop", "Shop", None, None),
@@ -408,7 +405,7 @@ async def test_only_services_of_the_organization_are_shown(storage: Postgres, po
         assert await read.end_users.services(twin, eve.id) == []
 
 
-async def test_only_identities_of_the_organizations_services_are_shown(storage: Postgres, pool: Pool) -> None:
+async def test_the_details_contain_only_identities_of_its_services(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, wiki, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))]
@@ -416,7 +413,7 @@ async def test_only_identities_of_the_organizations_services_are_shown(storage: 
         (ada.id, shop, "codehost", "1", ADA, NOW),
         (ada.id, wiki, "websuite", "2", None, NOW - HOUR),
         (ada.id, other, "codehost", "3", ADA, NOW),
-        (ada.id, None, "officesuite", "4", ADA, NOW),  # of the platform itself
+        (ada.id, None, "officesuite", "4", ADA, NOW),  # not linked for a service
         (eve.id, shop, "codehost", "5", EVE, NOW),
     ]
     insert = """
@@ -432,12 +429,12 @@ async def test_only_identities_of_the_organizations_services_are_shown(storage: 
         assert await read.end_users.identities(twin, eve.id) == []
 
 
-# A large organization
+# Costs in a large organization
 
 ORG, TWIN, SHOP, TINY, OTHER = (UUID(int=number) for number in range(1, 6))
 SIZE = 20_000
-# Nine other organizations have as many together, three times: few enough for whoever goes by averages to expect a page to be a good part of
-# all accounts.
+# Nine other organizations have three times as many users together. With so few organizations, a
+# planner that relies on averages expects a page to be a large part of all accounts.
 GENERATED = """
     insert into users (id, email, origin, created_at, updated_at)
     select md5('u' || n)::uuid, 'person-' || n || '@example.com', 'platform', now(), now() from generate_series(1, 4 * %(size)s) n;
@@ -460,11 +457,11 @@ GENERATED = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
+    """A separate database for this file, because its many rows would slow down later tests."""
     names = {"size": SIZE, "org": ORG, "twin": TWIN, "shop": SHOP, "tiny": TINY, "other": OTHER}
     with database.Database(server) as own:
         with psycopg.ClientCursor(psycopg.connect(own.conninfo, autocommit=True)) as cursor, cursor.connection as connection:
-            connection.execute("set session_replication_role = replica")  # the foreign keys hold, and are not looked at one by one
+            connection.execute("set session_replication_role = replica")  # skips the check of each foreign key
             cursor.execute(GENERATED, names)
             database.settle(connection, "users", "services", "service_users", "end_users", "end_user_totals")
         yield own.conninfo
@@ -476,17 +473,17 @@ FETCHED = """
     from pg_stat_xact_user_tables"""
 
 
-async def rows_read(connection: Connection, wanted: Page, filters: dict[str, Any]) -> tuple[PageResult[EndUserSummary], int, int]:
-    """The page, how often a whole table was read for it, and how many rows were; what an index alone can answer is none."""
+async def rows_read(connection: Connection, page_: Page, filters: dict[str, Any]) -> tuple[PageResult[EndUserSummary], int, int]:
+    """Return the page, the number of full table scans, and the number of rows read. Index-only reads do not count."""
     async with connection.transaction():
         [before] = await connection.rows(FETCHED)
-        listed = await Repositories(connection, make_vault(), NoSignals()).end_users.page(ORG, wanted, **filters)
+        listed = await Repositories(connection, make_vault(), NoSignals()).end_users.page(ORG, page_, **filters)
         [after] = await connection.rows(FETCHED)
     return listed, after[0] - before[0], after[1] - before[1]
 
 
 LARGE: list[tuple[dict[str, Any], int]] = [
-    # what is asked for: how many there are
+    # filters, and the total of matches
     ({}, SIZE),
     ({"service_id": SHOP}, SIZE),
     ({"service_id": TINY}, 60),
@@ -504,12 +501,13 @@ LARGE: list[tuple[dict[str, Any], int]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
-async def test_a_page_of_a_large_organization_reads_little_more_than_itself(large_database: str, plans: str) -> None:
+async def test_a_page_of_a_large_organization_reads_few_other_rows(large_database: str, plans: str) -> None:
     async with await connect(large_database, timeout=5) as connection:
         await connection.run(f"set plan_cache_mode = {plans}")
         for filters, total in LARGE:
-            for wanted in (FIRST, Page(max(1, total // 50), 50)):
-                listed, whole, read = await rows_read(connection, wanted, filters)
+            for page_ in (FIRST, Page(max(1, total // 50), 50)):
+                listed, whole, read = await rows_read(connection, page_, filters)
                 assert (listed.total, len(listed.items), whole) == (total, min(total, 50), 0), filters
-                # Of each person the account, and the two services they may use, which are looked for among the three there are.
+                # Of each person the account, and the two services they may use, which are looked
+                # for among the three there are.
                 assert read <= 50 * (1 + 2 + 3) + 20, filters

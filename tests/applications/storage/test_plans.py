@@ -1,4 +1,4 @@
-"""Every statement about plans: each field, the order, removal, and that no other one is touched."""
+"""Statements about plans: fields, order, deletion, and isolation."""
 
 from dataclasses import replace
 from typing import Any
@@ -45,30 +45,30 @@ async def by_id(storage: Postgres, one: Plan) -> Plan | None:
 
 @pytest.fixture
 async def home(pool: Pool) -> tuple[UUID, UUID]:
-    """An organization and its service."""
+    """The ids of an organization and its service."""
     org = await add_organization(pool, "acme")
     return org, await add_service(pool, org)
 
 
 @pytest.mark.parametrize("changes", [{}, {"features": (), "billing_price_id": None, "price_cents": 2**31 - 1}], ids=["full", "bare"])
-async def test_every_field_of_a_plan_is_stored_and_comes_back(storage: Postgres, home: tuple[UUID, UUID], changes: dict[str, Any]) -> None:
+async def test_all_fields_of_a_plan_are_stored_and_returned(storage: Postgres, home: tuple[UUID, UUID], changes: dict[str, Any]) -> None:
     one = await put(storage, plan(*home, **changes), plan(*home, name="Other"))
     assert await by_id(storage, one) == one
 
 
-async def test_a_plan_is_found_in_its_service_and_organization_only(storage: Postgres, pool: Pool, home: tuple[UUID, UUID]) -> None:
+async def test_a_plan_is_found_only_in_its_service_and_organization(storage: Postgres, pool: Pool, home: tuple[UUID, UUID]) -> None:
     org, service = home
-    twin = await add_organization(pool, "twin")
+    foreign = await add_organization(pool, "foreign")
     other = await add_service(pool, org, "other")
     one = await put(storage, plan(org, service))
     async with storage.reading() as read:
-        for of, within_service, id_ in ((twin, service, one.id), (org, other, one.id), (org, service, uuid4())):
+        for of, within_service, id_ in ((foreign, service, one.id), (org, other, one.id), (org, service, uuid4())):
             assert await read.plans.by_id(of, within_service, id_) is None
-        assert await read.plans.list_after(twin, service, None, 100) == []
+        assert await read.plans.list_after(foreign, service, None, 100) == []
         assert await read.plans.list_after(org, other, None, 100) == []
 
 
-async def test_plans_are_listed_from_the_oldest_on_and_after_any_of_them(storage: Postgres, home: tuple[UUID, UUID]) -> None:
+async def test_plans_are_listed_oldest_first_from_any_plan_on(storage: Postgres, home: tuple[UUID, UUID]) -> None:
     ages = [3, 2, 2, 2, 1]
     made = [plan(*home, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, age in enumerate(ages, 1)]
     await put(storage, *reversed(made))
@@ -80,7 +80,7 @@ async def test_plans_are_listed_from_the_oldest_on_and_after_any_of_them(storage
         assert await read.plans.list_after(*home, made[0], 2) == made[1:3]
 
 
-async def test_everything_but_what_never_changes_can_be_saved_of_one_plan(storage: Postgres, home: tuple[UUID, UUID]) -> None:
+async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, home: tuple[UUID, UUID]) -> None:
     one, other = plan(*home), plan(*home)
     await put(storage, one, other)
     changed = plan(
@@ -100,7 +100,7 @@ async def test_everything_but_what_never_changes_can_be_saved_of_one_plan(storag
     assert await by_id(storage, other) == other
 
 
-async def test_a_removed_plan_is_nowhere_but_in_the_table(storage: Postgres, pool: Pool, home: tuple[UUID, UUID]) -> None:
+async def test_a_deleted_plan_is_not_found_but_stays_in_the_table(storage: Postgres, pool: Pool, home: tuple[UUID, UUID]) -> None:
     one, other = plan(*home), plan(*home)
     await put(storage, one, other)
     await within(storage, lambda tx: tx.plans.remove(uuid4(), one.id, NOW))
@@ -113,6 +113,6 @@ async def test_a_removed_plan_is_nowhere_but_in_the_table(storage: Postgres, poo
     assert await run_sql(pool, "select removed_at from plans where id = %s", one.id) == [(NOW,)]
 
 
-async def test_the_database_knows_that_nothing_costs_less_than_nothing(storage: Postgres, home: tuple[UUID, UUID]) -> None:
+async def test_the_database_refuses_negative_prices(storage: Postgres, home: tuple[UUID, UUID]) -> None:
     with pytest.raises(Exception, match="price_cents"):
         await put(storage, plan(*home, price_cents=-1))

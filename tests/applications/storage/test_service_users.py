@@ -1,5 +1,4 @@
-"""Every statement about who uses a service, as its API keys ask it, and about the end of that: each order, each count, and that it touches
-no other service, organization or person."""
+"""Statements about the users of a service: order, counters, removal, and isolation."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,19 +16,19 @@ from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within
 from tests.support.services import add_service
 
 
-async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
+async def enroll(storage: Postgres, service: UUID, *users: UUID) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for number, user in enumerate(users):
             assert await tx.end_users.enroll(service, user, NOW + number * SECOND, signed_in=False)
 
 
-async def test_users_of_a_service_come_in_the_order_in_which_they_came(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_users_are_listed_earliest_first(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
     service, other = await add_service(pool, acme), await add_service(pool, twin)
     people = [account(f"n{number}@example.com", created_at=NOW - number * DAY) for number in range(4)]
     await add(storage, *people)
-    await use(storage, service, *(one.id for one in people[:3]))
-    await use(storage, other, people[3].id, people[0].id)
-    # Two of one moment: their ids decide.
+    await enroll(storage, service, *(one.id for one in people[:3]))
+    await enroll(storage, other, people[3].id, people[0].id)
+    # Users with equal times are ordered by id.
     await run_sql(pool, "update service_users set created_at = %s where user_id = %s", NOW, people[1].id)
     first = sorted(people[:2], key=lambda one: one.id.bytes)
     expected = [ServiceUser(one.id, one.email, one.created_at) for one in [*first, people[2]]]
@@ -58,13 +57,13 @@ async def counts(pool: Pool) -> dict[UUID, int]:
     )
 
 
-async def test_the_end_of_a_relation_is_one_persons_one_services_one_organizations(
+async def test_removing_a_user_affects_only_that_user_service_and_organization(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID
 ) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (twin, "shop"))]
     for service in services:
-        await use(storage, service, ada.id, eve.id)
+        await enroll(storage, service, ada.id, eve.id)
     before = await relations(pool)
     async with storage.transaction(by=SYSTEM) as tx:
         for org, service, user in ((twin, services[0], ada.id), (uuid4(), services[0], ada.id), (acme, services[0], uuid4())):
@@ -82,13 +81,13 @@ async def test_the_end_of_a_relation_is_one_persons_one_services_one_organizatio
 
 
 @pytest.mark.parametrize("purged", ["service_users", "end_users", None])
-async def test_an_account_can_go_while_the_housekeeper_removes_what_a_deleted_organization_left_of_it(
+async def test_an_account_can_be_deleted_while_the_housekeeper_removes_its_old_rows(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID, purged: str | None
 ) -> None:
     ada = await add(storage, account())
     for org in (acme, twin):
         for slug in ("shop", "second"):
-            await use(storage, await add_service(pool, org, slug), ada.id)
+            await enroll(storage, await add_service(pool, org, slug), ada.id)
     await run_sql(pool, "delete from organizations where id = %s", acme)
 
     async def erase() -> None:

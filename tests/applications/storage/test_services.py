@@ -1,4 +1,4 @@
-"""Every statement about services: each field, each order, the deletion with all that hangs on it, and that no other one is touched."""
+"""Statements about services: fields, order, deletion, and isolation."""
 
 from dataclasses import replace
 from typing import Any
@@ -64,7 +64,7 @@ async def by_id(storage: Postgres, one: Service) -> Service | None:
 
 @pytest.mark.parametrize("kind", list(ServiceType))
 @pytest.mark.parametrize("changes", [{}, BARE], ids=["full", "bare"])
-async def test_every_field_of_a_service_is_stored_and_comes_back(
+async def test_all_fields_of_a_service_are_stored_and_returned(
     storage: Postgres, pool: Pool, kind: ServiceType, changes: dict[str, Any]
 ) -> None:
     org = await add_organization(pool, "acme")
@@ -75,7 +75,7 @@ async def test_every_field_of_a_service_is_stored_and_comes_back(
         assert await read.services.by_slug(org, "shop") == one
 
 
-async def test_a_service_is_found_in_its_organization_only(storage: Postgres, pool: Pool) -> None:
+async def test_a_service_is_found_only_in_its_organization(storage: Postgres, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     one = await put(storage, service(org))
     async with storage.reading() as read:
@@ -87,7 +87,7 @@ async def test_a_service_is_found_in_its_organization_only(storage: Postgres, po
         assert (await read.services.count(org), await read.services.count(twin)) == (1, 0)
 
 
-async def test_a_slug_is_free_in_other_organizations(storage: Postgres, pool: Pool) -> None:
+async def test_a_slug_can_be_reused_in_other_organizations(storage: Postgres, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await put(storage, service(org), service(twin))
     with pytest.raises(ServiceSlugTaken):
@@ -96,17 +96,19 @@ async def test_a_slug_is_free_in_other_organizations(storage: Postgres, pool: Po
 
 
 @pytest.mark.parametrize(("kind", "secret"), [("web", None), ("api", None), ("mobile", b"x"), ("desktop", b"x")])
-async def test_the_database_knows_which_services_have_a_secret(storage: Postgres, pool: Pool, kind: str, secret: bytes | None) -> None:
+async def test_the_database_requires_a_secret_of_confidential_clients_only(
+    storage: Postgres, pool: Pool, kind: str, secret: bytes | None
+) -> None:
     org = await add_organization(pool, "acme")
     with pytest.raises(Exception, match="services_check"):
         await put(storage, service(org, service_type=ServiceType(kind), client_secret_hash=secret))
 
 
-async def test_everything_but_what_never_changes_and_the_counters_can_be_saved_of_one_service(storage: Postgres, pool: Pool) -> None:
+async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     one, other = service(org), service(org, "other")
     await put(storage, one, other)
-    await run_sql(pool, "update services set user_count = 7, subscription_count = 8")  # which others count
+    await run_sql(pool, "update services set user_count = 7, subscription_count = 8")  # counters of other transactions
     changed = service(
         org,
         id=one.id,
@@ -142,7 +144,7 @@ async def slugs(storage: Postgres, org: UUID, kind: ServiceType | None, after: S
         return [str(one.service.slug) for one in await read.services.list_after(org, kind, after, limit, offset)]
 
 
-async def test_services_are_listed_from_the_oldest_on_and_after_any_of_them(storage: Postgres, pool: Pool) -> None:
+async def test_services_are_listed_oldest_first_from_any_service_on(storage: Postgres, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     ages = {"a": 3, "b": 2, "c": 2, "d": 2, "e": 1}
     made = [service(org, slug, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, (slug, age) in enumerate(ages.items(), 1)]
@@ -161,7 +163,7 @@ async def test_services_are_listed_from_the_oldest_on_and_after_any_of_them(stor
     assert await slugs(storage, org, ServiceType.API, None, 100, 0) == []
 
 
-async def test_a_listed_service_knows_how_many_plans_it_has_that_were_not_removed(storage: Postgres, pool: Pool) -> None:
+async def test_a_listed_service_counts_its_plans_without_deleted_ones(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     one, other = service(org), service(org, "other", created_at=NOW)
     await put(storage, one, other)
@@ -178,13 +180,13 @@ async def test_a_listed_service_knows_how_many_plans_it_has_that_were_not_remove
 
 
 async def delete(storage: Postgres, one: Service) -> None:
-    """What the use case does under the lock of the organization."""
+    """Delete a service as the use case does, under the lock on the organization."""
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.organizations.lock(one.org_id)
         await services.remove(tx, one.org_id, one.id, NOW)
 
 
-async def use(storage: Postgres, one: Service, *people: UUID) -> None:
+async def enroll(storage: Postgres, one: Service, *people: UUID) -> None:
     for user_id in people:
         async with storage.transaction(by=SYSTEM) as tx:
             assert await tx.end_users.enroll(one.id, user_id, NOW, signed_in=True)
@@ -203,7 +205,7 @@ HANGING = (
 
 
 async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
-    """A row of it in every table."""
+    """Add a row of the service to every table."""
     plan = await add_plan(pool, one.id)
     values = {"org": one.org_id, "service": one.id, "user": user_id, "plan": plan, "key": one.id.bytes}
     for statement in (
@@ -237,36 +239,36 @@ async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
             await connection.execute(statement, values)
 
 
-async def left_of(pool: Pool, one: Service) -> dict[str, int]:
+async def rows_of(pool: Pool, one: Service) -> dict[str, int]:
     return {table: (await run_sql(pool, f"select count(*) from {table} where service_id = %s", one.id))[0][0] for table in HANGING}  # noqa: S608
 
 
 async def end_users(pool: Pool, org: UUID) -> set[UUID]:
-    """The end users of an organization; the total has to be that of them."""
+    """Return the end users of an organization, and check their total."""
     found = {user_id for (user_id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", org)}
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(len(found),)]
     return found
 
 
-async def test_all_that_belonged_to_a_deleted_service_goes_with_it_and_nothing_else(storage: Postgres, pool: Pool) -> None:
+async def test_deleting_a_service_deletes_its_rows_and_no_others(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     gone, other, foreign = service(org), service(org, "other"), service(twin)
     await put(storage, gone, other, foreign)
-    await use(storage, gone, ada.id, eve.id)
-    await use(storage, other, eve.id)
-    await use(storage, foreign, ada.id, eve.id)
+    await enroll(storage, gone, ada.id, eve.id)
+    await enroll(storage, other, eve.id)
+    await enroll(storage, foreign, ada.id, eve.id)
     for one in (gone, other, foreign):
         await fill(pool, one, eve.id)
-    before = [await left_of(pool, one) for one in (other, foreign)]
+    before = [await rows_of(pool, one) for one in (other, foreign)]
     assert all(all(counts.values()) for counts in before)
     beside = "insert into login_events (id, user_id, provider, success, created_at) values (gen_random_uuid(), %s, 'x', true, now())"
     await run_sql(pool, beside, ada.id)
     await delete(storage, gone)
-    assert await left_of(pool, gone) == dict.fromkeys(HANGING, 0)
-    assert [await left_of(pool, one) for one in (other, foreign)] == before
+    assert await rows_of(pool, gone) == dict.fromkeys(HANGING, 0)
+    assert [await rows_of(pool, one) for one in (other, foreign)] == before
     assert {one.id for one in (other, foreign)} == {id_ for (id_,) in await run_sql(pool, "select id from services")}
-    # Whoever uses another service of the organization is an end user of it still.
+    # Users of other services are still end users.
     assert await end_users(pool, org) == {eve.id}
     assert await end_users(pool, twin) == {ada.id, eve.id}
     assert await run_sql(pool, "select count(*) from users") == [(2,)]
@@ -274,14 +276,14 @@ async def test_all_that_belonged_to_a_deleted_service_goes_with_it_and_nothing_e
     assert await run_sql(pool, "select id, deleted_at from deleted_services") == [(gone.id, NOW)]
 
 
-async def test_users_go_in_bounded_batches(storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_users_are_removed_in_batches(storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     people = [account(f"{number}@example.com") for number in range(7)]
     await add(storage, *people)
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await use(storage, gone, *(person.id for person in people))
-    await use(storage, other, people[3].id)
+    await enroll(storage, gone, *(person.id for person in people))
+    await enroll(storage, other, people[3].id)
     ids = sorted(person.id for person in people)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.services.lock_users(org, gone.id, None, 3) == ids[2]
@@ -294,11 +296,11 @@ async def test_users_go_in_bounded_batches(storage: Postgres, pool: Pool, monkey
     assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, people[3].id)]
 
 
-async def test_a_deletion_in_another_organization_does_nothing(storage: Postgres, pool: Pool) -> None:
+async def test_a_deletion_with_another_organization_changes_nothing(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     one = await put(storage, service(org))
-    await use(storage, one, ada.id)
+    await enroll(storage, one, ada.id)
     await delete(storage, replace(one, org_id=twin))
     assert await by_id(storage, one) == one
     assert await run_sql(pool, "select user_count from services") == [(1,)]
@@ -307,7 +309,7 @@ async def test_a_deletion_in_another_organization_does_nothing(storage: Postgres
     assert await run_sql(pool, "select * from deleted_services") == []
 
 
-async def test_logins_are_purged_in_bounded_batches_the_newest_first(storage: Postgres, pool: Pool) -> None:
+async def test_logins_are_purged_in_batches_newest_first(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     one, other = service(org), service(org, "other")
     await put(storage, one, other)
@@ -326,10 +328,10 @@ async def test_logins_are_purged_in_bounded_batches_the_newest_first(storage: Po
     assert await run_sql(pool, providers, other.id) == [("0",), ("1",), ("2",)]
 
 
-# Deletions that meet others
+# Concurrency
 
 
-async def test_a_deletion_waits_for_a_login_under_way_and_leaves_nothing_of_it(storage: Postgres, pool: Pool) -> None:
+async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
@@ -338,11 +340,11 @@ async def test_a_deletion_waits_for_a_login_under_way_and_leaves_nothing_of_it(s
         nursery.start_soon(delete, storage, one)
         await somebody_waits(pool)
     assert await by_id(storage, one) is None
-    assert await left_of(pool, one) == dict.fromkeys(HANGING, 0)
+    assert await rows_of(pool, one) == dict.fromkeys(HANGING, 0)
     assert await end_users(pool, one.org_id) == set()
 
 
-async def test_a_login_that_comes_second_finds_no_service(storage: Postgres, pool: Pool) -> None:
+async def test_a_login_that_waits_for_a_deletion_finds_no_service(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
@@ -353,13 +355,13 @@ async def test_a_login_that_comes_second_finds_no_service(storage: Postgres, poo
     assert await run_sql(pool, "select count(*) from end_users") == [(0,)]
 
 
-async def test_whoever_begins_to_use_another_service_meanwhile_stays_an_end_user(storage: Postgres, pool: Pool) -> None:
-    """The deletion has begun to look when they do not use the other one yet, and comes to their row when they do."""
+async def test_a_user_who_joins_another_service_during_the_deletion_stays_an_end_user(storage: Postgres, pool: Pool) -> None:
+    """The deletion starts while the user has no other service, and reaches their row when they have one."""
     await add(storage, ada := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await use(storage, gone, ada.id, eve.id)
+    await enroll(storage, gone, ada.id, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.end_users.enroll(other.id, ada.id, NOW, signed_in=True)
         nursery.start_soon(delete, storage, gone)
@@ -368,16 +370,16 @@ async def test_whoever_begins_to_use_another_service_meanwhile_stays_an_end_user
     assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, ada.id)]
 
 
-async def test_whoever_begins_to_use_another_service_after_it_becomes_an_end_user_anew(storage: Postgres, pool: Pool) -> None:
+async def test_a_user_who_joins_another_service_after_the_deletion_is_a_new_end_user(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await use(storage, gone, ada.id)
+    await enroll(storage, gone, ada.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         await tx.services.delete(org, gone.id, NOW)
         assert await tx.services.lock_users(org, gone.id, None, 10) == ada.id
-        nursery.start_soon(use, storage, other, ada.id)
+        nursery.start_soon(enroll, storage, other, ada.id)
         await somebody_waits(pool)
         await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, ada.id))
     assert await end_users(pool, org) == {ada.id}
@@ -385,13 +387,13 @@ async def test_whoever_begins_to_use_another_service_after_it_becomes_an_end_use
 
 
 @pytest.mark.parametrize("first", ["the deletion", "the change"])
-async def test_a_deletion_and_a_change_of_address_wait_for_each_other_in_one_order(storage: Postgres, pool: Pool, first: str) -> None:
-    """A new address goes through both relations, in which a deletion removes rows: whoever comes first finishes, and nobody is shot."""
+async def test_a_deletion_and_an_email_change_lock_rows_in_the_same_order(storage: Postgres, pool: Pool, first: str) -> None:
+    """An email change updates both tables from which a deletion removes rows. The second of the two waits, and there is no deadlock."""
     ada = await add(storage, account())
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await use(storage, gone, ada.id)
+    await enroll(storage, gone, ada.id)
 
     async def change() -> None:
         await within(storage, lambda tx: tx.accounts.change_email(ada.id, Email("new@example.com"), NOW))
@@ -412,7 +414,7 @@ async def test_a_deletion_and_a_change_of_address_wait_for_each_other_in_one_ord
     assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
 
 
-async def test_a_purge_waits_for_nobody(storage: Postgres, pool: Pool) -> None:
+async def test_a_purge_skips_locked_logins(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
     await fill(pool, one, ada.id)
@@ -420,11 +422,11 @@ async def test_a_purge_waits_for_nobody(storage: Postgres, pool: Pool) -> None:
         await connection.execute("select 1 from login_events for update")
         with trio.fail_after(5):
             await in_another_task(lambda: within(storage, lambda tx: tx.services.purge(one.id, 10)))
-    assert (await left_of(pool, one))["login_events"] == 1
+    assert (await rows_of(pool, one))["login_events"] == 1
 
 
-async def test_a_service_is_not_locked_by_whoever_holds_its_organization(storage: Postgres, pool: Pool) -> None:
-    """Those who sign in count in its row, and must not wait for whoever changes something else of the organization."""
+async def test_locking_the_organization_does_not_lock_its_services(storage: Postgres, pool: Pool) -> None:
+    """Logins update counters of the service. They must not wait for other changes of the organization."""
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.organizations.lock(one.org_id)
@@ -433,13 +435,13 @@ async def test_a_service_is_not_locked_by_whoever_holds_its_organization(storage
 
 
 @pytest.mark.slow
-async def test_logins_to_two_services_and_the_deletion_of_one_leave_true_counts(storage: Postgres, pool: Pool) -> None:
+async def test_counters_stay_right_when_a_service_is_deleted_during_logins(storage: Postgres, pool: Pool) -> None:
     people = [account(f"{number}@example.com") for number in range(19)]
     await add(storage, *people)
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await use(storage, gone, *(person.id for person in people[:10]))
+    await enroll(storage, gone, *(person.id for person in people[:10]))
 
     async def act(number: int) -> None:
         if number == 19:
@@ -447,7 +449,8 @@ async def test_logins_to_two_services_and_the_deletion_of_one_leave_true_counts(
             return
         async with storage.transaction(by=SYSTEM) as tx:
             assert await tx.accounts.lock(people[number].id)
-            # Half of them to the other one, and half of those know the one that goes.
+            # Half of the logins are to the other service, and half of those users also use the
+            # deleted one.
             await tx.end_users.enroll((other if number % 2 else gone).id, people[number].id, NOW, signed_in=True)
 
     await everyone(20, act)

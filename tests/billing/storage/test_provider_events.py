@@ -1,7 +1,7 @@
 """Isolation, triggers and costs of the statements about customers, checkouts, facts and cancellations.
 
-Statements with an organization read and change nothing of another one. Statements with only an id of
-the provider are used where an event names no organization.
+Statements with an organization read and change nothing of another one. Statements with only an id
+of the provider are used where an event names no organization.
 """
 
 from collections.abc import Awaitable, Callable
@@ -129,7 +129,8 @@ async def run_and_roll_back(storage: Postgres, statement: Statement, shop: Shop,
     return result, before, after
 
 
-# Statements that combine ids of `shop` with the organization of `owner`, and their results if the owner is another organization.
+# Statements that combine ids of `shop` with the organization of `owner`, and their results if the
+# owner is another organization.
 STATEMENTS: dict[str, tuple[Statement, object]] = {
     "save a customer": (lambda tx, shop, owner: tx.customers.save(owner.org, shop.key, "cus_new"), None),
     "check the owner of a customer": (lambda tx, shop, owner: tx.customers.may_belong_to(owner.org, shop.ref("cus")), False),

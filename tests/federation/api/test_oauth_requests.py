@@ -4,6 +4,7 @@ Covers security O-2, O-3, G-1 and G-2, decisions 86, 87, 88, 89 and 90, RFC 6749
 """
 
 from datetime import timedelta
+from typing import Final
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -48,41 +49,41 @@ async def mobile_app(acme: Tenant, visitor: Visitor) -> RelyingParty:
 # Invalid requests
 
 
-@pytest.mark.parametrize(
-    ("changes", "status", "sentence"),
-    [
-        ({"service": None}, 400, "send both org and service"),
-        ({"org": None}, 400, "send both org and service"),
-        ({"org": "nobody"}, 404, "organization does not exist"),
-        ({"org": "acme\0"}, 404, "organization does not exist"),
-        ({"service": "\0"}, 404, "organization does not exist"),
-        ({"service": "nothing"}, 404, "service does not exist"),
-        ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "does not belong to the service"),
-        ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "service does not exist"),
-        ({"org": None, "service": None, "client_id": "somebody"}, 404, "service does not exist"),
-        ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "The browser was not redirected"),
-        ({"redirect_uri": "https://shop.example.com/Callback"}, 400, "The browser was not redirected"),
-        ({"redirect_uri": "https://shop.example.com/callback?more=1"}, 400, "The browser was not redirected"),
-        ({"redirect_uri": "https://shop.example.com:443/callback"}, 400, "The browser was not redirected"),
-        ({"redirect_uri": "https://evil.example/callback"}, 400, "The browser was not redirected"),
-        ({"state": "s" * 1025}, 400, "1024 characters"),
-        ({"state": "a\0b"}, 400, "control characters"),
-        ({"state": "a\u202eb"}, 400, "control characters"),
-        ({"code_challenge": "short", "code_challenge_method": "S256"}, 400, "43 characters"),
-        ({"code_challenge": PKCE["code_challenge"]}, 400, "43 characters"),
-        ({"code_challenge": PKCE["code_challenge"], "code_challenge_method": "plain"}, 400, "43 characters"),
-        ({"code_challenge_method": "S256"}, 400, "43 characters"),
-        ({"provider": "nothing"}, 404, "identity provider is unknown"),
-    ],
+INVALID: Final[tuple[tuple[dict[str, str | None], int, str], ...]] = (
+    ({"service": None}, 400, "send both org and service"),
+    ({"org": None}, 400, "send both org and service"),
+    ({"org": "nobody"}, 404, "organization does not exist"),
+    ({"org": "acme\0"}, 404, "organization does not exist"),
+    ({"service": "\0"}, 404, "organization does not exist"),
+    ({"service": "nothing"}, 404, "service does not exist"),
+    ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "does not belong to the service"),
+    ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "service does not exist"),
+    ({"org": None, "service": None, "client_id": "somebody"}, 404, "service does not exist"),
+    ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "The browser was not redirected"),
+    ({"redirect_uri": "https://shop.example.com/Callback"}, 400, "The browser was not redirected"),
+    ({"redirect_uri": "https://shop.example.com/callback?more=1"}, 400, "The browser was not redirected"),
+    ({"redirect_uri": "https://shop.example.com:443/callback"}, 400, "The browser was not redirected"),
+    ({"redirect_uri": "https://evil.example/callback"}, 400, "The browser was not redirected"),
+    ({"state": "s" * 1025}, 400, "1024 characters"),
+    ({"state": "a\0b"}, 400, "control characters"),
+    ({"state": "a\u202eb"}, 400, "control characters"),
+    ({"code_challenge": "short", "code_challenge_method": "S256"}, 400, "43 characters"),
+    ({"code_challenge": PKCE["code_challenge"]}, 400, "43 characters"),
+    ({"code_challenge": PKCE["code_challenge"], "code_challenge_method": "plain"}, 400, "43 characters"),
+    ({"code_challenge_method": "S256"}, 400, "43 characters"),
+    ({"provider": "nothing"}, 404, "identity provider is unknown"),
 )
-async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(
-    party: RelyingParty, ada: Account, changes: dict[str, str | None], status: int, sentence: str
-) -> None:
+
+
+async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(party: RelyingParty, ada: Account) -> None:
     await sign_in_browser(party, ada)
-    answer = await party.ask(**changes)
-    assert (answer.status, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
-    assert sentence in answer.text
-    assert "Location" not in answer.headers
+    findings = []
+    for changes, status, sentence in INVALID:
+        answer = await party.ask(**changes)
+        is_page = answer.headers["Content-Type"] == "text/html; charset=utf-8" and "Location" not in answer.headers
+        if answer.status != status or not is_page or sentence not in answer.text:
+            findings.append((changes, answer.status, answer.text))
+    assert findings == []
     assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
@@ -119,9 +120,10 @@ async def test_with_several_redirect_uris_the_request_must_name_one(party: Relyi
     assert (await party.ask(redirect_uri=None)).status == 400
 
 
-@pytest.mark.parametrize(
-    ("uri", "sound"),
-    [
+async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(mobile_app: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(mobile_app, ada)
+    findings = []
+    for uri, is_accepted in (
         ("com.example.shop:/back", True),
         ("http://127.0.0.1:51004/back", True),
         ("http://127.0.0.1/back", True),
@@ -133,14 +135,11 @@ async def test_with_several_redirect_uris_the_request_must_name_one(party: Relyi
         ("http://127.0.0.1.evil.example:51004/back", False),
         ("https://shop.example.com:51004/callback", False),
         ("com.example.other:/back", False),
-    ],
-)
-async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(
-    mobile_app: RelyingParty, ada: Account, uri: str, sound: bool
-) -> None:
-    await sign_in_browser(mobile_app, ada)
-    answer = await mobile_app.ask(redirect_uri=uri)
-    assert answer.status == (200 if sound else 400), answer.text
+    ):
+        answer = await mobile_app.ask(redirect_uri=uri)
+        if answer.status != (200 if is_accepted else 400):
+            findings.append((uri, answer.status))
+    assert findings == []
 
 
 async def test_a_web_application_must_use_its_registered_port(party: RelyingParty, ada: Account) -> None:

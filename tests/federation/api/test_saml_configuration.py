@@ -147,16 +147,18 @@ REFUSED: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-async def test_invalid_configurations_are_refused(shop: Shop, what: str) -> None:
-    answer = await shop.configure({**PLAIN, **REFUSED[what]})
-    assert (answer.status, answer.code) == (400, "BAD_REQUEST"), answer.text
-    assert await shop.settings() == NOTHING
+async def test_invalid_configurations_are_refused(shop: Shop) -> None:
+    findings = []
+    for mistake, changes in REFUSED.items():
+        answer = await shop.configure({**PLAIN, **changes})
+        if (answer.status, answer.code) != (400, "BAD_REQUEST") or await shop.settings() != NOTHING:
+            findings.append((mistake, answer.status, answer.text))
+    assert findings == []
 
 
-@pytest.mark.parametrize("url", ["https://shop.example.com", "http://localhost:3000/acs", "http://127.0.0.1/acs", "http://[::1]:8080/acs"])
-async def test_unusual_valid_configurations_are_accepted(shop: Shop, url: str) -> None:
-    assert (await shop.configure({**PLAIN, "acs_url": url, "slo_url": url})).status == 200
+async def test_unusual_valid_configurations_are_accepted(shop: Shop) -> None:
+    for url in ("https://shop.example.com", "http://localhost:3000/acs", "http://127.0.0.1/acs", "http://[::1]:8080/acs"):
+        assert (await shop.configure({**PLAIN, "acs_url": url, "slo_url": url})).status == 200, url
 
 
 async def test_a_disabled_configuration_needs_no_fields(shop: Shop) -> None:

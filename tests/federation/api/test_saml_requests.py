@@ -41,16 +41,24 @@ async def shop(ports: Ports, pool: Pool, acme: Tenant) -> SamlApplication:
     return await add_application(ports, pool, acme.org, acme.slug)
 
 
+async def problems_with(answer: Answer, pool: Pool) -> list[str]:
+    """Return how this answer differs from a refusal that sends and stores nothing."""
+    text = re.sub(r'nonce="[^"]*"', "", answer.text)  # a nonce can contain any word
+    stored = await run_sql(pool, "select (select count(*) from saml_sign_ons) + (select count(*) from saml_logouts)")
+    expectations = {
+        f"status {answer.status}": answer.status == 400,
+        "not a page": answer.headers["Content-Type"].startswith("text/html"),
+        "a redirect": "Location" not in answer.headers,
+        "a SAML response": "SAMLResponse" not in answer.text,
+        "a link to the application": "shop.example.com" not in answer.text,
+        "details of the parser": not any(word in text for word in ("lxml", "XML", "Errno", "parser", "Traceback")),
+        "stored rows": stored == [(0,)],
+    }
+    return [problem for problem, holds in expectations.items() if not holds]
+
+
 async def check_refused(answer: Answer, pool: Pool) -> None:
-    assert answer.status == 400, (answer.status, answer.text)
-    assert answer.headers["Content-Type"].startswith("text/html")
-    assert "Location" not in answer.headers
-    assert "SAMLResponse" not in answer.text
-    assert "shop.example.com" not in answer.text, "the page has no link to the application"
-    read = re.sub(r'nonce="[^"]*"', "", answer.text)  # header names have no case
-    for telling in ("lxml", "XML", "Errno", "parser", "Traceback"):
-        assert telling not in read
-    assert await run_sql(pool, "select (select count(*) from saml_sign_ons) + (select count(*) from saml_logouts)") == [(0,)]
+    assert await problems_with(answer, pool) == [], answer.text
 
 
 XXE = '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
@@ -111,40 +119,38 @@ WRONG: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", WRONG)
-async def test_invalid_authn_requests_are_refused(
-    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str
+async def test_invalid_authn_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+    findings = []
+    for mistake, changes in WRONG.items():
+        message = authn_request(shop, clock.now(), **changes)
+        for binding, answer in (
+            ("redirect", await visitor.open(redirect_url(f"{shop.path}/sso", message))),
+            ("form", await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=encode_base64(message))),
+        ):
+            findings += [(mistake, binding, problem) for problem in await problems_with(answer, pool)]
+    assert findings == []
+
+
+async def test_invalid_logout_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+    findings, count = [], 0
+    only_authn = {"AssertionConsumerServiceURL", "ProtocolBinding", "ForceAuthn", "IsPassive", "before", "after", "inside"}
+    for mistake, changes in WRONG.items():
+        if only_authn & changes.keys():
+            continue
+        count += 1
+        changes = {key: value.replace("/slo", "/sso") if key == "Destination" and value else value for key, value in changes.items()}
+        message = logout_request(shop, clock.now(), "ada@example.com", "_index", **changes)
+        answer = await visitor.open(redirect_url(f"{shop.path}/slo", message))
+        findings += [(mistake, problem) for problem in await problems_with(answer, pool)]
+    assert (findings, count) == ([], 25)
+
+
+async def test_old_requests_and_requests_from_the_future_are_refused(
+    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool
 ) -> None:
-    message = authn_request(shop, clock.now(), **WRONG[what])
-    await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
-    await check_refused(await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=encode_base64(message)), pool)
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        name
-        for name, changes in WRONG.items()
-        if not {"AssertionConsumerServiceURL", "ProtocolBinding", "ForceAuthn", "IsPassive"} & changes.keys()
-        and "before" not in changes
-        and "after" not in changes
-        and "inside" not in changes
-    ],
-)
-async def test_invalid_logout_requests_are_refused(
-    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, what: str
-) -> None:
-    changes = {key: value.replace("/slo", "/sso") if key == "Destination" and value else value for key, value in WRONG[what].items()}
-    message = logout_request(shop, clock.now(), "ada@example.com", "_index", **changes)
-    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message)), pool)
-
-
-@pytest.mark.parametrize("away", [timedelta(minutes=5, seconds=2), timedelta(minutes=-5, seconds=-2), timedelta(days=-4000)])
-async def test_an_old_request_is_refused(
-    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, away: timedelta
-) -> None:
-    message = authn_request(shop, clock.now(), IssueInstant=format_instant(clock.now() + away))
-    await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
+    for difference in (timedelta(minutes=5, seconds=2), timedelta(minutes=-5, seconds=-2), timedelta(days=-4000)):
+        message = authn_request(shop, clock.now(), IssueInstant=format_instant(clock.now() + difference))
+        await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
 
 
 FINE: dict[str, dict[str, Any]] = {
@@ -163,19 +169,22 @@ FINE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", FINE)
-async def test_valid_variations_are_accepted(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, what: str) -> None:
-    redirect_target(await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **FINE[what]))), 302)
+async def test_valid_variations_are_accepted(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+    findings = []
+    for variation, changes in FINE.items():
+        answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **changes)))
+        if answer.status != 302:
+            findings.append((variation, answer.status))
+    assert findings == []
 
 
-@pytest.mark.parametrize("name", ["{urn:x}AuthnRequest", "AuthnRequest", "samlp:Response", "samlp:LogoutRequest", "samlp:ArtifactResolve"])
-async def test_another_element_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, name: str) -> None:
-    text = authn_request(shop, clock.now()).decode()
-    if name.startswith("{"):
-        text = text.replace("urn:oasis:names:tc:SAML:2.0:protocol", "urn:x")
-    else:
-        text = text.replace("samlp:AuthnRequest", name)
-    await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", text.encode())), pool)
+async def test_other_elements_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+    valid = authn_request(shop, clock.now()).decode()
+    messages = [valid.replace("urn:oasis:names:tc:SAML:2.0:protocol", "urn:x")]
+    for name in ("AuthnRequest", "samlp:Response", "samlp:LogoutRequest", "samlp:ArtifactResolve"):
+        messages.append(valid.replace("samlp:AuthnRequest", name))
+    for message in messages:
+        await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message.encode())), pool)
 
 
 # Encoding
@@ -211,18 +220,21 @@ PACKED: dict[str, Callable[[bytes], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", PACKED)
-async def test_invalid_encodings_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, how: str) -> None:
-    text = PACKED[how](authn_request(shop, clock.now()))
-    for what in ("sso", "slo"):
-        await check_refused(await visitor.open(f"{shop.path}/{what}?{urlencode({'SAMLRequest': text})}"), pool)
+async def test_invalid_encodings_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+    findings = []
+    for mistake, encode in PACKED.items():
+        text = encode(authn_request(shop, clock.now()))
+        for endpoint in ("sso", "slo"):
+            answer = await visitor.open(f"{shop.path}/{endpoint}?{urlencode({'SAMLRequest': text})}")
+            findings += [(mistake, endpoint, problem) for problem in await problems_with(answer, pool)]
+    assert findings == []
 
 
-@pytest.mark.parametrize("text", ["", "%%%", "AAA", "A" * (MAX_ENCODED_LENGTH + 4)])
-async def test_forms_are_decoded_as_strictly(visitor: SamlBrowser, shop: SamlApplication, pool: Pool, text: str) -> None:
-    for what in ("sso", "slo"):
-        await check_refused(await visitor.post_cross_site(f"{shop.path}/{what}", SAMLRequest=text), pool)
-        await check_refused(await visitor.post_cross_site(f"{shop.path}/{what}", Other=text), pool)
+async def test_forms_are_decoded_as_strictly(visitor: SamlBrowser, shop: SamlApplication, pool: Pool) -> None:
+    for text in ("", "%%%", "AAA", "A" * (MAX_ENCODED_LENGTH + 4)):
+        for endpoint in ("sso", "slo"):
+            await check_refused(await visitor.post_cross_site(f"{shop.path}/{endpoint}", SAMLRequest=text), pool)
+            await check_refused(await visitor.post_cross_site(f"{shop.path}/{endpoint}", Other=text), pool)
 
 
 async def test_base64_in_a_form_can_have_line_breaks(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
@@ -246,17 +258,13 @@ async def test_repeated_fields_are_refused(visitor: SamlBrowser, shop: SamlAppli
     )
 
 
-@pytest.mark.parametrize(
-    ("relay_state", "fine"), [("x" * 1024, True), ("\u00e9" * 512, True), ("x" * 1025, False), ("\u00e9" * 513, False), ("a\nb", False)]
-)
-async def test_the_length_of_a_relay_state_is_limited(
-    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool, relay_state: str, fine: bool
-) -> None:
-    answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
-    if fine:
-        redirect_target(answer, 302)
-    else:
+async def test_the_length_of_a_relay_state_is_limited(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+    for relay_state in ("x" * 1025, "\u00e9" * 513, "a\nb"):
+        answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
         await check_refused(answer, pool)
+    for relay_state in ("x" * 1024, "\u00e9" * 512):
+        answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
+        redirect_target(answer, 302)
 
 
 async def test_a_request_id_works_once(

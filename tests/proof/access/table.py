@@ -80,7 +80,7 @@ POST   /auth/token                            200  200  200  200  200  200  200 
 POST   /auth/token#code                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
-PATCH_URN  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
@@ -98,10 +98,10 @@ POST   /api/user/mfa/backup-codes/regenerate  401  200  200  200  200  200  200 
 
 GET    /api/user/devices                      401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 GET    /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
-PATCH_URN  /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+PATCH  /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/devices/<device_id>          401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
-PATCH_URN  /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
+PATCH  /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 DELETE /api/user/devices/<device_id>#other    401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 
@@ -121,12 +121,12 @@ DELETE /api/privacy/forget/<user_id>#own      401  403  403  200  403  403  200 
 POST   /api/organizations                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/organizations                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    {org}                                  401  403  403  403  200  200  200  403  200  200  200  200  403  403  403  403  403  401  200
-PATCH_URN  {org}                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}                                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}                                  401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/select                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
 GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
-PATCH_URN  {org}/members/<user_id>                401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/members/<user_id>                401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
@@ -148,13 +148,13 @@ GET    {org}/audit-log/event-types            401  403  403  403  403  200  200 
 POST   {org}/services                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/services                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}                              401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
-PATCH_URN  {service}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {service}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {service}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}                              401  403  403  403  403  403  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
 POST   {service}/plans                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/plans                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
-PATCH_URN  {service}/plans/<plan_id>              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {service}/plans/<plan_id>              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/plans/<plan_id>              401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
 POST   {service}/checkout                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -195,7 +195,7 @@ POST   {org}/webhooks                         401  403  403  403  403  200  200 
 GET    {org}/webhooks                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/webhooks/event-types             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
-PATCH_URN  {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {webhook}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {webhook}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {webhook}/test                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -217,7 +217,7 @@ DELETE {org}/siem                             401  403  403  403  403  204  204 
 POST   {org}/siem/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/branding                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
-PATCH_URN  {org}/branding                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/branding                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -232,7 +232,7 @@ POST   {governed}/approve                     401  403  403  403  403  403  403 
 POST   {governed}/reject                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {governed}/suspend                     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {governed}/activate                    401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
-PATCH_URN  {governed}/tier                        401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PATCH  {governed}/tier                        401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {governed}                             401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 
 GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -262,17 +262,17 @@ SERVICE_INTERFACE: Final = """
                                               key  k-r  k-w  k-2  k-f  k-s  k-x
 
 GET    /api/service/info                      200  200  403  200  200  403* 401
-PATCH_URN  /api/service/info                      200  403  200  200  200  403* 401
+PATCH  /api/service/info                      200  403  200  200  200  403* 401
 GET    /api/service/analytics                 200  200  403  200  200  403* 401
 GET    /api/service/users                     200  200  403  200  200  403* 401
 POST   /api/service/users                     200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>           200  200  403  404  404  403* 401
-PATCH_URN  /api/service/users/<user_id>           200  403  200  404  404  403* 401
+PATCH  /api/service/users/<user_id>           200  403  200  404  404  403* 401
 DELETE /api/service/users/<user_id>           204  403  204  404  404  403* 401
 GET    /api/service/subscriptions             200  200  403  200  200  403* 401
 POST   /api/service/subscriptions             200  403  200  404  404  403* 401
 GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
-PATCH_URN  /api/service/subscriptions/<user_id>   200  403  200  404  404  403* 401
+PATCH  /api/service/subscriptions/<user_id>   200  403  200  404  404  403* 401
 DELETE /api/service/subscriptions/<user_id>   204  403  204  404  404  403* 401
 """
 
@@ -284,13 +284,13 @@ GET    {scim}/Users                           200  200  403* 401
 POST   {scim}/Users                           201  201  403* 401
 GET    {scim}/Users/<user_id>                 200  404  403* 401
 PUT    {scim}/Users/<user_id>                 200  404  403* 401
-PATCH_URN  {scim}/Users/<user_id>                 200  404  403* 401
+PATCH  {scim}/Users/<user_id>                 200  404  403* 401
 DELETE {scim}/Users/<user_id>                 204  404  403* 401
 GET    {scim}/Groups                          200  200  403* 401
 POST   {scim}/Groups                          501  501  403* 401
 GET    {scim}/Groups/<group_id>               200  404  403* 401
 PUT    {scim}/Groups/<group_id>               200  404  403* 401
-PATCH_URN  {scim}/Groups/<group_id>               200  404  403* 401
+PATCH  {scim}/Groups/<group_id>               200  404  403* 401
 DELETE {scim}/Groups/<group_id>               403  403  403* 401
 GET    {scim}/ServiceProviderConfig           200  200  403* 401
 GET    {scim}/ResourceTypes                   200  200  403* 401
@@ -300,12 +300,12 @@ GET    {scim}/Schemas/<schema_id>             200  200  403* 401
 GET    {scim}/Me                              501  501  403* 401
 POST   {scim}/Me                              501  501  403* 401
 PUT    {scim}/Me                              501  501  403* 401
-PATCH_URN  {scim}/Me                              501  501  403* 401
+PATCH  {scim}/Me                              501  501  403* 401
 DELETE {scim}/Me                              501  501  403* 401
 GET    {scim}/Bulk                            501  501  403* 401
 POST   {scim}/Bulk                            501  501  403* 401
 PUT    {scim}/Bulk                            501  501  403* 401
-PATCH_URN  {scim}/Bulk                            501  501  403* 401
+PATCH  {scim}/Bulk                            501  501  403* 401
 DELETE {scim}/Bulk                            501  501  403* 401
 """
 
@@ -395,7 +395,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/reset-password": Request(query={"token": "{reset_token}"}),
     "POST /auth/reset-password": Request(form={"token": "{reset_token}", "new_password": "another good password"}),
     "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
-    "PATCH_URN /api/user": Request({"email": "moved@anywhere.example"}),
+    "PATCH /api/user": Request({"email": "moved@anywhere.example"}),
     "POST /api/user/set-password": Request(
         {"new_password": "another good password"}, given="update users set password_hash = null where id = '{own_id}'"
     ),
@@ -406,9 +406,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/user/mfa/verify": Request({"code": "{code}"}),
     "DELETE /api/user/mfa": Request(given=HAS_MFA),
     "POST /api/user/mfa/backup-codes/regenerate": Request(given=HAS_MFA),
-    "PATCH_URN /api/user/devices/<device_id>": Request({"name": "A New Name"}),
+    "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),
     "GET /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
-    "PATCH_URN /api/user/devices/<device_id>#other": Request({"name": "A New Name"}, things=OF_SOMEBODY_ELSE),
+    "PATCH /api/user/devices/<device_id>#other": Request({"name": "A New Name"}, things=OF_SOMEBODY_ELSE),
     "DELETE /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
     "DELETE /api/user/devices/<device_id>#current": Request(
         given="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
@@ -420,8 +420,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/privacy/export/<user_id>#own": Request(things=ONESELF),
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
-    f"PATCH_URN {ORG}": Request({"name": "A New Name"}),
-    f"PATCH_URN {ORG}/members/<user_id>": Request({"role": "admin"}),
+    f"PATCH {ORG}": Request({"name": "A New Name"}),
+    f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
     f"POST {ORG}/transfer-ownership": Request({"new_owner_user_id": "{user_id}"}),
     f"POST {ORG}/invitations": Request({"email": "newcomer@anywhere.example", "role": "member"}),
     "POST /api/invitations/accept": Request({"token": "{invitation_token}"}),
@@ -433,9 +433,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {ORG}/audit-log": Request(query={"target_type": "user"}),  # without it there is no asking for a target
     "POST /api/auth/lookup-email": Request({"email": "{own_email}"}),
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
-    f"PATCH_URN {SERVICE}": Request({"name": "A New Name"}),
+    f"PATCH {SERVICE}": Request({"name": "A New Name"}),
     f"POST {SERVICE}/plans": Request({"name": "Another", "price_cents": 100, "currency": "eur"}),
-    f"PATCH_URN {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
+    f"PATCH {SERVICE}/plans/<plan_id>": Request({"name": "A New Name"}),
     f"POST {SERVICE}/checkout": Request(
         {"plan_id": "{plan_id}", "success_url": "https://anywhere.example/thanks", "cancel_url": "https://anywhere.example/"}
     ),
@@ -449,32 +449,32 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
     f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
     f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
-    f"PATCH_URN {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
+    f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
     f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
     "POST /scim/v2/Users": Request({"schemas": [USER_URN], "userName": "newcomer@anywhere.example", "displayName": "A New Name"}),
     "PUT /scim/v2/Users/<user_id>": Request({"schemas": [USER_URN], "userName": "{own_email}", "displayName": "A New Name"}),
-    "PATCH_URN /scim/v2/Users/<user_id>": Request(
+    "PATCH /scim/v2/Users/<user_id>": Request(
         {"schemas": [PATCH_URN], "Operations": [{"op": "replace", "path": "displayName", "value": "A New Name"}]}
     ),
     "PUT /scim/v2/Groups/<group_id>": Request({"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}),
-    "PATCH_URN /scim/v2/Groups/<group_id>": Request(
+    "PATCH /scim/v2/Groups/<group_id>": Request(
         {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]}
     ),
     "GET /scim/v2/ResourceTypes/<name>": Request(things={"name": "User"}),
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
-    f"PATCH_URN {ORG}/branding": Request({"product_name": "A New Name"}),
+    f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(given="update domains set verified_at = null where org_id = '{org_id}'"),
     f"PUT {ORG}/hrd": Request({"domains": [{"domain": "anywhere.example", "provider": "websuite"}]}),
-    "PATCH_URN /api/service/info": Request({"name": "A New Name"}),
+    "PATCH /api/service/info": Request({"name": "A New Name"}),
     "POST /api/service/users": Request({"email": "newcomer@anywhere.example"}),
     "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
-    "PATCH_URN /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "POST /api/service/subscriptions": Request({"user_id": "{user_id}", "plan_id": "{plan_id}"}),
     "GET /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
-    "PATCH_URN /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "POST /api/platform/organizations/<org_id>/approve": Request(
         {}, given="update organizations set status = 'pending' where id = '{org_id}'"
@@ -486,7 +486,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/platform/organizations/<org_id>/activate": Request(
         {}, given="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
-    "PATCH_URN /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
+    "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
     "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),
     "POST /api/platform/impersonate/<user_id>": Request({"reason": "asked for help", "org_slug": "{org_slug}"}),
