@@ -61,7 +61,7 @@ class TierSetting(BaseModel):
     price_cents: Amount
 
     def tier(self) -> Tier:
-        """With an id for the case that there is none of this name yet."""
+        """Return the tier. Its id is used only if no tier has this name yet."""
         return Tier(id=new_id(), **self.model_dump())
 
 
@@ -286,9 +286,7 @@ class Settings(BaseSettings):
         endpoints = values.keys() - client - {f"{provider.value}_scopes"}
         required = (endpoints if any(values.values()) else set()) | (client if any(values[name] is not None for name in client) else set())
         if missing := sorted(f"SSO_{name.upper()}" for name in required if values[name] is None):
-            raise ValueError(
-                f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {provider.value}"
-            )
+            raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {provider.value}")
 
     def has_provider(self, provider: Provider) -> bool:
         """Return whether the endpoints of the provider are set."""
@@ -358,7 +356,8 @@ def _is_endpoint(url: str) -> bool:
     except ValueError:
         return False
     has_valid_characters = url.isascii() and url.isprintable() and " " not in url
-    return has_valid_characters and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and "#" not in url and "@" not in parts.netloc
+    has_valid_parts = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+    return has_valid_characters and has_valid_parts and "#" not in url and "@" not in parts.netloc
 
 
 def _lines(path: Path | None) -> frozenset[str]:

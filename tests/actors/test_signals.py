@@ -34,8 +34,8 @@ from core.billing.provider_facts import SubscriptionFacts
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
+from entrypoints import wiring
 from entrypoints.settings import Settings
-from entrypoints.wiring import encryption_keys, wire
 from ports import Ports
 from ports.signals import NoSignals, Signals
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
@@ -248,10 +248,13 @@ async def test_a_sweeper_wakes_at_the_next_expiry_in_the_database(
             nursery.cancel_scope.cancel()
 
 
-async def test_the_wiring_sends_signals_of_storage_to_the_actors_mailboxes(conninfo: str, tmp_path: Path) -> None:
+async def test_the_wiring_sends_signals_of_storage_to_the_actors_mailboxes(
+    conninfo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "PrometheusMetrics", FakeMetrics)
     settings = Settings(data_dir=tmp_path)
-    encryption_keys(settings)
-    async with wire(settings, "http://localhost", conninfo) as wired:
+    wiring.encryption_keys(settings)
+    async with wiring.wire(settings, "http://localhost", conninfo) as wired:
         async with wired.ports.storage.transaction(by=SYSTEM) as tx:
             await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email("user@example.com"), wired.ports.clock.now()))
         assert await wired.mailboxes.mailer.wait(PATIENCE)

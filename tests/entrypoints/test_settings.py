@@ -324,14 +324,14 @@ def test_a_bad_value_is_told_in_one_sentence_that_names_it(given: Given, name: s
             "gold",
             ["must be a JSON array of objects with the fields name, display_name, default_max_services, default_max_users, price_cents"],
         ),
-        ([GOLD, {**GOLD, "name": "Silver"}], ["number 2, name: it must be of lower-case letters and digits,"]),
+        ([GOLD, {**GOLD, "name": "Silver"}], ["number 2, name: it must have at most 100 lower-case letters and digits,"]),
         ([{**GOLD, "price_cents": -5}], ["number 1, price_cents: input should be greater than or equal to 0"]),
         (
             [{"name": "gold", "display_name": "Gold", "default_max_services": 1, "price_cents": 1}],
             ["number 1, default_max_users: field required"],
         ),
         ([{**GOLD, "prize": 1, "price_cents": "9"}], ["number 1, price_cents: ", "number 1, prize: "]),
-        ([GOLD, {**GOLD, "display_name": "Other"}], ["the tier gold is there twice"]),
+        ([GOLD, {**GOLD, "display_name": "Other"}], ["the tier gold is listed twice"]),
     ],
 )
 def test_it_is_told_what_is_wrong_with_which_tier(given: Given, tiers: object, sentences: list[str]) -> None:
@@ -340,7 +340,7 @@ def test_it_is_told_what_is_wrong_with_which_tier(given: Given, tiers: object, s
     told = str(refusal.value).splitlines()
     assert len(told) == len(sentences)
     for line, sentence in zip(told, sentences, strict=True):
-        assert line.startswith(f"SSO_TIERS is not usable: {sentence}")
+        assert line.startswith(f"SSO_TIERS is not valid: {sentence}")
 
 
 def test_a_tier_is_known_by_its_name_and_has_an_id_of_its_own(given: Given) -> None:
@@ -357,7 +357,7 @@ def test_a_tier_is_known_by_its_name_and_has_an_id_of_its_own(given: Given) -> N
 
 
 def test_the_owners_address_is_an_address(given: Given) -> None:
-    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not usable: the email address is not valid\. Check it for typos\.+$"):
+    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not valid: the email address is not valid\. Check it for typos\.+$"):
         given(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
 
 
@@ -461,7 +461,7 @@ def test_two_first_starts_at_once_agree_on_the_encryption_keys(given: Given, tmp
 
 
 def test_keys_that_cannot_be_kept_or_read_are_told_in_a_sentence(given: Given, tmp_path: Path) -> None:
-    with pytest.raises(SettingsInvalid, match=r"nowhere/encryption-keys cannot be made: No such file or directory\.$"):
+    with pytest.raises(SettingsInvalid, match=r"nowhere/encryption-keys cannot be created: No such file or directory\.$"):
         encryption_keys(given(DATA_DIR=str(tmp_path / "nowhere")))
     (tmp_path / "encryption-keys").mkdir()
     with pytest.raises(SettingsInvalid, match=r"encryption-keys cannot be read: Is a directory\.$"):
@@ -514,7 +514,7 @@ def test_part_of_a_provider_is_a_mistake(given: Given, missing: str) -> None:
     ],
 )
 def test_an_endpoint_is_an_address(given: Given, url: str) -> None:
-    with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_TOKEN_URL is not usable: must be an http or https address"):
+    with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_TOKEN_URL is not valid: must be an http or https address"):
         given(**{**CODEHOST, "CODEHOST_TOKEN_URL": url})
 
 

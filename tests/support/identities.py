@@ -1,4 +1,4 @@
-"""Accounts at identity providers, put into the database as signing in through a provider would leave them linked."""
+"""Linked identities, inserted into the database as a sign-in through a provider leaves them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from core.kernel.values import new_id
 from tests.support.builders import make_vault, run_sql
 
 LINKED = datetime(2026, 3, 1, 12, tzinfo=UTC)
-# Where nobody is asked: whoever comes back has no state that is good.
+# A provider that no test calls.
 NOWHERE: Final = ProviderSettings(
     client=ProviderClient("gatehouse", "a secret"),
     authorize_url="https://provider.example/authorize",
@@ -35,7 +35,7 @@ async def add_identity(
     expires_at: datetime | None = None,
     scopes: Sequence[str] | None = None,
 ) -> UUID:
-    """An identity linked in the account itself, or in the service; with the access token `token`, and a refresh token beside it."""
+    """Add an identity, linked to the account or, with `service`, at the service. `token` is its access token; a refresh token is added too."""
     name, vault = new_id(), make_vault()
     sealed = None if token is None else vault.seal(token.encode(), access_place(str(name)))
     renewing = None if token is None else vault.seal(f"renews {token}".encode(), refresh_place(str(name)))

@@ -1,4 +1,4 @@
-"""Codes of the second factor that meet: each is good once, and no guess goes uncounted (security.md M-1, M-2 and section 21)."""
+"""Races for codes of the second factor: each code works once, and every failed attempt is counted (security M-1, M-2, Z-1)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,8 +37,8 @@ async def count(pool: Pool, event: str) -> int:
     return int(found)
 
 
-async def shown(ports: Ports, account: Account, code: str) -> bool:
-    """Whether somebody gets in with this code."""
+async def code_works(ports: Ports, account: Account, code: str) -> bool:
+    """Return whether a sign-in with this code succeeds."""
     try:
         await show(ports, account, code)
     except (CodeWrong, PreAuthInvalid, TooManyAttempts):
@@ -46,7 +46,7 @@ async def shown(ports: Ports, account: Account, code: str) -> bool:
     return True
 
 
-async def test_one_of_many_who_enable_with_one_code_does(app: QuartTrio, api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_of_20_concurrent_confirmations_one_succeeds(app: QuartTrio, api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
     change_ports(app, policy=MANY)
     tokens = [(await sign_in(ports, ada)).access_token for _ in range(20)]
     authenticator = Authenticator((await api.post(f"{PATH}/setup", token=tokens[0])).json["secret"], ports.clock)
@@ -56,11 +56,11 @@ async def test_one_of_many_who_enable_with_one_code_does(app: QuartTrio, api: Ap
     assert await count(pool, "mfa_enabled") == 1
     assert await run_sql(pool, "select kind from mails") == [("mfa_enabled",)]
     assert await run_sql(pool, "select count(*) from audit_log") == [(1,)]
-    assert [await shown(ports, ada, code) for code in winner] == [True] * 10, "the codes are those that the winner was shown"
+    assert [await code_works(ports, ada, code) for code in winner] == [True] * 10, "the codes are those of the successful response"
 
 
-async def in_turn(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]]]) -> list[Answer]:
-    """What they get who want the account at the same moment, and come to it one after the other."""
+async def run_in_order(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]]]) -> list[Answer]:
+    """Send requests that wait for the account's lock, in this order, and return their answers."""
     answers: dict[int, Answer] = {}
 
     async def one(number: int) -> None:
@@ -75,14 +75,14 @@ async def in_turn(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]]]) -
 
 
 @pytest.mark.parametrize("enabling", ["first", "second"])
-async def test_of_enabling_and_setting_up_anew_at_once_the_codes_shown_are_those_that_count(
+async def test_a_confirmation_and_a_new_setup_at_once_leave_working_codes(
     api: Api, ports: Ports, pool: Pool, ada: Account, clock: FakeClock, enabling: str
 ) -> None:
     token = (await sign_in(ports, ada)).access_token
     old = Authenticator((await api.post(f"{PATH}/setup", token=token)).json["secret"], ports.clock)
     clock.advance(timedelta(seconds=1))
     acts = [lambda: api.post(f"{PATH}/verify", {"code": old.code()}, token=token), lambda: api.post(f"{PATH}/setup", token=token)]
-    first, second = await in_turn(pool, acts if enabling == "first" else acts[::-1])
+    first, second = await run_in_order(pool, acts if enabling == "first" else acts[::-1])
     assert (first.status, second.status) == (200, 400)
     clock.advance(STEP)
     if enabling == "second":
@@ -90,10 +90,10 @@ async def test_of_enabling_and_setting_up_anew_at_once_the_codes_shown_are_those
         new = Authenticator(first.json["secret"], ports.clock)
         assert (await api.post(f"{PATH}/verify", {"code": new.code()}, token=token)).status == 200
     else:
-        assert [await shown(ports, ada, code) for code in (old.code(), first.json["backup_codes"][0])] == [True, True]
+        assert [await code_works(ports, ada, code) for code in (old.code(), first.json["backup_codes"][0])] == [True, True]
 
 
-async def test_switching_off_and_showing_a_code_at_once_leaves_nothing_half(api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_disabling_and_using_a_code_at_once_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
     token = (await sign_in(ports, ada)).access_token
     for _ in range(5):
         authenticator = await add_mfa(ports, ada)
@@ -101,26 +101,26 @@ async def test_switching_off_and_showing_a_code_at_once_leaves_nothing_half(api:
         async def act(number: int, authenticator: Authenticator = authenticator) -> object:
             if number == 5:
                 return (await api.delete(PATH, token=token)).status
-            return await shown(ports, ada, authenticator.backup_codes[number])
+            return await code_works(ports, ada, authenticator.backup_codes[number])
 
         results = await everyone(10, act)
         assert 200 in results
         stored = await run_sql(pool, "select 1 from mfa union all select 1 from backup_codes")
         assert (stored, await run_sql(pool, "select mfa_enabled_at from users")) == ([], [(None,)])
-        assert not await shown(ports, ada, authenticator.backup_codes[9])
+        assert not await code_works(ports, ada, authenticator.backup_codes[9])
 
 
-async def test_a_right_code_that_comes_too_late_does_not_count_as_a_guess(ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_a_correct_code_that_comes_too_late_is_no_failed_attempt(ports: Ports, pool: Pool, ada: Account) -> None:
     authenticator = await add_mfa(ports, ada)
     with pytest.raises(PreAuthInvalid):
         await meanwhile(pool, [("update users set anonymized_at = now()", ())], lambda: show(ports, ada, authenticator.code()))
     assert await run_sql(pool, "select * from guesses") == []
 
 
-async def test_of_many_new_sets_of_codes_one_counts(api: Api, ports: Ports, ada: Account) -> None:
+async def test_of_10_concurrent_sets_of_backup_codes_one_works(api: Api, ports: Ports, ada: Account) -> None:
     token = (await sign_in(ports, ada)).access_token
     await add_mfa(ports, ada)
     answers = await everyone(10, lambda _: api.post(f"{PATH}/backup-codes/regenerate", token=token))
     assert {answer.status for answer in answers} == {200}
-    good = [sum([await shown(ports, ada, code) for code in answer.json["backup_codes"][:1]]) for answer in answers]
+    good = [sum([await code_works(ports, ada, code) for code in answer.json["backup_codes"][:1]]) for answer in answers]
     assert sorted(good) == [0] * 9 + [1]

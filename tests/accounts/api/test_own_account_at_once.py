@@ -1,4 +1,4 @@
-"""Changes of one's own account that had to wait for something that ended the session they came with (security.md J-4, Z-5)."""
+"""Changes of the caller's account that wait for a lock while their session ends (security J-4, Z-5)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -22,7 +22,7 @@ CHANGES: Final[Mapping[str, Callable[[Api, str], Awaitable[Answer]]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_session_that_has_ended_meanwhile_changes_nothing(api: Api, ports: Ports, pool: Pool, change: str) -> None:
+async def test_a_session_that_ends_during_the_request_changes_nothing(api: Api, ports: Ports, pool: Pool, change: str) -> None:
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
     before = await run_sql(pool, "select * from users")
@@ -35,7 +35,7 @@ async def test_a_session_that_has_ended_meanwhile_changes_nothing(api: Api, port
     assert await run_sql(pool, "select 1 from mfa union all select 1 from organizations union all select 1 from mails") == []
 
 
-async def test_whoever_is_anonymized_meanwhile_gets_no_address_back(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_account_anonymized_during_the_request_keeps_its_placeholder_address(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
     gone = ("update users set email = 'anonymized-1@deleted.local', anonymized_at = now() where id = %s", (account.id,))

@@ -1,4 +1,4 @@
-"""The rules of passwords, and which accounts are usable (security.md A-1, A-4; decisions, point 67)."""
+"""Rules for passwords and usable accounts (security A-1, A-4, decision 67)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,30 +38,30 @@ def test_length_is_the_only_rule(password: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["12345678", "a" * 128, "😀" * 128, " " * 8, "\x00" * 8, "password", "ÅÅÅÅÅÅÅÅ"])
-def test_a_password_of_the_right_length_is_good(password: str) -> None:
+def test_a_password_of_the_right_length_is_accepted(password: str) -> None:
     check_new_password(password)
 
 
 @pytest.mark.parametrize("password", ["", "1234567", "😀" * 7])
-def test_a_short_password(password: str) -> None:
+def test_a_short_password_is_refused(password: str) -> None:
     with pytest.raises(PasswordTooShort):
         check_new_password(password)
 
 
 @pytest.mark.parametrize("password", ["a" * 129, "😀" * 129, "a" * 10**6])
-def test_a_long_password(password: str) -> None:
+def test_a_long_password_is_refused(password: str) -> None:
     with pytest.raises(PasswordTooLong):
         check_new_password(password)
     with pytest.raises(PasswordTooLong):
         check_password_length(password)
 
 
-def test_a_password_that_is_presented_may_be_short() -> None:
+def test_a_presented_password_can_be_short() -> None:
     check_password_length("")
     check_password_length("x")
 
 
-def test_common_passwords_are_compared_as_they_are() -> None:
+def test_common_passwords_are_compared_exactly() -> None:
     common = frozenset({"password1234"})
     with pytest.raises(PasswordTooCommon):
         check_new_password("password1234", common)
@@ -76,7 +76,7 @@ def test_an_account_is_usable_until_it_is_deactivated_or_anonymized() -> None:
     assert not replace(account, anonymized_at=NOW).is_usable
 
 
-def test_an_account_that_is_shown_shows_no_hash() -> None:
+def test_the_repr_of_an_account_hides_the_hash() -> None:
     account = Account(new_id(), Email("a@example.com"), None, "$argon2id$secret", False, AccountOrigin.SCIM, None, None, None, NOW, None)
     assert "argon2id" not in repr(account)
     assert "argon2id" not in str(account)

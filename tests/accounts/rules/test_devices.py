@@ -1,4 +1,4 @@
-"""What a device promises by itself: until when the second factor is remembered on it (decisions, point 81; security.md S-5)."""
+"""Rules for the trust of devices (decision 81, security S-5)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,14 +28,14 @@ DEVICE = make_device(uuid4(), NOW, mfa_at=NOW, trust_hash=digest("token"), trust
         (90, 90 * DAY, False),
     ],
 )
-def test_the_second_factor_is_remembered_for_the_period_after_it_was_shown(days: int, after: timedelta, remembered: bool) -> None:
+def test_the_second_factor_is_remembered_for_the_trust_period(days: int, after: timedelta, remembered: bool) -> None:
     assert DEVICE.remembers_second_factor(days, NOW + after) is remembered
 
 
-def test_the_shorter_of_the_token_and_the_period_wins() -> None:
-    shown_again = replace(DEVICE, mfa_at=NOW + 80 * DAY)
-    assert shown_again.remembers_second_factor(30, NOW + 90 * DAY - MICROSECOND)
-    assert not shown_again.remembers_second_factor(30, NOW + 90 * DAY)
+def test_the_earlier_end_of_token_and_period_counts() -> None:
+    verified_again = replace(DEVICE, mfa_at=NOW + 80 * DAY)
+    assert verified_again.remembers_second_factor(30, NOW + 90 * DAY - MICROSECOND)
+    assert not verified_again.remembers_second_factor(30, NOW + 90 * DAY)
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def test_the_shorter_of_the_token_and_the_period_wins() -> None:
     ],
     ids=["without a second factor", "without a token", "revoked"],
 )
-def test_a_device_without_what_trust_takes_remembers_nothing(device: Device) -> None:
+def test_an_untrusted_device_remembers_nothing(device: Device) -> None:
     assert not device.remembers_second_factor(90, NOW)
 
 
-def test_only_the_tokens_own_hash_is_that_of_the_device() -> None:
+def test_only_the_hash_of_the_token_matches() -> None:
     assert DEVICE.has_trust_token(digest("token"))
     assert not DEVICE.has_trust_token(digest("other"))
     assert not DEVICE.has_trust_token(None)
     assert not replace(DEVICE, trust_hash=None).has_trust_token(None)
 
 
-def test_what_a_client_keeps_is_not_shown() -> None:
+def test_the_repr_of_a_presented_device_hides_secrets() -> None:
     assert "secret" not in repr(PresentedDevice(device_id="secret-1", token="secret-2", name="Phone"))

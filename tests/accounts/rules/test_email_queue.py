@@ -1,4 +1,4 @@
-"""How long a mail waits for its next attempt."""
+"""Rules for the email queue."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,23 +19,23 @@ def test_waits_double_up_to_an_hour(attempts: int, seconds: int) -> None:
     assert backoff(attempts, 1.0) == timedelta(seconds=seconds * 1.25)
 
 
-def test_all_attempts_together_outlast_a_night() -> None:
+def test_all_attempts_together_take_about_14_hours() -> None:
     total = sum((backoff(attempts, 0.5) for attempts in range(1, MAX_ATTEMPTS)), timedelta())
     assert timedelta(hours=13) < total < timedelta(hours=15)
 
 
-def test_a_large_count_does_no_harm() -> None:
+def test_a_very_large_count_does_not_overflow() -> None:
     assert backoff(1000, 0.5) == timedelta(hours=1)
 
 
-def test_a_new_mail_is_due_at_once() -> None:
+def test_a_new_email_is_due_at_once() -> None:
     mail = new_email(EmailKind.RESET_PASSWORD, Email("ada@example.com"), NOW)
     assert (mail.created_at, mail.due_at, mail.claims, mail.attempts, mail.token) == (NOW, NOW, 0, 0, None)
     assert (mail.kind, mail.address) == (EmailKind.RESET_PASSWORD, "ada@example.com")
     assert new_email(EmailKind.RESET_PASSWORD, mail.address, NOW).id != mail.id
 
 
-def test_a_mail_that_is_shown_shows_no_token() -> None:
+def test_the_repr_of_an_email_hides_the_token() -> None:
     from dataclasses import replace
 
     mail = replace(new_email(EmailKind.RESET_PASSWORD, Email("ada@example.com"), NOW), token="secret-token")

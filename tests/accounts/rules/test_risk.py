@@ -1,4 +1,4 @@
-"""The risk of a login, contribution by contribution (identity.md section 2.5; decisions, point 83)."""
+"""The risk of a login (decision 83)."""
 
 from dataclasses import replace
 
@@ -26,9 +26,9 @@ HISTORIES = st.builds(
         (USUAL, False, True, LoginRisk(0, ())),
         (USUAL, True, True, LoginRisk(30, ("new_device",))),
         (ELSEWHERE, False, True, LoginRisk(20, ("unknown_location",))),
-        (ELSEWHERE, False, False, LoginRisk(0, ())),  # nobody knows where that is
+        (ELSEWHERE, False, False, LoginRisk(0, ())),  # the location is unknown
         (LATE, False, True, LoginRisk(10, ("unusual_time",))),
-        (replace(LATE, logins=9), False, True, LoginRisk(0, ())),  # nobody knows yet what is usual
+        (replace(LATE, logins=9), False, True, LoginRisk(0, ())),  # too few logins for a habit
         (replace(USUAL, failures=1), False, True, LoginRisk(20, ("failed_attempts",))),
         (replace(USUAL, failures=3), False, True, LoginRisk(60, ("failed_attempts",))),
         (replace(USUAL, failures=5), False, True, LoginRisk(100, ("failed_attempts",))),
@@ -41,17 +41,17 @@ HISTORIES = st.builds(
         ),
     ],
 )
-def test_each_contribution_has_its_points_and_its_name(history: LoginHistory, new: bool, known: bool, risk: LoginRisk) -> None:
+def test_each_factor_adds_its_points(history: LoginHistory, new: bool, known: bool, risk: LoginRisk) -> None:
     assert assess(history, is_new_device=new, location_is_known=known) == risk
 
 
 @pytest.mark.parametrize(("score", "high"), [(0, False), (70, False), (71, True), (80, True), (100, True)])
-def test_only_what_is_above_0_7_is_high(score: int, high: bool) -> None:
+def test_only_a_risk_above_70_is_high(score: int, high: bool) -> None:
     assert LoginRisk(score, ()).is_high is high
 
 
 @given(HISTORIES, st.booleans(), st.booleans())
-def test_a_risk_is_between_0_and_100_and_has_a_factor_exactly_if_it_is_not_0(history: LoginHistory, new: bool, known: bool) -> None:
+def test_the_score_is_0_to_100_and_has_factors_unless_it_is_0(history: LoginHistory, new: bool, known: bool) -> None:
     risk = assess(history, is_new_device=new, location_is_known=known)
     assert 0 <= risk.score <= 100
     assert bool(risk.factors) == (risk.score > 0)
@@ -59,13 +59,13 @@ def test_a_risk_is_between_0_and_100_and_has_a_factor_exactly_if_it_is_not_0(his
 
 
 @given(HISTORIES, st.booleans(), st.booleans())
-def test_whatever_is_unusual_besides_never_makes_it_less(history: LoginHistory, new: bool, known: bool) -> None:
-    least = assess(history, is_new_device=new, location_is_known=known)
+def test_a_further_factor_never_lowers_the_score(history: LoginHistory, new: bool, known: bool) -> None:
+    lowest = assess(history, is_new_device=new, location_is_known=known)
     for worse in (
         assess(history, is_new_device=True, location_is_known=known),
         assess(replace(history, known_location=False), is_new_device=new, location_is_known=known),
         assess(replace(history, at_this_hour=False), is_new_device=new, location_is_known=known),
         assess(replace(history, failures=min(history.failures + 1, MAX_COUNTED_FAILURES)), is_new_device=new, location_is_known=known),
     ):
-        assert worse.score >= least.score
-        assert set(worse.factors) >= set(least.factors)
+        assert worse.score >= lowest.score
+        assert set(worse.factors) >= set(lowest.factors)

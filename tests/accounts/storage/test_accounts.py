@@ -1,4 +1,4 @@
-"""Every statement about accounts: each field, each condition, each lock, and that it touches nobody else's rows."""
+"""Every statement about accounts: each field, condition and lock, and that other accounts do not change."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ FULL: dict[str, Any] = {
 }
 
 
-async def test_every_field_of_an_account_comes_back_from_every_question(storage: Postgres, pool: Pool) -> None:
+async def test_every_query_returns_every_field_of_an_account(storage: Postgres, pool: Pool) -> None:
     full = account(**FULL, origin_org_id=await add_organization(pool, "acme"))
     await add(storage, full, account(EVE, email_verified_at=None, password_hash=None))
     async with storage.transaction(by=SYSTEM) as tx:
@@ -55,7 +55,7 @@ async def test_every_origin_is_stored(storage: Postgres, origin: AccountOrigin) 
         assert await read.accounts.by_id(stored.id) == stored
 
 
-async def test_nobody_is_nobody(storage: Postgres) -> None:
+async def test_unknown_accounts_are_not_found(storage: Postgres) -> None:
     await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.accounts.by_email(EVE) is None
@@ -82,19 +82,19 @@ async def test_an_account_is_added_if_its_address_is_free(storage: Postgres, poo
     assert await run_sql(pool, "select count(*) from users") == [(1,)]
 
 
-async def test_one_of_many_is_added_under_an_address(storage: Postgres, pool: Pool) -> None:
+async def test_of_20_concurrent_accounts_with_one_address_one_is_added(storage: Postgres, pool: Pool) -> None:
     added = await everyone(20, lambda _: within(storage, lambda tx: tx.accounts.add_if_free(account())))
     assert sorted(added) == [False] * 19 + [True]
     assert await run_sql(pool, "select count(*) from users") == [(1,)]
 
 
-async def test_another_constraint_is_a_defect_and_no_refusal(storage: Postgres) -> None:
+async def test_another_violated_constraint_is_not_a_refusal(storage: Postgres) -> None:
     taken = await add(storage, account())
     with pytest.raises(psycopg.errors.UniqueViolation):
         await add(storage, replace(taken, email=EVE))
 
 
-async def test_changes_touch_one_account_only(storage: Postgres) -> None:
+async def test_changes_affect_one_account_only(storage: Postgres) -> None:
     ada, eve = account(email_verified_at=None), account(EVE, email_verified_at=None)
     await add(storage, ada, eve)
     async with storage.transaction(by=SYSTEM) as tx:
@@ -111,8 +111,8 @@ async def test_changes_touch_one_account_only(storage: Postgres) -> None:
         assert await tx.accounts.by_id(eve.id) == eve
 
 
-async def test_a_new_address_takes_the_relations_to_services_first_and_then_those_to_organizations(storage: Postgres, pool: Pool) -> None:
-    """Whoever deletes a service does it in this order, and the foreign keys, by which the address goes on, in any."""
+async def test_a_change_of_address_locks_service_users_before_end_users(storage: Postgres, pool: Pool) -> None:
+    """Deleting a service locks them in this order. The foreign keys that copy the address have no fixed order."""
     ada = await add(storage, account())
     service = await add_service(pool, await add_organization(pool, "acme"))
     await within(storage, lambda tx: tx.end_users.enroll(service, ada.id, NOW, signed_in=True))
@@ -125,18 +125,20 @@ async def test_a_new_address_takes_the_relations_to_services_first_and_then_thos
         nursery.start_soon(change)
         await somebody_waits(pool)
         assert not await is_locked(pool, "end_users", "user_id = %s", ada.id)
-        assert not await is_locked(pool, "users", "id = %s", ada.id), "the foreign keys have not begun"
-    told = "select u.email, r.email, e.email from users u join service_users r on r.user_id = u.id join end_users e on e.user_id = u.id"
-    assert await run_sql(pool, told) == [(EVE, EVE, EVE)]
+        assert not await is_locked(pool, "users", "id = %s", ada.id), "the foreign keys have not run yet"
+    addresses = (
+        "select u.email, r.email, e.email from users u join service_users r on r.user_id = u.id join end_users e on e.user_id = u.id"
+    )
+    assert await run_sql(pool, addresses) == [(EVE, EVE, EVE)]
 
 
-async def test_the_first_proof_of_a_mailbox_is_remembered(storage: Postgres, pool: Pool) -> None:
+async def test_the_first_time_of_verification_stays(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account(email_verified_at=NOW))
     await within(storage, lambda tx: tx.accounts.mark_verified(ada.id, NOW + HOUR))
     assert await run_sql(pool, "select email_verified_at, updated_at from users") == [(NOW, NOW + HOUR)]
 
 
-async def test_whether_there_is_a_platform_owner(storage: Postgres) -> None:
+async def test_platform_owner_exists(storage: Postgres) -> None:
     ada = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
         assert not await tx.accounts.platform_owner_exists()
@@ -159,7 +161,7 @@ LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("name", LOCKS)
-async def test_a_lock_holds_off_writers_of_this_account_only(storage: Postgres, pool: Pool, name: str) -> None:
+async def test_a_lock_blocks_writers_of_this_account_only(storage: Postgres, pool: Pool, name: str) -> None:
     ada, eve = account(), account(EVE)
     await add(storage, ada, eve)
     async with storage.transaction(by=SYSTEM) as tx:
@@ -168,13 +170,13 @@ async def test_a_lock_holds_off_writers_of_this_account_only(storage: Postgres, 
         assert await LOCKS[name](tx, ada)
         assert await is_locked(pool, "users", "id = %s", ada.id)
         assert not await is_locked(pool, "users", "id = %s", eve.id)
-        # Rows that merely point to the account still come in: a login does not wait for a change of address.
+        # Rows that refer to the account can be inserted: a login does not wait for a change of address.
         assert not await is_locked(pool, "users", "id = %s", ada.id, mode="for key share")
         await in_another_task(lambda: begin(storage, ada.id, "token"))
     assert not await is_locked(pool, "users", "id = %s", ada.id)
 
 
-async def test_a_login_goes_through_only_with_the_password_that_was_verified_on_an_account_in_good_standing(storage: Postgres) -> None:
+async def test_a_login_needs_a_usable_verified_account_with_the_same_password(storage: Postgres) -> None:
     variants = {
         "good": account("good@example.com"),
         "unverified": account("unverified@example.com", email_verified_at=None),
@@ -190,7 +192,7 @@ async def test_a_login_goes_through_only_with_the_password_that_was_verified_on_
         assert not await locked_for_login(tx, uuid4())
 
 
-async def test_platform_owners_are_changed_by_one_at_a_time(storage: Postgres) -> None:
+async def test_changes_of_platform_owners_take_turns(storage: Postgres) -> None:
     inside = 0
 
     async def change(_: int) -> int:

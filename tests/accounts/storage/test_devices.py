@@ -1,4 +1,4 @@
-"""Every statement about devices: each field, each order, each condition, and that it touches nobody else's."""
+"""Every statement about devices: each field, order and condition, and that other devices do not change."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def device(user: UUID, **changes: Any) -> Device:
 
 
 def full(user: UUID, **changes: Any) -> Device:
-    """One with something to lose in every column."""
+    """Return a device with a value in every column."""
     return device(
         user,
         **{
@@ -62,7 +62,7 @@ def full(user: UUID, **changes: Any) -> Device:
     )
 
 
-async def keep(storage: Postgres, *devices: Device) -> None:
+async def save(storage: Postgres, *devices: Device) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for one in devices:
             await tx.devices.save(one)
@@ -74,8 +74,8 @@ async def revoke(storage: Postgres, one: Device) -> None:
 
 async def stored(storage: Postgres, one: Device) -> Device | None:
     async with storage.reading() as read:
-        seen = await read.devices.by_id(one.id, uuid4(), None, NOW)
-    return None if seen is None else seen.device
+        listed_device = await read.devices.by_id(one.id, uuid4(), None, NOW)
+    return None if listed_device is None else listed_device.device
 
 
 async def listed(storage: Postgres, user: UUID, session: UUID | None = None, org: UUID | None = None, now: datetime = NOW) -> list[Any]:
@@ -83,40 +83,40 @@ async def listed(storage: Postgres, user: UUID, session: UUID | None = None, org
         return await read.devices.of_user(user, session or uuid4(), org, now, None, 100)
 
 
-# Keeping them
+# Saving
 
 
 async def test_every_field_of_a_device_is_stored_and_comes_back(storage: Postgres, ada: UUID) -> None:
     rich, bare = full(ada), device(ada, location=PORTUGAL)
-    await keep(storage, rich, bare)
+    await save(storage, rich, bare)
     assert await stored(storage, rich) == rich
     assert await stored(storage, bare) == bare
-    assert [seen.device for seen in await listed(storage, ada)] == [rich, bare]
+    assert [listed_device.device for listed_device in await listed(storage, ada)] == [rich, bare]
 
 
-async def test_what_is_kept_again_is_all_but_the_owner_the_client_and_the_first_time(storage: Postgres, ada: UUID, eve: UUID) -> None:
+async def test_saving_updates_all_but_the_owner_the_client_and_the_creation_time(storage: Postgres, ada: UUID, eve: UUID) -> None:
     bare, rich = device(ada), full(ada, client_hash=digest("other"), trust_hash=digest("another"))
     others = device(ada), device(eve)
-    await keep(storage, bare, *others)
-    await keep(storage, replace(rich, id=bare.id))
+    await save(storage, bare, *others)
+    await save(storage, replace(rich, id=bare.id))
     assert await stored(storage, bare) == replace(rich, id=bare.id, client_hash=None, created_at=bare.created_at)
     for one in others:
         assert await stored(storage, one) == one
 
 
-async def test_nobody_keeps_the_device_of_somebody_else_or_a_revoked_one(storage: Postgres, ada: UUID, eve: UUID) -> None:
+async def test_devices_of_other_users_and_revoked_ones_are_not_saved(storage: Postgres, ada: UUID, eve: UUID) -> None:
     one, gone = device(ada), device(ada)
-    await keep(storage, one, gone)
+    await save(storage, one, gone)
     await revoke(storage, gone)
-    await keep(storage, replace(one, user_id=eve, name="Eve's"), replace(gone, name="Back", trust_hash=digest("x"), trust_expires_at=NOW))
+    await save(storage, replace(one, user_id=eve, name="Eve's"), replace(gone, name="Back", trust_hash=digest("x"), trust_expires_at=NOW))
     assert await stored(storage, one) == one
     assert await stored(storage, gone) == replace(gone, revoked_at=NOW, updated_at=NOW)
 
 
-# Recognising them
+# Matching
 
 
-def seen(
+def fingerprint(
     token: str | None = None,
     client: str | None = None,
     location: Location | None = None,
@@ -124,7 +124,7 @@ def seen(
     os: str = "Linux",
     device_type: DeviceType = DeviceType.BROWSER,
 ) -> DeviceFingerprint:
-    """What is seen of a device that shows this."""
+    """Return the fingerprint of a device with these properties."""
     return DeviceFingerprint(
         trust_hash=None if token is None else digest(token),
         client_hash=None if client is None else digest(client),
@@ -136,66 +136,66 @@ def seen(
     )
 
 
-async def recognised(
+async def find_match(
     storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **said: Any
 ) -> KnownDevice:
-    return await within(storage, lambda tx: tx.devices.find_match(user, seen(token, client, **said), org, NOW))
+    return await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(token, client, **said), org, NOW))
 
 
-async def test_a_device_is_recognised_by_its_trust_token_before_its_clients_id(storage: Postgres, ada: UUID) -> None:
+async def test_the_trust_token_matches_before_the_client_id(storage: Postgres, ada: UUID) -> None:
     trusted, known = full(ada, last_used_at=NOW - DAY), full(ada, client_hash=digest("known"), trust_hash=None, trust_expires_at=None)
-    await keep(storage, trusted, known, device(ada))
-    assert (await recognised(storage, ada, "trust", "known")).device == trusted
-    assert (await recognised(storage, ada, "trust")).device == trusted
-    assert (await recognised(storage, ada, "other", "known")).device == known
-    assert (await recognised(storage, ada, client="known", browser="Chrome", os="Windows")).device == known
+    await save(storage, trusted, known, device(ada))
+    assert (await find_match(storage, ada, "trust", "known")).device == trusted
+    assert (await find_match(storage, ada, "trust")).device == trusted
+    assert (await find_match(storage, ada, "other", "known")).device == known
+    assert (await find_match(storage, ada, client="known", browser="Chrome", os="Windows")).device == known
 
 
-async def test_a_client_with_an_id_is_recognised_by_nothing_else(storage: Postgres, ada: UUID) -> None:
-    await keep(storage, device(ada))
-    assert (await recognised(storage, ada, client="unknown")).device is None
+async def test_a_client_with_an_id_does_not_match_by_its_user_agent(storage: Postgres, ada: UUID) -> None:
+    await save(storage, device(ada))
+    assert (await find_match(storage, ada, client="unknown")).device is None
 
 
-async def test_without_an_id_a_device_is_recognised_by_what_it_says_of_itself(storage: Postgres, ada: UUID) -> None:
+async def test_a_client_without_an_id_matches_by_browser_system_and_type(storage: Postgres, ada: UUID) -> None:
     one = device(ada, browser_version="121.0", os_version="6.1")
-    # Anybody could say what these do, so their clients' ids are asked for.
-    await keep(storage, one, device(ada, client_hash=digest("client"), last_used_at=NOW))
-    assert (await recognised(storage, ada)).device == one
+    # A device with a client id does not match by its User-Agent header, which any client can send.
+    await save(storage, one, device(ada, client_hash=digest("client"), last_used_at=NOW))
+    assert (await find_match(storage, ada)).device == one
     for other in ({"browser": "Chrome"}, {"os": "Windows"}, {"device_type": DeviceType.DESKTOP}):
-        assert (await recognised(storage, ada, **other)).device is None
+        assert (await find_match(storage, ada, **other)).device is None
 
 
-async def test_of_several_that_say_the_same_it_is_the_one_that_was_used_last(storage: Postgres, ada: UUID) -> None:
+async def test_of_several_equal_devices_the_most_recently_used_matches(storage: Postgres, ada: UUID) -> None:
     latest = device(ada, last_used_at=NOW - SECOND)
-    await keep(storage, device(ada, last_used_at=NOW - DAY), latest, device(ada, last_used_at=NOW - HOUR))
-    assert (await recognised(storage, ada)).device == latest
+    await save(storage, device(ada, last_used_at=NOW - DAY), latest, device(ada, last_used_at=NOW - HOUR))
+    assert (await find_match(storage, ada)).device == latest
 
 
-async def test_revoked_devices_and_those_of_others_are_not_recognised(storage: Postgres, ada: UUID, eve: UUID) -> None:
-    hers, gone = full(eve), full(ada, client_hash=digest("gone"), trust_hash=digest("gone"))
-    await keep(storage, hers, device(eve), gone)
+async def test_revoked_devices_and_those_of_other_users_do_not_match(storage: Postgres, ada: UUID, eve: UUID) -> None:
+    other_users, gone = full(eve), full(ada, client_hash=digest("gone"), trust_hash=digest("gone"))
+    await save(storage, other_users, device(eve), gone)
     await revoke(storage, gone)
     for token, client in (("trust", None), (None, "client"), ("gone", None), (None, "gone"), (None, None)):
-        assert (await recognised(storage, ada, token, client)).device is None
+        assert (await find_match(storage, ada, token, client)).device is None
     back = full(ada, client_hash=digest("gone"), trust_hash=digest("new"))
-    await keep(storage, back)
-    assert (await recognised(storage, ada, client="gone")).device == back, "the client of a revoked device comes back as another one"
+    await save(storage, back)
+    assert (await find_match(storage, ada, client="gone")).device == back, "the client of a revoked device gets a new device"
 
 
-async def test_the_period_is_the_shortest_of_the_persons_organizations_and_that_of_the_service(
+async def test_the_trust_period_is_the_shortest_of_the_organizations(
     storage: Postgres, pool: Pool, ada: UUID, eve: UUID, acme: UUID, twin: UUID
 ) -> None:
     one = full(ada, mfa_at=NOW, trust_expires_at=NOW + 90 * DAY)
-    await keep(storage, one)
+    await save(storage, one)
 
     async def period(org: UUID | None = None) -> int:
-        days = (await recognised(storage, ada, org=org)).trust_days
-        # The lists go by the same.
+        days = (await find_match(storage, ada, org=org)).trust_days
+        # Lists use the same period.
         for when, remembered in ((NOW + days * DAY - MICROSECOND, True), (NOW + days * DAY, False)):
-            [seen] = await listed(storage, ada, org=org, now=when)
+            [listed_device] = await listed(storage, ada, org=org, now=when)
             async with storage.reading() as read:
-                assert await read.devices.by_id(one.id, uuid4(), org, when) == seen
-            assert seen.trusted is remembered
+                assert await read.devices.by_id(one.id, uuid4(), org, when) == listed_device
+            assert listed_device.trusted is remembered
         return days
 
     async def set_days(org: UUID, days: int) -> None:
@@ -208,7 +208,7 @@ async def test_the_period_is_the_shortest_of_the_persons_organizations_and_that_
     assert await period(twin) == 60
     await add_member(pool, acme, eve, confirmed=True)
     await add_member(pool, acme, ada)
-    assert await period() == 30, "a membership that is not confirmed has no say (security.md R-5)"
+    assert await period() == 30, "an unconfirmed membership does not count (security R-5)"
     await add_member(pool, twin, ada, confirmed=True)
     assert await period() == 60
     assert await period(acme) == 7
@@ -217,64 +217,62 @@ async def test_the_period_is_the_shortest_of_the_persons_organizations_and_that_
     assert await period(twin) == 7
 
 
-# Looking at them
+# Reading
 
 
-async def test_a_person_sees_their_own_that_are_not_revoked_the_one_that_was_used_last_first(
-    storage: Postgres, ada: UUID, eve: UUID
-) -> None:
+async def test_a_list_has_the_users_active_devices_the_most_recently_used_first(storage: Postgres, ada: UUID, eve: UUID) -> None:
     ids = sorted(uuid4() for _ in range(2))
     first, second, third = device(ada, last_used_at=NOW), device(ada, id=ids[1]), device(ada, id=ids[0])
     gone = device(ada)
-    await keep(storage, third, gone, first, second, device(eve))
+    await save(storage, third, gone, first, second, device(eve))
     await revoke(storage, gone)
-    seen = await listed(storage, ada)
-    assert [one.device for one in seen] == [first, second, third]
+    listed_device = await listed(storage, ada)
+    assert [one.device for one in listed_device] == [first, second, third]
     async with storage.reading() as read:
         session = uuid4()
-        assert await read.devices.of_user(ada, session, None, NOW, None, 2) == seen[:2]
-        for location, one in enumerate(seen):
-            assert await read.devices.of_user(ada, session, None, NOW, one.device, 100) == seen[location + 1 :]
+        assert await read.devices.of_user(ada, session, None, NOW, None, 2) == listed_device[:2]
+        for position, one in enumerate(listed_device):
+            assert await read.devices.of_user(ada, session, None, NOW, one.device, 100) == listed_device[position + 1 :]
         assert await read.devices.of_user(uuid4(), session, None, NOW, None, 100) == []
 
 
 async def test_the_current_device_is_that_of_the_session(storage: Postgres, ada: UUID) -> None:
     one, other = device(ada, last_used_at=NOW), device(ada)
-    await keep(storage, one, other)
+    await save(storage, one, other)
     without = await begin(storage, ada, "a")
     with_other = await begin(storage, ada, "b", device_id=other.id)
     for session, current in ((without.id, [False, False]), (with_other.id, [False, True]), (uuid4(), [False, False])):
-        assert [seen.is_current for seen in await listed(storage, ada, session)] == current
+        assert [listed_device.is_current for listed_device in await listed(storage, ada, session)] == current
         async with storage.reading() as read:
             for which, expected in zip((one, other), current, strict=True):
-                seen = await read.devices.by_id(which.id, session, None, NOW)
-                assert seen is not None
-                assert seen.is_current is expected
+                listed_device = await read.devices.by_id(which.id, session, None, NOW)
+                assert listed_device is not None
+                assert listed_device.is_current is expected
 
 
-async def test_a_device_is_found_whosever_it_is_revoked_or_not(storage: Postgres, ada: UUID, eve: UUID) -> None:
-    one, hers = device(ada), full(eve)
-    await keep(storage, one, hers)
-    await revoke(storage, hers)
+async def test_devices_of_all_users_are_found_by_id_revoked_or_not(storage: Postgres, ada: UUID, eve: UUID) -> None:
+    one, other_users = device(ada), full(eve)
+    await save(storage, one, other_users)
+    await revoke(storage, other_users)
     assert await stored(storage, one) == one
-    found = await stored(storage, hers)
+    found = await stored(storage, other_users)
     assert found is not None
     assert (found.user_id, found.revoked_at) == (eve, NOW)
     assert await stored(storage, device(ada)) is None
 
 
-async def test_a_guess_at_a_password_counts_at_the_device_that_its_account_trusts(storage: Postgres, ada: UUID, eve: UUID) -> None:
-    one, hers, gone = full(ada), full(eve, trust_hash=digest("hers")), full(ada, client_hash=None, trust_hash=digest("gone"))
-    await keep(storage, one, hers, gone)
+async def test_password_attempts_from_a_trusted_device_are_counted_for_the_device(storage: Postgres, ada: UUID, eve: UUID) -> None:
+    one, other_users, gone = full(ada), full(eve, trust_hash=digest("hers")), full(ada, client_hash=None, trust_hash=digest("gone"))
+    await save(storage, one, other_users, gone)
     await revoke(storage, gone)
 
     async def counted(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, SecretKind, bytes]:
         async with storage.autocommit() as count:
-            guess = await count.attempt_limits.count_password_attempt(
+            attempt = await count.attempt_limits.count_password_attempt(
                 address, None if token is None else digest(token), AttemptLimit(100, DAY), at
             )
-        assert guess.blocked_until is None
-        return (None if guess.account is None else guess.account.id), guess.secret, guess.subject
+        assert attempt.blocked_until is None
+        return (None if attempt.account is None else attempt.account.id), attempt.secret, attempt.subject
 
     at_the_device, at_the_account = (SecretKind.PASSWORD_ON_TRUSTED_DEVICE, digest("trust")), (SecretKind.PASSWORD, digest(ADA))
     assert await counted(ADA, "trust") == (ada, *at_the_device)
@@ -287,7 +285,7 @@ async def test_a_guess_at_a_password_counts_at_the_device_that_its_account_trust
     assert await counted(nobody, "trust") == (None, SecretKind.PASSWORD, digest(nobody))
 
 
-# Changing them
+# Changes
 
 
 UNTRUSTED: dict[str, Any] = {"trust_hash": None, "trust_expires_at": None, "mfa_at": None}
@@ -301,22 +299,22 @@ UNTRUSTED: dict[str, Any] = {"trust_hash": None, "trust_expires_at": None, "mfa_
     ],
     ids=["rename", "revoke"],
 )
-async def test_a_change_is_one_devices_of_one_person(
+async def test_a_change_affects_one_device_of_one_user(
     storage: Postgres, ada: UUID, eve: UUID, change: Callable[..., Any], changed: dict[str, Any]
 ) -> None:
-    one, second, hers = full(ada), device(ada), device(eve)
-    await keep(storage, one, second, hers)
+    one, second, other_users = full(ada), device(ada), device(eve)
+    await save(storage, one, second, other_users)
     await within(storage, lambda tx: change(tx, eve, one.id))
-    assert await stored(storage, one) == one, "it is not hers"
+    assert await stored(storage, one) == one, "the device belongs to another user"
     await within(storage, lambda tx: change(tx, ada, one.id))
     assert await stored(storage, one) == replace(one, **changed)
-    for other in (second, hers):
+    for other in (second, other_users):
         assert await stored(storage, other) == other
 
 
-async def test_a_revoked_device_stays_as_it_is(storage: Postgres, ada: UUID) -> None:
+async def test_a_revoked_device_does_not_change(storage: Postgres, ada: UUID) -> None:
     one = full(ada)
-    await keep(storage, one)
+    await save(storage, one)
     await revoke(storage, one)
     revoked = await stored(storage, one)
     await within(storage, lambda tx: tx.devices.rename(ada, one.id, "Work", NOW + HOUR))
@@ -324,30 +322,30 @@ async def test_a_revoked_device_stays_as_it_is(storage: Postgres, ada: UUID) -> 
     assert await stored(storage, one) == revoked
 
 
-async def test_all_device_trust_of_a_person_ends_at_once(storage: Postgres, ada: UUID, eve: UUID) -> None:
+async def test_distrusting_ends_the_trust_of_all_devices_of_the_user(storage: Postgres, ada: UUID, eve: UUID) -> None:
     trusted, shown, plain = full(ada), device(ada, mfa_at=NOW), device(ada)
-    hers = full(eve, trust_hash=digest("hers"))
-    await keep(storage, trusted, shown, plain, hers)
+    other_users = full(eve, trust_hash=digest("hers"))
+    await save(storage, trusted, shown, plain, other_users)
     await within(storage, lambda tx: tx.devices.distrust(ada, NOW))
     assert await stored(storage, trusted) == replace(trusted, updated_at=NOW, **UNTRUSTED)
     assert await stored(storage, shown) == replace(shown, updated_at=NOW, **UNTRUSTED)
     assert await stored(storage, plain) == plain
-    assert await stored(storage, hers) == hers
+    assert await stored(storage, other_users) == other_users
 
 
-# What earlier logins say
+# Client ids and earlier logins
 
 
-async def test_a_device_is_found_by_its_client(storage: Postgres, ada: UUID, eve: UUID) -> None:
-    one, other, hers, gone = full(ada), full(ada), full(eve), full(ada)
+async def test_a_device_is_found_by_its_client_id(storage: Postgres, ada: UUID, eve: UUID) -> None:
+    one, other, other_users, gone = full(ada), full(ada), full(eve), full(ada)
     client, others, gones = digest("client"), digest("another"), digest("gone")
-    other, hers, gone = [
+    other, other_users, gone = [
         replace(kept, client_hash=hash_, trust_hash=None, trust_expires_at=None)
-        for kept, hash_ in ((other, others), (hers, client), (gone, gones))
+        for kept, hash_ in ((other, others), (other_users, client), (gone, gones))
     ]
-    await keep(storage, one, other, hers, gone, device(ada))
+    await save(storage, one, other, other_users, gone, device(ada))
     await revoke(storage, gone)
-    for user, hash_, found in ((ada, client, one), (eve, client, hers), (eve, others, None), (ada, gones, None), (ada, b"", None)):
+    for user, hash_, found in ((ada, client, one), (eve, client, other_users), (eve, others, None), (ada, gones, None), (ada, b"", None)):
         assert await within(storage, lambda tx, user=user, hash_=hash_: tx.devices.by_client(user, hash_)) == found  # type: ignore[misc]
 
 
@@ -365,13 +363,13 @@ async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, 
 
 
 async def history(storage: Postgres, user: UUID, location: Location | None = None, now: datetime = NOW) -> LoginHistory:
-    return (await within(storage, lambda tx: tx.devices.find_match(user, seen(location=location), None, now))).history
+    return (await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(location=location), None, now))).history
 
 
 NOTHING = LoginHistory(failures=0, logins=0, at_this_hour=False, known_location=False)
 
 
-async def test_who_never_signed_in_has_no_history(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
+async def test_a_user_without_logins_has_no_history(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
     await record(pool, eve, NOW - HOUR, location=LISBON)
     await record(pool, eve, NOW - SECOND, success=False)
     assert await history(storage, ada, LISBON) == NOTHING
@@ -384,19 +382,19 @@ async def test_failures_count_since_the_last_success_within_24_hours(storage: Po
 
     for at in (NOW - DAY, NOW - DAY + MICROSECOND, NOW - HOUR):
         await record(pool, ada, at, success=False)
-    assert await failures() == 2, "the first one was too long ago"
+    assert await failures() == 2, "the first one is older than 24 hours"
     await record(pool, ada, NOW - 2 * HOUR)
     assert await failures() == 1
     await record(pool, ada, NOW - 3 * HOUR)
-    assert await failures() == 1, "it is the last success that counts"
+    assert await failures() == 1, "only the last success counts"
     await record(pool, ada, NOW - MINUTE)
     assert await failures() == 0
     for _ in range(7):
         await record(pool, ada, NOW - SECOND, success=False)
-    assert await failures() == 5, "more than that change nothing"
+    assert await failures() == 5, "further failures are not counted"
 
 
-async def test_successes_of_the_last_30_days_make_a_habit(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_successful_logins_of_30_days_are_counted(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await record(pool, ada, NOW - 30 * DAY)
     await record(pool, ada, NOW - DAY, success=False)
     assert await history(storage, ada) == NOTHING
@@ -404,34 +402,34 @@ async def test_successes_of_the_last_30_days_make_a_habit(storage: Postgres, poo
     assert await history(storage, ada) == replace(NOTHING, logins=1, at_this_hour=True)
     for _ in range(12):
         await record(pool, ada, NOW - 2 * DAY)
-    assert (await history(storage, ada)).logins == 10, "more than that change nothing"
+    assert (await history(storage, ada)).logins == 10, "further logins are not counted"
 
 
 @pytest.mark.parametrize(
     ("minutes", "same"),
     [(-10, False), (-9, True), (0, True), (50, True), (51, False), (12 * 60, False)],
 )
-async def test_an_hour_is_one_of_the_clock_in_utc_whatever_the_database_thinks(
+async def test_hours_are_in_utc_in_any_time_zone_of_the_database(
     storage: Postgres, pool: Pool, ada: UUID, minutes: int, same: bool
 ) -> None:
-    await run_sql(pool, "set timezone = 'Asia/Kathmandu'")  # five hours and three quarters ahead
-    await record(pool, ada, NOW - 3 * DAY + minutes * MINUTE)  # NOW is 9 minutes and 26 seconds past
+    await run_sql(pool, "set timezone = 'Asia/Kathmandu'")  # UTC+5:45
+    await record(pool, ada, NOW - 3 * DAY + minutes * MINUTE)  # NOW is 9 minutes and 26 seconds past the hour
     assert (await history(storage, ada)).at_this_hour is same
     assert (await history(storage, ada, now=NOW + DAY)).at_this_hour is same
     await run_sql(pool, "reset timezone")
 
 
-async def test_a_place_is_known_from_any_earlier_success_there(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
-    async def been(location: Location | None) -> bool:
+async def test_a_location_is_known_after_a_successful_login_there(storage: Postgres, pool: Pool, ada: UUID, eve: UUID) -> None:
+    async def is_known(location: Location | None) -> bool:
         return (await history(storage, ada, location)).known_location
 
     await record(pool, ada, NOW - 3000 * DAY, location=LISBON)
     await record(pool, ada, NOW - HOUR, location=OSLO, success=False)
     await record(pool, eve, NOW - HOUR, location=PORTO)
     await record(pool, ada, NOW - HOUR)
-    assert await been(LISBON)
+    assert await is_known(LISBON)
     for other in (OSLO, PORTO, PORTUGAL, Location("Lisbon", "US"), None):
-        assert not await been(other), other
+        assert not await is_known(other), other
     await record(pool, ada, NOW - HOUR, location=PORTUGAL)
-    assert await been(PORTUGAL)
-    assert not await been(PORTO)
+    assert await is_known(PORTUGAL)
+    assert not await is_known(PORTO)

@@ -1,4 +1,4 @@
-"""Every statement about the queue of mails: each field, each condition, and that no two claims get the same."""
+"""Every statement about the email queue: each field and condition, and that no two claims return the same email."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,14 +24,14 @@ async def claim(storage: Postgres, limit: int = 10, now: datetime = NOW, lease: 
 
 
 @pytest.mark.parametrize("kind", list(EmailKind))
-async def test_every_field_of_a_mail_comes_back(storage: Postgres, kind: EmailKind) -> None:
+async def test_every_field_of_an_email_is_stored(storage: Postgres, kind: EmailKind) -> None:
     queued = mail(kind=kind, org_id=uuid4())
     await queue(storage, queued)
     await within(storage, lambda tx: tx.email_queue.save_token(queued, "the token", NOW))
     assert await claim(storage) == [replace(queued, claims=1, due_at=NOW + HOUR, token="the token", token_at=NOW)]
 
 
-async def test_due_mails_are_claimed_oldest_first_and_no_more_than_asked_for(storage: Postgres) -> None:
+async def test_due_emails_are_claimed_oldest_first_up_to_the_limit(storage: Postgres) -> None:
     mails = [mail(created_at=NOW - age * SECOND, due_at=NOW - age * SECOND) for age in (3, 9, 1, 7, 5, 0)]
     late = mail(created_at=NOW - DAY, due_at=NOW + MICROSECOND)
     await queue(storage, *mails, late)
@@ -41,7 +41,7 @@ async def test_due_mails_are_claimed_oldest_first_and_no_more_than_asked_for(sto
     assert await claim(storage) == []
 
 
-async def test_a_lease_that_ends_makes_a_mail_due_again(storage: Postgres) -> None:
+async def test_an_expired_lease_makes_an_email_due_again(storage: Postgres) -> None:
     await queue(storage, mail())
     [first] = await claim(storage)
     assert await claim(storage, now=NOW + HOUR - MICROSECOND) == []
@@ -49,7 +49,7 @@ async def test_a_lease_that_ends_makes_a_mail_due_again(storage: Postgres) -> No
     assert (first.claims, second.claims, second.attempts) == (1, 2, 0)
 
 
-async def test_no_two_claims_get_the_same_mail(storage: Postgres) -> None:
+async def test_no_two_claims_return_the_same_email(storage: Postgres) -> None:
     await queue(storage, *(mail() for _ in range(40)))
     claimed = await everyone(8, lambda _: claim(storage, 7))
     ids = [found.id for some in claimed for found in some]
@@ -68,7 +68,7 @@ async def put(server: MailServer, tx: Transaction) -> None:
     await tx.smtp.put(server, NOW)
 
 
-async def test_what_is_held_back_is_left_to_wait_and_nothing_else(storage: Postgres, pool: Pool) -> None:
+async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, pool: Pool) -> None:
     acme, twin, plain = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
     for org in (acme, twin):
         await within(storage, partial(put, mail_server(org)))
@@ -76,15 +76,15 @@ async def test_what_is_held_back_is_left_to_wait_and_nothing_else(storage: Postg
     resets = {org: mail(kind=EmailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
     await queue(storage, *invitations.values(), *resets.values())
 
-    async def claimed(held_back: BusyServers) -> set[UUID]:
-        """The ids of what would be claimed, which nobody has then."""
-        found = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, held_back))
+    async def claimed(busy: BusyServers) -> set[UUID]:
+        """Return the ids of the emails that a claim returns. The lease ends at once."""
+        found = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, busy))
         return {one.id for one in found}
 
     everything = {one.id for one in (*invitations.values(), *resets.values())}
     assert await claimed(NO_BUSY_SERVERS) == everything
     assert await claimed(BusyServers(frozenset({acme}))) == everything - {invitations[acme].id}
-    # Those of an organization without a server of its own are the platform's to send.
+    # The platform's server sends the emails of an organization without a mail server.
     assert await claimed(BusyServers(every_own_server=True)) == everything - {invitations[acme].id, invitations[twin].id}
     assert await claimed(BusyServers(frozenset({acme, plain}), every_own_server=True)) == {
         invitations[None].id,
@@ -92,21 +92,21 @@ async def test_what_is_held_back_is_left_to_wait_and_nothing_else(storage: Postg
     }
 
 
-async def test_a_token_is_kept_sealed(storage: Postgres, pool: Pool) -> None:
+async def test_tokens_are_stored_sealed(storage: Postgres, pool: Pool) -> None:
     queued, other = mail(), mail()
     await queue(storage, queued, other)
     await within(storage, lambda tx: tx.email_queue.save_token(queued, "the token", NOW))
     stored = dict(await run_sql(pool, "select id, token from mails"))
     assert b"the token" not in stored[queued.id]
     assert stored[other.id] is None
-    # In another row it opens nothing.
+    # The seal does not open in another row.
     await run_sql(pool, "update mails set token = %s where id = %s", stored[queued.id], other.id)
     tokens = {found.id: found.token for found in await claim(storage)}
     assert tokens == {queued.id: "the token", other.id: None}
 
 
 @pytest.mark.parametrize(("outcome", "attempts"), [(EmailOutcome.SENT, 1), (EmailOutcome.GIVEN_UP, 1), (EmailOutcome.DROPPED, 0)])
-async def test_a_mail_that_is_done_with_keeps_no_token_and_comes_no_more(
+async def test_a_finished_email_has_no_token_and_is_not_claimed_again(
     storage: Postgres, pool: Pool, outcome: EmailOutcome, attempts: int
 ) -> None:
     queued, other = mail(), mail()
@@ -122,7 +122,7 @@ async def test_a_mail_that_is_done_with_keeps_no_token_and_comes_no_more(
     assert (left.id, left.token) == (other.id, "t")
 
 
-async def test_a_failed_attempt_is_counted_and_put_off(storage: Postgres, pool: Pool) -> None:
+async def test_a_failed_attempt_is_counted_and_postponed(storage: Postgres, pool: Pool) -> None:
     await queue(storage, mail(), other := mail(due_at=NOW + HOUR))
     [claimed] = await claim(storage)
     async with storage.transaction(by=SYSTEM) as tx:
@@ -134,7 +134,7 @@ async def test_a_failed_attempt_is_counted_and_put_off(storage: Postgres, pool: 
     assert (again.attempts, again.claims) == (1, 2)
 
 
-async def test_whoever_lost_its_lease_puts_nothing_off(storage: Postgres, pool: Pool) -> None:
+async def test_a_stale_claim_postpones_nothing(storage: Postgres, pool: Pool) -> None:
     await queue(storage, mail())
     [stale] = await claim(storage)
     [current] = await claim(storage, now=NOW + HOUR)
@@ -142,9 +142,9 @@ async def test_whoever_lost_its_lease_puts_nothing_off(storage: Postgres, pool: 
     assert await run_sql(pool, "select due_at, attempts from mails") == [(current.due_at, 0)]
 
 
-async def test_what_is_withdrawn_is_dropped_and_whoever_has_it_in_hand_makes_no_token_of_it(storage: Postgres, pool: Pool) -> None:
+async def test_a_withdrawn_email_is_dropped_and_gets_no_token(storage: Postgres, pool: Pool) -> None:
     org, other = uuid4(), uuid4()
-    wanted = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
+    withdrawn = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
     stays = [
         mail(kind=EmailKind.INVITATION, address=ADA, org_id=org),
         mail(kind=EmailKind.WELCOME, address=EVE, org_id=org),
@@ -152,19 +152,19 @@ async def test_what_is_withdrawn_is_dropped_and_whoever_has_it_in_hand_makes_no_
         mail(kind=EmailKind.WELCOME, address=ADA),
     ]
     sent = mail(kind=EmailKind.WELCOME, address=ADA, org_id=org)
-    await queue(storage, wanted, sent, *stays)
+    await queue(storage, withdrawn, sent, *stays)
     await claim(storage)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.finish(replace(sent, claims=1), EmailOutcome.SENT, NOW)
         assert await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
         await tx.email_queue.withdraw(EmailKind.WELCOME, ADA, org, NOW + SECOND)
         assert not await tx.email_queue.is_waiting(EmailKind.WELCOME, ADA, org)
-        assert not await tx.email_queue.save_token(replace(wanted, claims=1), "the token", NOW + SECOND)
+        assert not await tx.email_queue.save_token(replace(withdrawn, claims=1), "the token", NOW + SECOND)
     ended = await run_sql(pool, "select id, outcome, finished_at, token from mails where finished_at is not null order by finished_at")
-    assert ended == [(sent.id, "sent", NOW, None), (wanted.id, "dropped", NOW + SECOND, None)]
+    assert ended == [(sent.id, "sent", NOW, None), (withdrawn.id, "dropped", NOW + SECOND, None)]
 
 
-async def test_whoever_lost_its_lease_keeps_no_token_and_ends_nothing_but_what_was_sent(storage: Postgres, pool: Pool) -> None:
+async def test_a_stale_claim_saves_no_token_and_can_only_record_sent(storage: Postgres, pool: Pool) -> None:
     await queue(storage, mail())
     [stale] = await claim(storage)
     [current] = await claim(storage, now=NOW + HOUR)
@@ -180,7 +180,7 @@ async def test_whoever_lost_its_lease_keeps_no_token_and_ends_nothing_but_what_w
     assert await run_sql(pool, "select outcome, finished_at from mails") == [("sent", NOW)]
 
 
-async def test_a_mail_may_bring_its_token_which_does_not_count_yet(storage: Postgres, pool: Pool) -> None:
+async def test_an_email_added_with_a_token_is_not_counted_yet(storage: Postgres, pool: Pool) -> None:
     queued = mail(kind=EmailKind.INVITATION, token="the token")
     await queue(storage, queued)
     [(stored,)] = await run_sql(pool, "select token from mails")
@@ -190,7 +190,7 @@ async def test_a_mail_may_bring_its_token_which_does_not_count_yet(storage: Post
     assert await within(storage, lambda tx: tx.email_queue.count_since(ADA, list(EmailKind), NOW - DAY)) == 0
 
 
-async def test_the_limit_per_recipient_counts_tokens_that_were_prepared(storage: Postgres) -> None:
+async def test_the_limit_per_recipient_counts_prepared_emails(storage: Postgres) -> None:
     mails = [mail(), mail(), mail(), mail(address=EVE)]
     await queue(storage, *mails)
     reset = {EmailKind.RESET_PASSWORD}
@@ -205,7 +205,7 @@ async def test_the_limit_per_recipient_counts_tokens_that_were_prepared(storage:
         assert await tx.email_queue.count_since(Email("nobody@example.com"), reset, NOW - HOUR) == 0
 
 
-async def test_the_limit_per_recipient_counts_the_kinds_that_it_is_asked_for(storage: Postgres) -> None:
+async def test_the_limit_per_recipient_counts_the_given_kinds(storage: Postgres) -> None:
     mails = {kind: mail(kind=kind) for kind in EmailKind}
     await queue(storage, *mails.values())
     async with storage.transaction(by=SYSTEM) as tx:
@@ -217,7 +217,7 @@ async def test_the_limit_per_recipient_counts_the_kinds_that_it_is_asked_for(sto
         assert await tx.email_queue.count_since(ADA, [], NOW - HOUR) == 0
 
 
-async def test_who_counts_what_a_recipient_gets_does_so_alone(storage: Postgres, pool: Pool) -> None:
+async def test_the_lock_of_a_recipient_is_exclusive(storage: Postgres, pool: Pool) -> None:
     async def is_free(address: Email) -> bool:
         [(free,)] = await run_sql(pool, "select pg_try_advisory_xact_lock(%s, hashtext(%s))", RECIPIENTS, address)
         return bool(free)
@@ -229,7 +229,7 @@ async def test_who_counts_what_a_recipient_gets_does_so_alone(storage: Postgres,
     assert await is_free(ADA)
 
 
-async def test_mailers_are_woken_when_the_transaction_commits(storage: Postgres, conninfo: str) -> None:
+async def test_mailers_are_notified_when_the_transaction_commits(storage: Postgres, conninfo: str) -> None:
     listening = await connect(conninfo, timeout=5.0)
     try:
         await listening.execute("listen mails")
@@ -244,7 +244,7 @@ async def test_mailers_are_woken_when_the_transaction_commits(storage: Postgres,
         await listening.close()
 
 
-async def test_so_many_mails_of_a_directory_are_due_in_a_day_and_only_what_is_due_wakes_mailers(storage: Postgres, conninfo: str) -> None:
+async def test_emails_of_a_directory_are_spread_over_days_and_only_due_ones_notify(storage: Postgres, conninfo: str) -> None:
     org_id, other = uuid4(), uuid4()
 
     async def queue_of_directory(*mails: QueuedEmail) -> None:
@@ -258,7 +258,7 @@ async def test_so_many_mails_of_a_directory_are_due_in_a_day_and_only_what_is_du
         return mail(address=Email(f"p{number}@example.com"), org_id=of, due_at=NOW)
 
     first, second, third, fourth, fifth = (to(number) for number in range(5))
-    await queue(storage, *(mail(org_id=org_id) for _ in range(2)))  # what nobody counts
+    await queue(storage, *(mail(org_id=org_id) for _ in range(2)))  # not counted
     await queue_of_directory(first, second, to(0, other))
     listening = await connect(conninfo, timeout=5.0)
     try:

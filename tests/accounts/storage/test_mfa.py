@@ -1,4 +1,4 @@
-"""How second factors and their log are stored."""
+"""Every statement about second factors and their log."""
 
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -22,7 +22,7 @@ SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
 
 @pytest.fixture
 async def ada(storage: Postgres) -> UUID:
-    """Her account, and Eve's, who has set up and confirmed everything."""
+    """An account without a second factor. Another account has one."""
     added = await add(storage, account(), account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         eve = await tx.accounts.by_email(EVE)
@@ -43,12 +43,12 @@ async def take(storage: Postgres, user: UUID, step: int, setup_at: timedelta = t
 
 
 async def others(pool: Pool, user: UUID) -> list[object]:
-    """All that is stored of others."""
+    """Return all rows of other accounts."""
     tables = ("mfa", "backup_codes", "mfa_events")
     return [row for table in tables for row in await run_sql(pool, f"select * from {table} where user_id <> %s order by 2", user)]  # noqa: S608
 
 
-async def test_what_is_set_up_is_pending_and_replaced_by_the_next(storage: Postgres, ada: UUID) -> None:
+async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, ada: UUID) -> None:
     async with storage.reading() as read:
         assert await read.mfa.enrollment(ada) is None
     await begin(storage, ada, "FIRST")
@@ -61,7 +61,7 @@ async def test_what_is_set_up_is_pending_and_replaced_by_the_next(storage: Postg
     assert (found.secret, found.setup_at, found.enabled_at, found.last_step, found.codes_salt) == ("SECOND", NOW + SECOND, None, None, None)
 
 
-async def test_it_is_known_since_when_it_is_asked_for(storage: Postgres, ada: UUID) -> None:
+async def test_the_enrollment_and_the_status_have_the_time_of_enabling(storage: Postgres, ada: UUID) -> None:
     await begin(storage, ada)
     await within(storage, lambda tx: tx.accounts.set_mfa(ada, NOW + SECOND, NOW))
     async with storage.reading() as read:
@@ -72,7 +72,7 @@ async def test_it_is_known_since_when_it_is_asked_for(storage: Postgres, ada: UU
     assert found.enabled_at == NOW + SECOND
 
 
-async def test_the_secret_is_sealed_where_it_lies(storage: Postgres, pool: Pool, clock: FakeClock, ada: UUID) -> None:
+async def test_secrets_are_stored_sealed(storage: Postgres, pool: Pool, clock: FakeClock, ada: UUID) -> None:
     await begin(storage, ada)
     [(sealed,)] = await run_sql(pool, "select secret from mfa where user_id = %s", ada)
     assert b"SECRET" not in sealed
@@ -87,24 +87,24 @@ async def test_the_secret_is_sealed_where_it_lies(storage: Postgres, pool: Pool,
             await read.mfa.enrollment(ada)
 
 
-async def test_a_step_is_taken_once_and_none_before_it_any_more(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_a_step_and_earlier_ones_can_be_used_only_once(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await begin(storage, ada)
     untouched = await others(pool, ada)
     assert [await take(storage, ada, step) for step in (10, 10, 9, 11, 12, 11)] == [True, False, False, True, True, False]
-    assert not await take(storage, ada, 13, setup_at=MICROSECOND), "of another secret"
+    assert not await take(storage, ada, 13, setup_at=MICROSECOND), "a step of another secret"
     assert not await take(storage, uuid4(), 13)
     assert await others(pool, ada) == untouched
 
 
 @pytest.mark.slow
-async def test_of_many_who_take_a_step_at_once_one_gets_it(storage: Postgres, ada: UUID) -> None:
+async def test_of_20_concurrent_uses_of_a_step_one_succeeds(storage: Postgres, ada: UUID) -> None:
     await begin(storage, ada)
     for step in range(1, 6):
         assert (await everyone(20, lambda _, step=step: take(storage, ada, step))).count(True) == 1  # type: ignore[misc]
 
 
 async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
-    """Whether a sign-in ends with this backup code."""
+    """Return whether a pending sign-in uses up this backup code."""
     pending = waiting(user, NOW)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.pre_auths.add(pending)
@@ -114,7 +114,7 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     return accepted.value.code_taken
 
 
-async def test_a_backup_code_is_good_once(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_a_backup_code_works_once(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await begin(storage, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
     untouched = await others(pool, ada)
@@ -133,7 +133,7 @@ async def test_a_backup_code_is_good_once(storage: Postgres, pool: Pool, ada: UU
 
 
 @pytest.mark.slow
-async def test_of_many_who_use_a_backup_code_at_once_one_does(storage: Postgres, ada: UUID) -> None:
+async def test_of_20_concurrent_uses_of_a_backup_code_one_succeeds(storage: Postgres, ada: UUID) -> None:
     await begin(storage, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
     for code in HASHES[:5]:
@@ -145,7 +145,7 @@ async def test_of_many_who_use_a_backup_code_at_once_one_does(storage: Postgres,
         assert used.count(True) == 1
 
 
-async def test_new_codes_take_the_place_of_all_others(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_new_codes_replace_all_others(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await begin(storage, ada)
     untouched = await others(pool, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
@@ -160,7 +160,7 @@ async def test_new_codes_take_the_place_of_all_others(storage: Postgres, pool: P
     assert await others(pool, ada) == untouched
 
 
-async def test_removing_forgets_everything_but_the_log(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_removing_deletes_everything_but_the_log(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await begin(storage, ada)
     await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
     await within(storage, lambda tx: tx.mfa.log(ada, [MfaEvent.ENABLED], SYSTEM, NOW))
@@ -179,7 +179,7 @@ async def test_removing_forgets_everything_but_the_log(storage: Postgres, pool: 
 LOGGED = "select event_type, success, actor_id, impersonator_id, reason, address, agent from mfa_events order by created_at"
 
 
-async def test_the_log_tells_what_was_done_by_whom_and_from_where(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postgres, pool: Pool, ada: UUID) -> None:
     owner, helper = uuid4(), uuid4()
     herself = Person(user_id=ada, email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
     somebody = Anonymous(address="198.51.100.1")
@@ -197,13 +197,13 @@ async def test_the_log_tells_what_was_done_by_whom_and_from_where(storage: Postg
 
 
 @pytest.mark.parametrize("event", MfaEvent)
-async def test_every_event_can_be_told(storage: Postgres, pool: Pool, ada: UUID, event: MfaEvent) -> None:
+async def test_every_event_can_be_logged(storage: Postgres, pool: Pool, ada: UUID, event: MfaEvent) -> None:
     await within(storage, lambda tx: tx.mfa.log(ada, [event], SYSTEM, NOW))
     failed = event in (MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED)
     assert await run_sql(pool, "select event_type, success, created_at from mfa_events") == [(event.value, not failed, NOW)]
 
 
-async def test_events_of_one_doing_keep_their_order(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_events_of_one_action_keep_their_order(storage: Postgres, pool: Pool, ada: UUID) -> None:
     told = [*MfaEvent]
     for number in range(3):
         await within(storage, lambda tx, at=NOW + number * SECOND: tx.mfa.log(ada, told, SYSTEM, at))  # type: ignore[misc]
@@ -212,7 +212,7 @@ async def test_events_of_one_doing_keep_their_order(storage: Postgres, pool: Poo
     assert [at for _, at in kept][: len(told)] == [NOW + number * MICROSECOND for number in range(len(told))]
 
 
-async def test_nothing_is_logged_of_whoever_was_anonymized_or_deleted_meanwhile(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_nothing_is_logged_about_anonymized_or_deleted_accounts(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await run_sql(pool, "update users set anonymized_at = now() where id = %s", ada)
     async with storage.autocommit() as count:
         for user in (ada, uuid4()):

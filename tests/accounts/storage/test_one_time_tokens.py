@@ -1,4 +1,4 @@
-"""Every statement about one-time tokens: each field, each condition, and that one is good once."""
+"""Every statement about one-time tokens: each field and condition, and that a token works once."""
 
 from datetime import datetime
 from uuid import UUID
@@ -18,14 +18,14 @@ async def add_token(
     await tx.one_time_tokens.add(digest(token), purpose, user, email, created_at=NOW - HOUR, expires_at=expires_at)
 
 
-async def test_every_field_of_a_token_is_stored_and_the_token_is_not(storage: Postgres, pool: Pool) -> None:
+async def test_every_field_is_stored_but_not_the_token_itself(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id))
     stored = await run_sql(pool, "select purpose, token_hash, user_id, email, created_at, expires_at, used_at from one_time_tokens")
     assert stored == [("reset_password", digest("t"), ada.id, ADA, NOW - HOUR, NOW + HOUR, None)]
 
 
-async def test_a_token_is_good_once_for_one_purpose_until_it_expires(storage: Postgres, pool: Pool) -> None:
+async def test_a_token_works_once_for_its_purpose_until_it_expires(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
         tokens = tx.one_time_tokens
@@ -46,14 +46,14 @@ async def test_a_token_is_good_once_for_one_purpose_until_it_expires(storage: Po
     assert await run_sql(pool, "select used_at from one_time_tokens order by used_at") == [(NOW,), (NOW + SECOND,)]
 
 
-async def test_of_twenty_who_redeem_one_token_one_wins(storage: Postgres) -> None:
+async def test_of_20_concurrent_redemptions_one_succeeds(storage: Postgres) -> None:
     ada = await add(storage, account())
     await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.VERIFY_EMAIL, ada.id))
     won = await everyone(20, lambda _: within(storage, lambda tx: tx.one_time_tokens.redeem(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW)))
     assert sorted(won, key=str) == [None] * 19 + [ADA] or sorted(won, key=str) == [ADA] + [None] * 19
 
 
-async def test_voiding_takes_one_persons_tokens_of_one_purpose(storage: Postgres, pool: Pool) -> None:
+async def test_voiding_deletes_the_tokens_of_one_user_and_purpose(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         for user, name in ((ada, "ada"), (eve, "eve")):
@@ -65,11 +65,11 @@ async def test_voiding_takes_one_persons_tokens_of_one_purpose(storage: Postgres
     assert set(left) == {(ada.id, "verify_email", 2), (eve.id, "verify_email", 2), (eve.id, "reset_password", 2)}
 
 
-async def test_a_token_that_was_asked_for_later_is_newer_while_it_is_unused(storage: Postgres) -> None:
+async def test_a_later_token_is_newer_while_it_is_unused(storage: Postgres) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         newer = tx.one_time_tokens.newer_exists
-        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id)  # of an hour ago
+        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id)  # created an hour ago
         assert await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR - MICROSECOND)
         assert not await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR)
         assert not await newer(ada.id, TokenPurpose.VERIFY_EMAIL, NOW - DAY)
@@ -78,7 +78,7 @@ async def test_a_token_that_was_asked_for_later_is_newer_while_it_is_unused(stor
         assert not await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - DAY)
 
 
-async def test_a_token_leads_to_its_own_account(storage: Postgres) -> None:
+async def test_a_token_belongs_to_its_account(storage: Postgres) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         await add_token(tx, "ada", TokenPurpose.VERIFY_EMAIL, ada.id)

@@ -1,4 +1,4 @@
-"""What the gauges show."""
+"""The values of the gauges."""
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -10,7 +10,7 @@ from tests.support.rows import EVE, MICROSECOND, NOW, account, add, mail, queue,
 from tests.support.siem import configure, make_sink, record
 
 
-async def test_figures_count_accounts_that_are_active(storage: Postgres, pool: Pool) -> None:
+async def test_figures_count_active_accounts(storage: Postgres, pool: Pool) -> None:
     await add(
         storage,
         account(),
@@ -25,14 +25,14 @@ async def test_figures_count_accounts_that_are_active(storage: Postgres, pool: P
         assert await read.platform.figures() == PlatformFigures(active_users=2, organizations=3, mfa_enabled_users=1)
 
 
-async def test_due_work_is_what_could_start_now(storage: Postgres) -> None:
+async def test_due_jobs_can_start_now(storage: Postgres) -> None:
     await queue(storage, mail(), mail(due_at=NOW), mail(due_at=NOW + MICROSECOND), done := mail())
     await within(storage, lambda tx: tx.email_queue.finish(done, EmailOutcome.SENT, NOW))
     async with storage.reading() as read:
         assert await read.platform.due_jobs(NOW) == 2
 
 
-async def test_entries_that_wait_for_a_siem_are_due_with_it(ports: Ports, pool: Pool) -> None:
+async def test_queued_siem_entries_are_due_with_their_configuration(ports: Ports, pool: Pool) -> None:
     orgs = [await add_organization(pool, slug) for slug in ("acme", "twin", "off", "late")]
     for org in orgs:
         await configure(ports, make_sink(org))

@@ -1,4 +1,4 @@
-"""What platform owners are told of people: each field, each filter, each threshold, and that it takes little of large tables."""
+"""The statements for platform owners: each field, filter and threshold, and that they read little of large tables."""
 
 import hashlib
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ from tests.support import database
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add
 
-# Who is a platform owner
+# Platform owners
 
 
-async def test_rights_are_given_and_taken_one_account_at_a_time(storage: Postgres, pool: Pool) -> None:
+async def test_promotion_and_demotion_affect_one_account(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(is_platform_owner=True), eve := account(EVE, is_platform_owner=True))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.demote(ada.id, NOW)
@@ -52,7 +52,7 @@ async def test_rights_are_given_and_taken_one_account_at_a_time(storage: Postgre
         ({}, False),
     ],
 )
-async def test_another_platform_owner_is_one_who_can_sign_in(storage: Postgres, other: dict[str, Any], counts: bool) -> None:
+async def test_only_usable_accounts_count_as_other_platform_owners(storage: Postgres, other: dict[str, Any], counts: bool) -> None:
     await add(storage, ada := account(is_platform_owner=True), eve := account(EVE, **other))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.accounts.other_platform_owner_exists(ada.id) is counts
@@ -71,7 +71,7 @@ async def names(storage: Postgres, limit: int = 20, **filters: Any) -> list[str]
     return [one.email.partition("@")[0] for one in await found(storage, limit, **filters)]
 
 
-async def test_a_person_is_found_with_every_field(storage: Postgres, pool: Pool) -> None:
+async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(is_platform_owner=True, mfa_enabled_at=NOW), eve := account(EVE, created_at=NOW))
     twin, acme, other = [
         await add_organization(pool, slug, status) for slug, status in (("twin", "suspended"), ("acme", "active"), ("x", "active"))
@@ -88,7 +88,7 @@ async def test_a_person_is_found_with_every_field(storage: Postgres, pool: Pool)
     assert await found(storage, user_id=eve.id, email="eve") == [hers]
 
 
-async def test_people_are_found_whatever_their_account_is_good_for(storage: Postgres) -> None:
+async def test_unusable_accounts_are_found_too(storage: Postgres) -> None:
     await add(
         storage,
         account("a@example.com", deactivated_at=NOW),
@@ -99,7 +99,7 @@ async def test_people_are_found_whatever_their_account_is_good_for(storage: Post
     assert all(not one.organizations for one in await found(storage))
 
 
-async def test_the_newest_come_first_and_no_more_than_are_wanted(storage: Postgres) -> None:
+async def test_the_newest_come_first_up_to_the_limit(storage: Postgres) -> None:
     people = [account(f"person-{number}@example.com", created_at=NOW - number * SECOND) for number in (3, 0, 4, 1, 2)]
     await add(storage, *people)
     newest = [f"person-{number}" for number in range(5)]
@@ -107,7 +107,7 @@ async def test_the_newest_come_first_and_no_more_than_are_wanted(storage: Postgr
     assert await names(storage, 2) == await names(storage, 2, email="person") == newest[:2]
 
 
-async def test_people_of_one_moment_have_an_order(storage: Postgres) -> None:
+async def test_users_created_at_the_same_time_have_an_order(storage: Postgres) -> None:
     people = [account(f"person-{number}@example.com") for number in range(7)]
     await add(storage, *people)
     expected = sorted((person.id for person in people), key=str, reverse=True)
@@ -130,7 +130,7 @@ async def test_people_of_one_moment_have_an_order(storage: Postgres) -> None:
         ("d.two@example.comm", []),
     ],
 )
-async def test_letters_of_a_search_mean_themselves(storage: Postgres, part: str, expected: list[str]) -> None:
+async def test_a_search_has_no_wildcards(storage: Postgres, part: str, expected: list[str]) -> None:
     await add(
         storage,
         *(account(f"{name}@example.com", created_at=NOW - n * SECOND) for n, name in enumerate(["a-one", "b_one", "c%one", "d.two"])),
@@ -145,11 +145,11 @@ async def test_both_criteria_must_be_met(storage: Postgres) -> None:
     assert await names(storage, user_id=uuid4()) == []
 
 
-# The second factor of one person
+# The status of a second factor
 
 
 async def log(pool: Pool, user: UUID, event: str, *times: datetime) -> None:
-    """Entries of the log of the second factor."""
+    """Add entries to the log of second factors."""
     for at in times:
         insert = "insert into mfa_events (id, user_id, event_type, success, created_at) values (%s, %s, %s, true, %s)"
         await run_sql(pool, insert, uuid4(), user, event, at)
@@ -172,7 +172,7 @@ async def status(storage: Postgres, user: UUID) -> UserMfaStatus | None:
         return await read.platform_users.mfa_status(user)
 
 
-async def test_a_second_factor_is_shown_with_every_field(storage: Postgres, pool: Pool) -> None:
+async def test_the_status_has_every_field(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(mfa_enabled_at=NOW - HOUR), eve := account(EVE))
     await add_backup_codes(pool, ada.id, unused=7, used=3)
     await log(pool, ada.id, "mfa_verify_attempt", NOW - 3 * SECOND, NOW - SECOND, NOW - 2 * SECOND)
@@ -182,10 +182,10 @@ async def test_a_second_factor_is_shown_with_every_field(storage: Postgres, pool
     assert await status(storage, uuid4()) is None
 
 
-# The figures
+# Metrics
 
 
-async def test_figures_count_people_who_can_sign_in_and_what_happened_since(storage: Postgres, pool: Pool) -> None:
+async def test_metrics_count_usable_accounts_and_recent_events(storage: Postgres, pool: Pool) -> None:
     people: dict[str, dict[str, Any]] = {
         "ada": {"mfa_enabled_at": NOW},
         "bob": {"mfa_enabled_at": NOW, "email_verified_at": None},
@@ -203,7 +203,7 @@ async def test_figures_count_people_who_can_sign_in_and_what_happened_since(stor
         assert await read.platform_users.mfa_metrics(week_ago) == MfaMetrics(3, 2, backup_codes_used=2, failures=3)
 
 
-async def test_figures_of_nobody_are_zero(storage: Postgres) -> None:
+async def test_metrics_without_users_are_zero(storage: Postgres) -> None:
     async with storage.reading() as read:
         assert await read.platform_users.mfa_metrics(NOW) == MfaMetrics(0, 0, 0, 0)
 
@@ -231,7 +231,7 @@ async def log_in(pool: Pool, user: UUID, at: datetime, *, success: bool = True) 
         ("backup_code_used", BACKUP_CODE_ALERT_THRESHOLD, MfaAlertType.BACKUP_CODE_BURST),
     ],
 )
-async def test_so_much_of_it_in_the_window_is_an_alert(
+async def test_reaching_the_threshold_in_the_period_is_an_alert(
     storage: Postgres, pool: Pool, event: str, threshold: int, kind: MfaAlertType
 ) -> None:
     await add(storage, ada := account(), eve := account(EVE))
@@ -256,7 +256,7 @@ async def test_so_much_of_it_in_the_window_is_an_alert(
         (SECOND, False, False),
     ],
 )
-async def test_a_second_factor_switched_off_soon_after_a_login_is_an_alert(
+async def test_turning_the_second_factor_off_after_a_login_is_an_alert(
     storage: Postgres, pool: Pool, before: timedelta, success: bool, is_alert: bool
 ) -> None:
     await add(storage, ada := account(), eve := account(EVE))
@@ -276,7 +276,7 @@ async def test_an_alert_names_the_last_login_before_it(storage: Postgres, pool: 
     assert alert.details["login_at"] == rfc3339(NOW - timedelta(minutes=3))
 
 
-async def test_what_was_switched_off_before_the_window_or_by_an_administrator_is_no_alert(storage: Postgres, pool: Pool) -> None:
+async def test_turning_it_off_before_the_period_or_by_a_platform_owner_is_no_alert(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     await log_in(pool, ada.id, SINCE - SECOND)
     await log_in(pool, ada.id, NOW)
@@ -285,7 +285,7 @@ async def test_what_was_switched_off_before_the_window_or_by_an_administrator_is
     assert await alerts(storage) == []
 
 
-async def test_alerts_are_as_many_as_are_wanted_the_newest_first(storage: Postgres, pool: Pool) -> None:
+async def test_the_newest_alerts_come_first_up_to_the_limit(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(6)]
     await add(storage, *people)
     for number, person in enumerate(people):
@@ -305,7 +305,7 @@ async def test_alerts_are_as_many_as_are_wanted_the_newest_first(storage: Postgr
         assert await alerts(storage, limit) == everything[:limit]
 
 
-async def test_one_person_can_be_several_alerts(storage: Postgres, pool: Pool) -> None:
+async def test_one_user_can_have_several_alerts(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     await log(pool, ada.id, "mfa_verify_failed", *[NOW] * FAILURE_ALERT_THRESHOLD)
     await log(pool, ada.id, "backup_code_used", *[NOW] * BACKUP_CODE_ALERT_THRESHOLD)
@@ -337,10 +337,10 @@ GENERATED = """
 
 @pytest.fixture(scope="module")
 def large_database(server: str) -> Iterator[str]:
-    """A database for this file alone: so many rows would slow down whoever uses it afterwards."""
+    """A database for this file only. The many rows would slow down other tests."""
     with database.Database(server) as own:
         with psycopg.ClientCursor(psycopg.connect(own.conninfo, autocommit=True)) as cursor, cursor.connection as connection:
-            connection.execute("set session_replication_role = replica")  # the foreign keys hold, and are not looked at one by one
+            connection.execute("set session_replication_role = replica")  # the data satisfies the foreign keys, so skip their checks
             cursor.execute(GENERATED, {"now": NOW, "size": SIZE})
             database.settle(connection, "users", "organizations", "memberships", "mfa_events", "login_events")
         yield own.conninfo
@@ -353,14 +353,14 @@ FETCHED = """
 
 
 async def fetched(connection: Connection) -> tuple[int, int]:
-    """How often a whole table was read in this transaction, and how many rows were; what an index alone can answer is none."""
+    """Return the number of sequential scans and of fetched rows in this transaction. Index-only scans fetch none."""
     [(scans, rows)] = await connection.rows(FETCHED)
     return scans, rows
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
-async def test_of_large_tables_little_is_read(large_database: str, plans: str) -> None:
+async def test_few_rows_of_large_tables_are_read(large_database: str, plans: str) -> None:
     person = UUID(hashlib.md5(b"u1", usedforsecurity=False).hexdigest())
     async with await connect(large_database, timeout=5) as connection:
         await connection.run(f"set plan_cache_mode = {plans}")
@@ -378,7 +378,7 @@ async def test_of_large_tables_little_is_read(large_database: str, plans: str) -
                 before = await fetched(connection)
                 assert len(await of_people.search(100, **filters)) == count, filters
                 after = await fetched(connection)
-            # Of each person the account, the membership and its organization.
+            # For each user: the account, the membership and its organization.
             assert after[0] == before[0], filters
             assert after[1] - before[1] <= 3 * count + 20, filters
         async with connection.transaction():

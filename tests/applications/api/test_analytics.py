@@ -210,28 +210,30 @@ async def test_the_default_range_ends_today_and_starts_30_days_before_its_end(sh
     assert await counts() == ["2026-03-14", "2026-03-15"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "?start_date=2026-03-11&end_date=2026-03-10",
-        "?start_date=2026-03-15",  # after today
-        "?start_date=",
-        "?end_date=",
-        "?start_date=2026-3-1",
-        "?start_date=20260301",
-        "?start_date=2026-02-29",
-        "?start_date=2026-03-01T00:00:00Z",
-        "?end_date=0000-01-01",
-        "?end_date=10000-01-01",
-        "?end_date=today",
-        "?end_date=%D9%A2026-01-01",
-        "?end_date=2026-W11-1",
-    ],
-)
-async def test_invalid_ranges_are_refused(shop: Shop, query: str) -> None:
-    for what in RANGED:
-        assert refused(await shop.request(what + query)) == BAD
-    assert refused(await shop.of_service(query)) == BAD
+INVALID_RANGES = [
+    "?start_date=2026-03-11&end_date=2026-03-10",
+    "?start_date=2026-03-15",  # after today
+    "?start_date=",
+    "?end_date=",
+    "?start_date=2026-3-1",
+    "?start_date=20260301",
+    "?start_date=2026-02-29",
+    "?start_date=2026-03-01T00:00:00Z",
+    "?end_date=0000-01-01",
+    "?end_date=10000-01-01",
+    "?end_date=today",
+    "?end_date=%D9%A2026-01-01",
+    "?end_date=2026-W11-1",
+]
+
+
+async def test_invalid_ranges_are_refused(shop: Shop) -> None:
+    findings = []
+    for query in INVALID_RANGES:
+        answers = [refused(await shop.request(path + query)) for path in RANGED] + [refused(await shop.of_service(query))]
+        if set(answers) != {BAD}:
+            findings.append((query, answers))
+    assert findings == []
 
 
 # Recent logins

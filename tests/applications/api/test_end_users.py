@@ -197,35 +197,29 @@ async def test_a_filter_by_an_unknown_service_matches_no_users(apps: Application
             assert await apps.names(f"?service_id={service}{search}") == ([], 0), service
 
 
-@pytest.mark.parametrize(
-    ("search", "found"),
-    [
-        ("ada", ["ada_l"]),
-        ("ADA", ["ada_l"]),
-        ("%20Ada%20", ["ada_l"]),
-        ("people.EXAMPLE", ["eve%25", "bob", "ada_l"]),
-        ("_", ["ada_l"]),
-        ("%25", ["eve%25"]),
-        ("%5C", []),
-        ("a%25", []),
-        ("nobody", []),
-        ("%C3%9C", []),
-        ("", ["eve%25", "bob", "ada_l"]),
-        ("%20", ["eve%25", "bob", "ada_l"]),
-    ],
-)
-async def test_a_search_matches_parts_of_email_addresses_in_any_case(
-    apps: Applications, clock: FakeClock, search: str, found: list[str]
-) -> None:
+async def test_a_search_matches_parts_of_email_addresses_in_any_case(apps: Applications, clock: FakeClock) -> None:
     for name in ("ada_l", "bob", "eve%"):
         clock.advance(timedelta(seconds=1))
         await apps.person(name, "shop", "other")
     await apps.person("ada-of-twin", "other")
-    expected = [name.replace("%25", "%") for name in found]
-    assert await apps.names(f"?search={search}") == (expected, len(expected))
-    assert await apps.names(f"?search={search}&service_id={apps.services['shop']}") == (expected, len(expected))
-    assert await apps.names(f"?search={search}&service_id={apps.services['wiki']}") == ([], 0)
-    assert await apps.names(f"?search={search}&limit=1&page=2") == (expected[1:2], len(expected))
+    for search, names in (
+        ("ada", ["ada_l"]),
+        ("ADA", ["ada_l"]),
+        ("%20Ada%20", ["ada_l"]),
+        ("people.EXAMPLE", ["eve%", "bob", "ada_l"]),
+        ("_", ["ada_l"]),
+        ("%25", ["eve%"]),
+        ("%5C", []),
+        ("a%25", []),
+        ("nobody", []),
+        ("%C3%9C", []),
+        ("", ["eve%", "bob", "ada_l"]),
+        ("%20", ["eve%", "bob", "ada_l"]),
+    ):
+        assert await apps.names(f"?search={search}") == (names, len(names)), search
+        assert await apps.names(f"?search={search}&service_id={apps.services['shop']}") == (names, len(names)), search
+        assert await apps.names(f"?search={search}&service_id={apps.services['wiki']}") == ([], 0), search
+        assert await apps.names(f"?search={search}&limit=1&page=2") == (names[1:2], len(names)), search
 
 
 async def test_a_search_matches_both_forms_of_a_domain(apps: Applications) -> None:

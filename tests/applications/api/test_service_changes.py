@@ -156,12 +156,12 @@ async def test_invalid_updates_are_refused(shops: Workshop, acme: Tenant, change
     assert await acme.log() == []
 
 
-@pytest.mark.parametrize("kind", ["", "WEB", "browser", None, 5, True, ["web"]])
-async def test_an_unknown_type_is_refused(shops: Workshop, kind: Any) -> None:
+async def test_an_unknown_type_is_refused(shops: Workshop) -> None:
     before = await shops.stored()
-    answer = await shops.update(service_type=kind, name="New")
-    assert refused(answer) == BAD
-    assert "desktop" in answer.json["error"]
+    for service_type in ("", "WEB", "browser", None, 5, True, ["web"]):
+        answer = await shops.update(service_type=service_type, name="New")
+        assert refused(answer) == BAD, service_type
+        assert "desktop" in answer.json["error"], service_type
     assert await shops.stored() == before
 
 

@@ -362,9 +362,9 @@ async def test_the_list_is_complete_without_a_limit(shops: Workshop, acme: Tenan
         assert listed["usage"] == {"current_services": 120, "max_services": 3, "tier": "Free"}
 
 
-@pytest.mark.parametrize("query", ["limit=x", "limit=", "limit=1.5", "offset=x", "offset=1e3", "service_type=", "service_type=WEB"])
-async def test_invalid_queries_are_refused(shops: Workshop, acme: Tenant, query: str) -> None:
-    assert refused(await acme.api.get(f"{shops.path}?{query}", token=acme.token("member"))) == BAD
+async def test_invalid_queries_are_refused(shops: Workshop, acme: Tenant) -> None:
+    for query in ("limit=x", "limit=", "limit=1.5", "offset=x", "offset=1e3", "service_type=", "service_type=WEB"):
+        assert refused(await acme.api.get(f"{shops.path}?{query}", token=acme.token("member"))) == BAD, query
 
 
 async def test_an_organization_without_services_has_an_empty_list(shops: Workshop) -> None:

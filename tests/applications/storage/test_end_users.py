@@ -296,9 +296,9 @@ async def test_the_filter_matches_no_service_of_another_organization(storage: Po
             assert await page(storage, org, service_id=service, search=search) == PageResult([], 0)
 
 
-@pytest.mark.parametrize(
-    ("search", "found"),
-    [
+async def test_a_search_matches_a_literal_part_of_the_address(storage: Postgres, pool: Pool) -> None:
+    acme, _, services, _ = await fill(storage, pool)
+    for search, names in (
         ("one", ["a-one", "b_one", "c%one"]),
         ("b_", ["b_one"]),
         ("_", ["b_one"]),
@@ -311,15 +311,12 @@ async def test_the_filter_matches_no_service_of_another_organization(storage: Po
         ("a-one@example.comm", []),
         ("a%one", []),
         ("'", []),
-    ],
-)
-async def test_a_search_matches_a_literal_part_of_the_address(storage: Postgres, pool: Pool, search: str, found: list[str]) -> None:
-    acme, _, services, _ = await fill(storage, pool)
-    assert await emails(storage, acme, search=search) == (found, len(found))
-    assert await emails(storage, acme, search=search, service_id=services["shop"]) == (found, len(found))
-    in_wiki = [name for name in ("f-two", "d.two", "b_one") if name in found]
-    assert await emails(storage, acme, search=search, service_id=services["wiki"]) == (in_wiki, len(in_wiki))
-    assert await emails(storage, acme, Page(2, 1), search=search) == (found[1:2], len(found))
+    ):
+        assert await emails(storage, acme, search=search) == (names, len(names)), search
+        assert await emails(storage, acme, search=search, service_id=services["shop"]) == (names, len(names)), search
+        in_wiki = [name for name in ("f-two", "d.two", "b_one") if name in names]
+        assert await emails(storage, acme, search=search, service_id=services["wiki"]) == (in_wiki, len(in_wiki)), search
+        assert await emails(storage, acme, Page(2, 1), search=search) == (names[1:2], len(names)), search
 
 
 async def test_a_search_does_not_match_users_of_other_organizations(storage: Postgres, pool: Pool) -> None:

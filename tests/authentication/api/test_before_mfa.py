@@ -1,5 +1,6 @@
-"""Sessions from before the second factor was switched on: good for what is one's own, and not to be signed in elsewhere with (security.md
-A-10, V-3, X-8)."""
+"""Tests of sessions that started before the second factor was enabled: they can use the account, but not sign in elsewhere (security A-10,
+V-3, X-8).
+"""
 
 import re
 from typing import Any
@@ -28,7 +29,7 @@ PASSIVE: dict[str, Any] = {"IsPassive": "true"}
 
 
 class Ada:
-    """Ada on her pages, and with a token: sessions of hers from before her second factor, until she switches it on in one of them."""
+    """A user with a browser session and a token, both from before the second factor was enabled."""
 
     def __init__(self, api: Api, visitor: SamlBrowser, token: str, clock: FakeClock) -> None:
         self.api, self.visitor, self.token, self.clock = api, visitor, token, clock
@@ -41,7 +42,7 @@ class Ada:
         return app
 
     async def switch_on_here(self) -> Authenticator:
-        """In the browser."""
+        """Enable the second factor in the browser."""
         page = await self.visitor.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
         found = re.search(r"secret=([A-Z2-7]+)", page.text)
         assert found, page.text
@@ -51,7 +52,7 @@ class Ada:
         return app
 
     async def sign_in_at(self, path: str, app: Authenticator) -> None:
-        """Sign in anew, in place of the session that is there, where the page at this path is led to."""
+        """Follow the redirect of this path to the sign-in page, and sign in again."""
         assert leads_to(await self.visitor.sign_in(after=path)) == f"{CODE}?next={quote(path, safe='')}"
         assert leads_to(await self.visitor.show_code(app.code(), next=path)) == path
 
@@ -65,7 +66,7 @@ async def at_home(api: Api, ports: Ports, ada: Account, acme: Tenant, visitor: S
 
 @pytest.fixture
 async def elsewhere(ports: Ports, ada: Account) -> str:
-    """The token of another session of hers, in which she switches it on."""
+    """Return the token of another session, which enables the second factor."""
     return (await sign_in(ports, ada)).access_token
 
 
@@ -76,13 +77,13 @@ async def party(acme: Tenant, visitor: SamlBrowser, ada: Account, ports: Ports) 
     return found
 
 
-async def test_what_is_ones_own_stays_open(at_home: Ada, elsewhere: str) -> None:
+async def test_the_account_stays_usable(at_home: Ada, elsewhere: str) -> None:
     await at_home.switch_on(elsewhere)
     assert await at_home.visitor.is_in()
     assert (await at_home.api.get("/api/user", token=at_home.token)).status == 200
 
 
-async def test_no_assertions_before_the_code(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
+async def test_no_saml_assertion_without_the_second_factor(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.visitor.sign_on(shop)
     app = await at_home.switch_on(elsewhere)
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Responder", "NoPassive"]
@@ -93,7 +94,7 @@ async def test_no_assertions_before_the_code(at_home: Ada, elsewhere: str, shop:
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
 
 
-async def test_none_that_nobody_asked_for_either(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
+async def test_no_idp_initiated_assertion_without_the_second_factor(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.switch_on(elsewhere)
     answer = await at_home.api.get(f"{shop.management}/login", token=at_home.token)
     assert refused(answer) == FORBIDDEN
@@ -101,19 +102,19 @@ async def test_none_that_nobody_asked_for_either(at_home: Ada, elsewhere: str, s
     assert (await at_home.api.get(f"{shop.management}/login", token=elsewhere)).status == 200
 
 
-async def test_no_codes_for_applications_before_it(at_home: Ada, elsewhere: str, party: RelyingParty) -> None:
+async def test_no_authorization_code_without_the_second_factor(at_home: Ada, elsewhere: str, party: RelyingParty) -> None:
     await party.code()
     app = await at_home.switch_on(elsewhere)
     path = party.request()
     to_sign_in = leads_to(await at_home.visitor.open(path))
     assert to_sign_in == f"{SIGN_IN}?next={quote(path, safe='')}"
-    assert (await at_home.visitor.open(to_sign_in)).status == 200, "a form, and no way back"
+    assert (await at_home.visitor.open(to_sign_in)).status == 200, "the sign-in form, and no redirect"
     await at_home.sign_in_at(path, app)
     place, fields = redirect_parts(await at_home.visitor.open(path))
     assert (place, set(fields)) == (party.redirect_uri, {"code", "state", "iss"})
 
 
-async def test_no_code_when_the_question_was_answered_too_late(at_home: Ada, elsewhere: str, acme: Tenant) -> None:
+async def test_no_authorization_code_if_the_factor_is_enabled_before_the_consent(at_home: Ada, elsewhere: str, acme: Tenant) -> None:
     party = await add_relying_party(acme, at_home.visitor, "new")
     await run_sql(acme.pool, "delete from memberships where user_id = (select id from users where email = %s)", EMAIL)
     question = await party.ask()
@@ -123,7 +124,7 @@ async def test_no_code_when_the_question_was_answered_too_late(at_home: Ada, els
     assert leads_to(answer) == f"{SIGN_IN}?next={quote(party.request(), safe='')}"
 
 
-async def test_no_devices_before_it(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
+async def test_no_device_approval_without_the_second_factor(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
     cli = DeviceClient(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
     user_code = await cli.begin()
     form = form_token(await at_home.visitor.open(VERIFY))
@@ -142,7 +143,7 @@ async def test_no_devices_before_it(at_home: Ada, elsewhere: str, party: Relying
     assert await cli.status() == ["approved"]
 
 
-async def test_whoever_is_not_let_in_may_be_turned_away_all_the_same(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
+async def test_a_device_can_be_denied_without_the_second_factor(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
     cli = DeviceClient(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
     user_code = await cli.begin()
     await at_home.switch_on(elsewhere)
@@ -150,7 +151,7 @@ async def test_whoever_is_not_let_in_may_be_turned_away_all_the_same(at_home: Ad
     assert (answer.status, answer.json) == (200, {"status": "denied"})
 
 
-async def test_the_session_in_which_it_was_switched_on_goes_on(at_home: Ada, shop: SamlApplication, app: QuartTrio) -> None:
+async def test_the_session_that_enabled_the_factor_keeps_its_rights(at_home: Ada, shop: SamlApplication, app: QuartTrio) -> None:
     authenticator = await at_home.switch_on_here()
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
     newcomer = SamlBrowser(app, at_home.clock)
@@ -159,10 +160,10 @@ async def test_the_session_in_which_it_was_switched_on_goes_on(at_home: Ada, sho
     assert (await newcomer.sign_on(shop, **PASSIVE)).statuses == ["Success"]
 
 
-async def test_without_a_second_factor_none_is_missing(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
+async def test_accounts_without_a_second_factor_are_not_affected(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.switch_on(elsewhere)
     assert (await at_home.api.delete("/api/user/mfa", token=elsewhere)).status == 200
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
     await at_home.switch_on_here()
-    assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"], "it was switched on here"
+    assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"], "this session enabled it"
     assert refused(await at_home.api.get(f"{shop.management}/login", token=elsewhere)) == FORBIDDEN

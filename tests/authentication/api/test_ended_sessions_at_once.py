@@ -1,5 +1,6 @@
-"""Changes of what is not one's own account that had to wait for something, while the session they came with ended, or the account was
-anonymized (security.md J-4, Z-5, Z-6, Y-2; decisions, point 46)."""
+"""Tests of changes that wait for a lock while their session ends or their account is anonymized (security J-4, Z-5, Z-6, Y-2;
+decision 46).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
 
-# Calls of an owner; `{org}` is the address of the organization, `{eve}` the id of a member.
+# Requests of an owner. `{org}` is the path of the organization, `{eve}` the id of a member.
 IN_THE_ORGANIZATION: Final[Mapping[str, tuple[str, str, Any]]] = {
     "rename": ("PATCH", "{org}", {"name": "New"}),
     "delete": ("DELETE", "{org}", None),
@@ -48,7 +49,7 @@ TABLES: Final = (
 
 
 async def state(pool: Pool) -> dict[str, Any]:
-    """All that these could have changed."""
+    """Return the rows of all tables that these requests change."""
     found: dict[str, Any] = {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in TABLES}  # noqa: S608
     return found | {"users": await run_sql(pool, "select id, email, is_platform_owner, anonymized_at from users order by id")}
 
@@ -59,7 +60,7 @@ def cast() -> Mapping[str, Role]:
 
 
 @pytest.mark.parametrize("name", IN_THE_ORGANIZATION)
-async def test_a_session_that_has_ended_meanwhile_changes_nothing_of_an_organization(acme: Tenant, pool: Pool, name: str) -> None:
+async def test_a_session_that_ends_during_the_request_cannot_change_an_organization(acme: Tenant, pool: Pool, name: str) -> None:
     await add_service(pool, acme.org)
     method, path, body = IN_THE_ORGANIZATION[name]
     eve, before = acme.id("eve"), await state(pool)
@@ -75,7 +76,7 @@ async def test_a_session_that_has_ended_meanwhile_changes_nothing_of_an_organiza
 
 
 @pytest.mark.parametrize("name", ON_THE_PLATFORM)
-async def test_a_session_that_has_ended_meanwhile_changes_nothing_of_the_platform(
+async def test_a_session_that_ends_during_the_request_cannot_change_the_platform(
     platform: Platform, ports: Ports, pool: Pool, name: str
 ) -> None:
     eve = await add_account(ports, "eve@example.com", None)
@@ -93,7 +94,7 @@ async def test_a_session_that_has_ended_meanwhile_changes_nothing_of_the_platfor
     assert await state(pool) == before
 
 
-async def test_whoever_ends_all_their_own_sessions_in_an_organization_has_done_it(acme: Tenant, pool: Pool) -> None:
+async def test_a_request_may_end_its_own_session(acme: Tenant, pool: Pool) -> None:
     owner, service = acme.people["owner"], await add_service(pool, acme.org)
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         assert await tx.end_users.enroll(service, owner.id, acme.ports.clock.now(), signed_in=True)
@@ -102,7 +103,7 @@ async def test_whoever_ends_all_their_own_sessions_in_an_organization_has_done_i
     assert await run_sql(pool, "select count(*) from audit_log where action = 'user.sessions_revoked'") == [(1,)]
 
 
-async def test_whoever_is_anonymized_does_nothing_any_more_and_leaves_no_address(acme: Tenant, platform: Platform, pool: Pool) -> None:
+async def test_an_anonymized_user_changes_nothing_and_leaves_no_address(acme: Tenant, platform: Platform, pool: Pool) -> None:
     await add_service(pool, acme.org)
     admin, token = acme.people["admin"], acme.token("admin")
 
@@ -127,10 +128,10 @@ async def test_whoever_is_anonymized_does_nothing_any_more_and_leaves_no_address
     assert (kept, later) == (0, 0)
 
 
-# Guesses that were right
+# Right attempts
 
 
-async def test_the_right_password_does_not_count_as_a_guess_when_the_session_ends_meanwhile(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_the_right_password_is_not_counted_when_the_session_ends_during_the_request(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     token = (await sign_in(ports, account)).access_token
     held = [
@@ -144,7 +145,7 @@ async def test_the_right_password_does_not_count_as_a_guess_when_the_session_end
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Passwords whose hashes take so long that somebody switches the second factor off meanwhile."""
+    """Passwords whose hashes take so long that the second factor is disabled before they end."""
 
     passwords: Passwords
     pool: Pool
@@ -158,7 +159,7 @@ class Slow:
         return await self.passwords.derive(secret, salt)
 
 
-async def test_a_right_backup_code_does_not_count_as_a_guess_when_nothing_is_asked_for_any_more(
+async def test_a_right_backup_code_is_not_counted_when_the_second_factor_is_disabled_during_the_request(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, ada: Account, factor: Authenticator
 ) -> None:
     waiting = (await api.login()).json["access_token"]

@@ -1,5 +1,4 @@
-"""Beginning to act as somebody else: who may, as whom, where, for how long, and what is recorded of it (identity.md sections 2.9 and 4.8;
-decisions, points 149 to 153 and 229; security.md I-2 to I-5, J-9)."""
+"""Tests of the start of an impersonation (decisions 149 to 153, 229; security I-2 to I-5, J-9)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,10 +27,10 @@ from tests.support.services import add_plan, add_service, add_service_user, add_
 from tests.support.tenants import Tenant
 from tests.tenancy.api.organizations import claims, refresh
 
-# What it gives
+# The session and its tokens
 
 
-async def test_whoever_impersonates_gets_a_session_of_the_person_for_an_hour(support: Support, clock: FakeClock, pool: Pool) -> None:
+async def test_an_impersonator_gets_a_session_of_the_user_for_an_hour(support: Support, clock: FakeClock, pool: Pool) -> None:
     answer = await support.ask()
     begun = answer.json
     assert set(begun) == {"access_token", "refresh_token", "impersonated_user", "session_id", "expires_at", "audit_log_id"}
@@ -52,7 +51,7 @@ async def test_whoever_impersonates_gets_a_session_of_the_person_for_an_hour(sup
     ]
 
 
-async def test_its_tokens_say_who_it_is_and_who_is_behind_it(support: Support) -> None:
+async def test_the_tokens_name_the_user_and_the_impersonator(support: Support) -> None:
     begun = await support.begin()
     said = claims(begun["access_token"])
     assert (said["sub"], said["email"], said["sid"]) == (str(support.ada.id), support.ada.email, begun["session_id"])
@@ -61,7 +60,7 @@ async def test_its_tokens_say_who_it_is_and_who_is_behind_it(support: Support) -
     assert not {"impersonator", "impersonation_session"} & own.keys()
 
 
-async def test_they_say_it_after_a_refresh_and_a_selection(support: Support, pool: Pool) -> None:
+async def test_the_tokens_name_both_after_a_refresh_and_a_selection(support: Support, pool: Pool) -> None:
     await add_member(pool, await add_organization(pool, "acme"), support.ada.id)
     begun = await support.begin()
     renewed = (await refresh(support.api, begun["refresh_token"])).json
@@ -73,7 +72,7 @@ async def test_they_say_it_after_a_refresh_and_a_selection(support: Support, poo
     assert claims(last["access_token"])["org"] == "acme"
 
 
-async def test_no_token_outlives_the_hour_however_often_it_is_renewed(support: Support, clock: FakeClock, pool: Pool) -> None:
+async def test_no_refreshed_token_outlives_the_hour(support: Support, clock: FakeClock, pool: Pool) -> None:
     begun = await support.begin()
     pair = begun
     for _ in range(5):
@@ -87,13 +86,13 @@ async def test_no_token_outlives_the_hour_however_often_it_is_renewed(support: S
     assert refused(await refresh(support.api, pair["refresh_token"])) == UNAUTHORIZED
 
 
-async def test_nor_does_it_outlive_the_session_it_was_begun_in(support: Support, clock: FakeClock, pool: Pool) -> None:
+async def test_an_impersonation_does_not_outlive_the_impersonators_session(support: Support, clock: FakeClock, pool: Pool) -> None:
     end = clock.now() + timedelta(minutes=20)
     await run_sql(pool, "update sessions set ends_at = %s where id = %s", end, support.session.session_id)
     assert datetime.fromisoformat((await support.begin())["expires_at"]) == end
 
 
-async def test_it_is_no_login(support: Support, metrics: FakeMetrics, pool: Pool) -> None:
+async def test_an_impersonation_is_not_recorded_as_a_login(support: Support, metrics: FakeMetrics, pool: Pool) -> None:
     shop = await add_service(pool, await add_organization(pool, "acme"))
     await add_service_user(support.ports, shop, support.ada.id)
     await support.begin()
@@ -103,17 +102,17 @@ async def test_it_is_no_login(support: Support, metrics: FakeMetrics, pool: Pool
     assert {name for (name,) in await run_sql(pool, "select name from events")} == {"user.impersonated"}
 
 
-# In which context
+# The context
 
 
-async def test_without_a_context_nobody_but_the_platform_hears_of_it(support: Support, acme: Tenant, pool: Pool) -> None:
+async def test_without_a_context_only_the_platform_records_it(support: Support, acme: Tenant, pool: Pool) -> None:
     begun = await support.begin(target=acme.id("member"))
     assert "org" not in claims(begun["access_token"])
     assert await acme.log() == []
     assert len(await support.log()) == 1
 
 
-async def test_in_an_organization_the_person_is_its_member(support: Support, acme: Tenant) -> None:
+async def test_in_an_organization_the_impersonator_acts_as_the_member(support: Support, acme: Tenant) -> None:
     begun = await support.begin(target=acme.id("admin"), org_slug="acme")
     said = claims(begun["access_token"])
     assert (said["org"], said["org_id"]) == ("acme", str(acme.org))
@@ -122,7 +121,7 @@ async def test_in_an_organization_the_person_is_its_member(support: Support, acm
     assert claims((await refresh(support.api, begun["refresh_token"])).json["access_token"])["org"] == "acme"
 
 
-async def test_in_a_service_the_person_is_its_user_and_the_token_the_applications(support: Support, acme: Tenant, clock: FakeClock) -> None:
+async def test_in_a_service_the_token_is_the_applications(support: Support, acme: Tenant, clock: FakeClock) -> None:
     shop = await add_service(acme.pool, acme.org)
     gold = await add_plan(acme.pool, shop)
     await add_service_user(support.ports, shop, support.ada.id)
@@ -135,7 +134,7 @@ async def test_in_a_service_the_person_is_its_user_and_the_token_the_application
         assert (said["aud"], said["org"], said["service"], said["plan"]) == (str(client_id), "acme", "shop", "Gold")
         assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
         assert (await support.profile(token)).json["service"] == "shop"
-        # As with any other token of an application (security.md J-9).
+        # The same rights as any token of an application (security J-9)
         for path in (acme.path, "/api/platform/tiers", "/api/organizations"):
             assert refused(await support.api.get(path, token=token)) == FORBIDDEN
     await run_sql(acme.pool, "delete from service_users")
@@ -143,7 +142,7 @@ async def test_in_a_service_the_person_is_its_user_and_the_token_the_application
 
 
 @pytest.mark.slow
-async def test_the_context_must_be_one_of_the_person(support: Support, acme: Tenant, twin: Tenant) -> None:
+async def test_the_context_must_belong_to_the_user(support: Support, acme: Tenant, twin: Tenant) -> None:
     for tenant in (acme, twin):
         await add_service_user(support.ports, await add_service(tenant.pool, tenant.org, f"{tenant.slug}-shop"), acme.people["member"].id)
     await add_service(acme.pool, acme.org, "unused")
@@ -158,8 +157,8 @@ async def test_the_context_must_be_one_of_the_person(support: Support, acme: Ten
         ({"org_slug": "acme", "service_slug": ""}, MISSING),
         ({"service_slug": "acme-shop"}, BAD),
         ({"org_slug": None, "service_slug": "acme-shop"}, BAD),
-        ({"org_slug": "twin"}, BAD),  # whose service the person uses, without being a member
-        ({"org_slug": "acme", "service_slug": "unused"}, BAD),  # a member, who does not use the service
+        ({"org_slug": "twin"}, BAD),  # the user uses its service without a membership
+        ({"org_slug": "acme", "service_slug": "unused"}, BAD),  # a member who does not use the service
         ({"org_slug": 5}, BAD),
         ({"org_slug": ["acme"]}, BAD),
         ({"org_slug": "acme", "service_slug": True}, BAD),
@@ -173,7 +172,7 @@ async def test_the_context_must_be_one_of_the_person(support: Support, acme: Ten
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_an_organization_that_is_not_active_is_no_context(support: Support, acme: Tenant, status: str) -> None:
+async def test_an_inactive_organization_is_refused_as_context(support: Support, acme: Tenant, status: str) -> None:
     await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
     await acme.become(status)
     before = await support.everything()
@@ -181,13 +180,13 @@ async def test_an_organization_that_is_not_active_is_no_context(support: Support
         assert refused(await support.ask(target=acme.id("member"), **named)) == NOT_ACTIVE
         assert refused(await support.ask(**named)) == NOT_ACTIVE
     assert await support.everything() == before
-    assert (await support.ask(target=acme.id("member"))).status == 200, "nothing is wrong with the person"
+    assert (await support.ask(target=acme.id("member"))).status == 200, "without a context it works"
 
 
-# Who, and whom
+# Impersonators and targets
 
 
-async def test_only_platform_owners_may(support: Support, acme: Tenant, ports: Ports) -> None:
+async def test_only_platform_owners_can_impersonate(support: Support, acme: Tenant, ports: Ports) -> None:
     before = await support.everything()
     for target in (support.ada.id, uuid4()):
         assert refused(await support.ask(target=target, token=acme.token("owner"))) == FORBIDDEN
@@ -196,7 +195,7 @@ async def test_only_platform_owners_may(support: Support, acme: Tenant, ports: P
     assert await support.everything() == before
 
 
-async def test_whoever_impersonates_impersonates_nobody_else(support: Support, ports: Ports) -> None:
+async def test_an_impersonator_cannot_start_another_impersonation(support: Support, ports: Ports) -> None:
     other = await add_account(ports, "other@example.com", None)
     token = (await support.begin())["access_token"]
     answer = await support.ask(target=other.id, token=token)
@@ -204,7 +203,7 @@ async def test_whoever_impersonates_impersonates_nobody_else(support: Support, p
     assert "impersonating" in answer.json["error"]
 
 
-async def test_an_unknown_person_is_told_before_anything_of_the_body(support: Support) -> None:
+async def test_an_unknown_user_is_refused_before_the_body_is_validated(support: Support) -> None:
     before = await support.everything()
     for target in (uuid4(), "x", str(support.ada.id).upper(), "me", support.ada.email):
         for body in ({"reason": REASON}, {}, {"reason": 5}, {"reason": REASON, "org_slug": "nowhere"}):
@@ -212,7 +211,7 @@ async def test_an_unknown_person_is_told_before_anything_of_the_body(support: Su
     assert await support.everything() == before
 
 
-async def test_neither_oneself_nor_a_platform_owner_nor_who_is_gone_can_be_impersonated(
+async def test_oneself_platform_owners_and_closed_accounts_cannot_be_impersonated(
     support: Support, ports: Ports, clock: FakeClock
 ) -> None:
     now = clock.now()
@@ -229,11 +228,11 @@ async def test_neither_oneself_nor_a_platform_owner_nor_who_is_gone_can_be_imper
     assert await support.everything() == before
 
 
-# Why
+# The reason
 
 
 @pytest.mark.parametrize("reason", ["x", "x" * 500, "  trimmed  ", "Größe: 大きさ — “ok”"])
-async def test_a_reason_of_1_to_500_characters_will_do(support: Support, reason: str) -> None:
+async def test_a_reason_has_1_to_500_characters(support: Support, reason: str) -> None:
     begun = await support.begin(reason=reason)
     [entry] = await support.log()
     assert (str(entry["id"]), entry["details"]["reason"]) == (begun["audit_log_id"], reason.strip())
@@ -249,16 +248,16 @@ async def test_a_reason_of_1_to_500_characters_will_do(support: Support, reason:
         ),
     ],
 )
-async def test_without_a_good_reason_nothing_happens(support: Support, body: dict[str, Any]) -> None:
+async def test_an_invalid_reason_is_refused(support: Support, body: dict[str, Any]) -> None:
     before = await support.everything()
     assert refused(await support.ask(body)) == BAD
     assert await support.everything() == before
 
 
-# What is recorded of its beginning
+# Records
 
 
-async def test_the_platforms_log_has_the_entry_with_the_reason(support: Support) -> None:
+async def test_the_platforms_log_stores_the_reason(support: Support) -> None:
     begun = await support.begin()
     assert await support.log() == [
         {
@@ -282,7 +281,7 @@ async def test_the_platforms_log_has_the_entry_with_the_reason(support: Support)
 
 
 @pytest.mark.parametrize("service", [None, "shop"])
-async def test_the_organization_reads_who_it_was_but_not_why(support: Support, acme: Tenant, service: str | None) -> None:
+async def test_the_organization_sees_the_impersonator_but_not_the_reason(support: Support, acme: Tenant, service: str | None) -> None:
     await add_service_user(support.ports, await add_service(acme.pool, acme.org), acme.people["member"].id)
     begun = await support.begin(target=acme.id("member"), org_slug="acme", service_slug=service)
     [entry] = (await support.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"]
@@ -303,10 +302,10 @@ async def test_the_organization_reads_who_it_was_but_not_why(support: Support, a
     assert "reason" not in data
 
 
-# At the same moment
+# Races
 
 
-async def test_who_is_demoted_meanwhile_impersonates_nobody(support: Support, pool: Pool) -> None:
+async def test_a_platform_owner_demoted_during_the_request_is_refused(support: Support, pool: Pool) -> None:
     demote = "update users set is_platform_owner = false where id = %s"
     answer = await meanwhile(pool, [(demote, (support.account.id,))], support.ask)
     assert refused(answer) == FORBIDDEN
@@ -322,7 +321,7 @@ async def test_who_is_demoted_meanwhile_impersonates_nobody(support: Support, po
         ("delete from users where id = %s", MISSING),
     ],
 )
-async def test_who_changes_meanwhile_is_judged_as_they_are_then(
+async def test_a_target_that_changes_during_the_request_is_checked_again(
     support: Support, pool: Pool, change: str, refusal: tuple[int, str]
 ) -> None:
     answer = await meanwhile(pool, [(change, (support.ada.id,))], support.ask)
@@ -331,7 +330,7 @@ async def test_who_changes_meanwhile_is_judged_as_they_are_then(
     assert await support.log() == []
 
 
-async def test_a_membership_that_ends_meanwhile_is_no_context(support: Support, acme: Tenant) -> None:
+async def test_a_membership_that_ends_during_the_request_is_refused_as_context(support: Support, acme: Tenant) -> None:
     leave = "delete from memberships where user_id = %s"
     member = acme.people["member"].id
     answer = await meanwhile(acme.pool, [(leave, (member,))], lambda: support.ask(target=member, org_slug="acme"))
@@ -339,7 +338,7 @@ async def test_a_membership_that_ends_meanwhile_is_no_context(support: Support, 
 
 
 @pytest.mark.slow
-async def test_twenty_at_once_all_begin_on_one_device(support: Support, pool: Pool) -> None:
+async def test_twenty_concurrent_impersonations_share_one_device(support: Support, pool: Pool) -> None:
     answers = await everyone(20, lambda _: support.ask())
     assert {answer.status for answer in answers} == {200}
     assert len({answer.json["session_id"] for answer in answers}) == 20
@@ -348,7 +347,7 @@ async def test_twenty_at_once_all_begin_on_one_device(support: Support, pool: Po
 
 
 @pytest.mark.slow
-async def test_two_platform_owners_who_try_each_other_do_not_wait_for_each_other(support: Support, ports: Ports) -> None:
+async def test_two_platform_owners_who_impersonate_each_other_do_not_deadlock(support: Support, ports: Ports) -> None:
     colleague = await add_platform_owner(ports, "colleague@platform.example")
     other = replace(support, account=colleague, session=await sign_in(ports, colleague))
 

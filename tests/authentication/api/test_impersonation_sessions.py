@@ -1,5 +1,4 @@
-"""Acting as somebody else, once it has begun: what may be done, what is recorded of it, and when it ends (identity.md sections 2.9 and 4.8;
-decisions, points 149 to 153 and 229; security.md I-2 to I-5, J-9)."""
+"""Tests of running impersonations: rights, records and ends (decisions 149 to 153, 229; security I-2 to I-5, J-9)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -40,7 +39,7 @@ from tests.tenancy.api.organizations import claims, refresh
 # The device
 
 
-async def test_the_person_sees_one_device_of_the_support_which_is_not_the_current_one(support: Support, clock: FakeClock) -> None:
+async def test_the_user_sees_one_support_device_that_is_not_current(support: Support, clock: FakeClock) -> None:
     mine = (await sign_in(support.ports, support.ada)).access_token
     began = clock.now()
     first = (await support.begin())["access_token"]
@@ -56,7 +55,7 @@ async def test_the_person_sees_one_device_of_the_support_which_is_not_the_curren
     assert [one["is_current"] for one in seen] == [True]
 
 
-async def test_who_revokes_that_device_ends_the_impersonation(support: Support) -> None:
+async def test_revoking_the_support_device_ends_the_impersonation(support: Support) -> None:
     mine = (await sign_in(support.ports, support.ada)).access_token
     begun = await support.begin()
     [device] = (await support.api.get("/api/user/devices", token=mine)).json["devices"]
@@ -70,7 +69,7 @@ async def test_who_revokes_that_device_ends_the_impersonation(support: Support) 
 
 
 @pytest.mark.slow
-async def test_the_person_is_not_taken_for_the_support_on_the_same_browser(api: Api, support: Support) -> None:
+async def test_the_users_own_login_with_the_same_browser_is_another_device(api: Api, support: Support) -> None:
     ada = await add_account(support.ports, "grace@example.com")
     await support.begin(target=ada.id)
     for kept in ({}, {"X-Device-Id": "platform support"}):
@@ -80,14 +79,14 @@ async def test_the_person_is_not_taken_for_the_support_on_the_same_browser(api: 
         assert [device["name"] for device in seen if device["is_current"]] == ["Firefox on Linux"]
 
 
-# How it ends
+# Ends
 
 
 async def sign_out(support: Support, token: str) -> None:
     assert (await support.api.post("/api/auth/logout", token=token)).status == 200
 
 
-async def test_signing_out_ends_it_and_nothing_else(support: Support) -> None:
+async def test_a_sign_out_ends_only_the_impersonation(support: Support) -> None:
     mine, begun, another = (await sign_in(support.ports, support.ada)).access_token, await support.begin(), await support.begin()
     await sign_out(support, begun["access_token"])
     assert refused(await support.profile(begun["access_token"])) == UNAUTHORIZED
@@ -130,7 +129,7 @@ def by_sql(statement: str) -> Callable[[Support, str], Awaitable[None]]:
     ],
     ids=["promotion", "demotion", "logout", "deactivated", "anonymized", "sessions-gone", "target-deactivated", "target-anonymized"],
 )
-async def test_it_ends_with_what_it_rests_on(support: Support, acme: Tenant, change: Callable[[Support, str], Awaitable[Any]]) -> None:
+async def test_an_impersonation_ends_when_one_of_its_conditions_ends(support: Support, acme: Tenant, change: Callable[[Support, str], Awaitable[Any]]) -> None:
     await add_member(acme.pool, acme.org, support.ada.id, Role.ADMIN)
     shop = await add_service(acme.pool, acme.org)
     await add_service_user(support.ports, shop, support.ada.id)
@@ -144,16 +143,16 @@ async def test_it_ends_with_what_it_rests_on(support: Support, acme: Tenant, cha
         assert refused(await support.api.get(acme.path, token=one["access_token"])) == UNAUTHORIZED
 
 
-async def test_the_end_of_a_membership_ends_it_there(support: Support, acme: Tenant) -> None:
+async def test_the_end_of_the_membership_ends_an_impersonation_in_the_organization(support: Support, acme: Tenant) -> None:
     begun, beside = await support.begin(target=acme.id("member"), org_slug="acme"), await support.begin(target=acme.id("member"))
     assert (await acme.remove("owner", "member")).status == 200
     assert refused(await support.profile(begun["access_token"])) == UNAUTHORIZED
     assert (await support.profile(beside["access_token"])).status == 200
 
 
-# What cannot be done meanwhile
+# Forbidden operations
 
-# Every route that asks for a token, but those that nobody may use who impersonates.
+# All routes that need a user's token are in one of two sets: forbidden to impersonators ...
 REFUSED = {
     # password, email address
     ("PATCH", "/api/user"),
@@ -167,7 +166,7 @@ REFUSED = {
     # devices
     ("PATCH", "/api/user/devices/<device_id>"),
     ("DELETE", "/api/user/devices/<device_id>"),
-    # identities, and what providers gave with them
+    # identities and provider tokens
     ("POST", "/api/user/identities/<provider>/link"),
     ("DELETE", "/api/user/identities/<provider>"),
     ("GET", "/api/provider-token/<provider>"),
@@ -177,7 +176,7 @@ REFUSED = {
     # invitations
     ("POST", "/api/invitations/accept"),
     ("POST", "/api/organizations/<org_slug>/invitations/<invitation_id>/accept"),
-    # secrets of programs
+    # secrets of applications
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/api-keys"),
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/rotate-secret"),
     ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate"),
@@ -187,11 +186,11 @@ REFUSED = {
     # the organization itself
     ("POST", "/api/organizations/<org_slug>/transfer-ownership"),
     ("DELETE", "/api/organizations/<org_slug>"),
-    # being somebody, elsewhere
+    # sign-ins elsewhere
     ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
     ("POST", "/auth/device/verify"),
 }
-# ... and all others. A new route must be in one of the two.
+# ... or allowed. A new route must be added to one of them.
 ALLOWED = {
     ("GET", "/api/user"),
     ("GET", "/api/user/mfa/status"),
@@ -254,7 +253,7 @@ ALLOWED = {
 }
 
 
-async def test_for_every_route_it_is_said_whether_an_impersonator_may(app: QuartTrio) -> None:
+async def test_every_route_is_listed_as_allowed_or_forbidden(app: QuartTrio) -> None:
     may: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
@@ -267,7 +266,7 @@ async def test_for_every_route_it_is_said_whether_an_impersonator_may(app: Quart
 
 
 @pytest.mark.slow
-async def test_what_is_refused_is_refused_before_anything_is_looked_at(support: Support, acme: Tenant, pool: Pool) -> None:
+async def test_forbidden_requests_are_refused_before_validation(support: Support, acme: Tenant, pool: Pool) -> None:
     await add_service(acme.pool, acme.org)
     token = await impersonate(support.ports, support.account, acme.people["owner"], acme.org)
     examples = {"org_slug": "acme", "service_slug": "shop", "provider": "codehost", "user_id": acme.id("owner")}
@@ -282,17 +281,17 @@ async def test_what_is_refused_is_refused_before_anything_is_looked_at(support: 
     assert [await run_sql(pool, f"select * from {table} order by 1") for table in tables] == before  # noqa: S608
 
 
-async def test_an_impersonator_confirms_no_membership(support: Support, acme: Tenant) -> None:
+async def test_an_impersonator_does_not_confirm_a_membership(support: Support, acme: Tenant) -> None:
     await add_member(acme.pool, acme.org, support.ada.id)
     begun = await support.begin(org_slug="acme")
     assert (await support.api.get(f"{acme.path}/members", token=begun["access_token"])).status == 200
     assert await run_sql(acme.pool, "select confirmed_at from memberships where user_id = %s", support.ada.id) == [(None,)]
 
 
-# What is recorded of all that is done
+# Records
 
 
-async def test_every_request_leaves_an_entry_in_the_platforms_log(support: Support, acme: Tenant, clock: FakeClock) -> None:
+async def test_every_request_is_recorded_in_the_platforms_log(support: Support, acme: Tenant, clock: FakeClock) -> None:
     token = (await support.begin(target=acme.id("owner")))["access_token"]
     user_id = acme.id("member")
     calls = [
@@ -302,7 +301,7 @@ async def test_every_request_leaves_an_entry_in_the_platforms_log(support: Suppo
         ("GET", f"{acme.path}/members?page=0", "/api/organizations/<org_slug>/members", {"org_slug": "acme"}),
         ("GET", f"{acme.path}/users/{user_id}", "/api/organizations/<org_slug>/users/<user_id>", {"org_slug": "acme", "user_id": user_id}),
         ("GET", "/api/user/devices/" + "x" * 300, "/api/user/devices/<device_id>", {"device_id": "x" * 200}),
-        ("PATCH", "/api/user", "/api/user", {}),  # which is refused
+        ("PATCH", "/api/user", "/api/user", {}),  # a refused request
         ("POST", "/api/auth/logout", "/api/auth/logout", {}),
     ]
     for method, path, _, _ in calls:
@@ -318,14 +317,14 @@ async def test_every_request_leaves_an_entry_in_the_platforms_log(support: Suppo
         assert (entry["address"], entry["agent"]) == (CLIENT, AGENT["User-Agent"])
 
 
-async def test_what_is_changed_names_both_persons_in_the_log_of_the_organization(support: Support, acme: Tenant) -> None:
+async def test_changes_name_both_users_in_the_organizations_log(support: Support, acme: Tenant) -> None:
     token = (await support.begin(target=acme.id("owner"), org_slug="acme"))["access_token"]
     assert (await support.api.patch(acme.path, {"name": "Acme & Sons"}, token=token)).status == 200
     entry = await acme.entry("organization.updated")
     assert (entry["actor_id"], entry["impersonator_id"]) == (acme.people["owner"].id, support.account.id)
 
 
-async def test_an_organization_reads_nothing_of_the_requests(support: Support, acme: Tenant) -> None:
+async def test_an_organization_cannot_read_the_recorded_requests(support: Support, acme: Tenant) -> None:
     token = (await support.begin(target=acme.id("owner")))["access_token"]
     for _ in range(3):
         listed = (await support.api.get(f"{acme.path}/audit-log", token=token)).json
@@ -336,7 +335,7 @@ async def test_an_organization_reads_nothing_of_the_requests(support: Support, a
     assert len(await support.requests()) == 4
 
 
-async def test_nobody_else_leaves_such_entries(support: Support, acme: Tenant) -> None:
+async def test_only_impersonators_requests_are_recorded(support: Support, acme: Tenant) -> None:
     for path in ("/api/user", acme.path, "/health", "/.well-known/jwks.json"):
         await support.api.get(path, token=acme.token("owner"))
         await support.api.get(path)
@@ -349,7 +348,7 @@ async def test_nobody_else_leaves_such_entries(support: Support, acme: Tenant) -
 
 @contextmanager
 def a_log_that_fails(monkeypatch: pytest.MonkeyPatch, ports: Ports) -> Iterator[None]:
-    """Transactions that record a request cannot be committed."""
+    """Make transactions that record a request fail at the commit."""
     storage: Any = type(ports.storage)
     transaction = storage.transaction
 
@@ -370,7 +369,7 @@ def a_log_that_fails(monkeypatch: pytest.MonkeyPatch, ports: Ports) -> Iterator[
 
 
 class _Recording:
-    """A transaction whose `record` is another one."""
+    """A transaction with another `record` method."""
 
     def __init__(self, tx: Any, record: Callable[[event_catalog.Event], None]) -> None:
         self._tx = tx
@@ -380,7 +379,7 @@ class _Recording:
         return getattr(self._tx, name)
 
 
-async def test_what_cannot_be_recorded_is_not_done(support: Support, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_cannot_be_recorded_is_not_executed(support: Support, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     token = (await support.begin(target=acme.id("owner")))["access_token"]
     with a_log_that_fails(monkeypatch, support.ports):
         for method, path, body in [
@@ -393,13 +392,13 @@ async def test_what_cannot_be_recorded_is_not_done(support: Support, acme: Tenan
             assert refused(failed) == (500, "AUDIT_ERROR")
             assert "recorded" in failed.json["error"]
         renamed = await support.api.patch(acme.path, {"name": "Acme Two"}, token=acme.token("owner"))
-        assert (renamed.status, renamed.json["name"]) == (200, "Acme Two"), "others notice nothing of it"
+        assert (renamed.status, renamed.json["name"]) == (200, "Acme Two"), "other users are not affected"
     assert (await support.profile(token)).status == 200
     assert [entry["details"]["route"] for entry in await support.requests()] == ["/api/user"]
 
 
 @pytest.mark.slow
-async def test_the_line_of_a_request_names_both_persons(support: Support) -> None:
+async def test_the_access_log_names_both_users(support: Support) -> None:
     seen: list[Any] = []
     app = create_app(support.ports, make_edge(), observe=seen.append, exposition=lambda: b"", exposition_type="text/plain")
     for token in ((await support.begin())["access_token"], (await sign_in(support.ports, support.ada)).access_token):
@@ -410,11 +409,11 @@ async def test_the_line_of_a_request_names_both_persons(support: Support) -> Non
     ]
 
 
-# At the same moment
+# Races
 
 
-async def test_the_removal_of_a_member_ends_what_has_begun_before_it(support: Support, acme: Tenant) -> None:
-    """Whichever comes first."""
+async def test_a_concurrent_removal_of_the_member_ends_the_impersonation(support: Support, acme: Tenant) -> None:
+    """In either order of the commits."""
     for number in range(3):
         name = f"member-{number}"
         await acme.join(name, await add_account(support.ports, f"{name}@example.com", None))
@@ -431,7 +430,7 @@ async def test_the_removal_of_a_member_ends_what_has_begun_before_it(support: Su
                 assert refused(await support.profile(answer.json["access_token"])) == UNAUTHORIZED
 
 
-async def test_a_promotion_and_an_impersonation_leave_no_session_that_lives(support: Support, ports: Ports) -> None:
+async def test_a_concurrent_promotion_leaves_no_live_impersonation(support: Support, ports: Ports) -> None:
     colleague = await sign_in(ports, await add_platform_owner(ports, "colleague@platform.example"))
     answers = await everyone(2, lambda number: promote_target(support, colleague.access_token) if number else support.ask())
     for answer in answers:

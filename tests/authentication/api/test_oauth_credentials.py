@@ -1,4 +1,4 @@
-"""What a service is known by at the identity providers: set, shown without its secret, removed (decisions, point 211; W-7, T-1, L-1)."""
+"""Tests of the OAuth credentials of services at identity providers (decision 211; security W-7, T-1, L-1)."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ async def remove(team: Tenant, by: str = "owner", **where: str) -> Answer:
 
 
 async def stored(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
-    """Client id and, opened where it lies, secret, by service and provider."""
+    """Return the client id and the decrypted secret by service and provider."""
     rows = await run_sql(team.pool, "select service_id, provider, client_id, client_secret from oauth_credentials")
     return {
         (service, provider): (client_id, make_vault().open(secret, place(name_of(service, Provider(provider)))).decode())
@@ -44,7 +44,7 @@ async def stored(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_managers_give_a_service_credentials_of_its_own(acme: Tenant, by: str) -> None:
+async def test_admins_can_set_the_credentials_of_a_service(acme: Tenant, by: str) -> None:
     service = await add_service(acme.pool, acme.org)
     assert (await look(acme, by)).status == 404
     answer = await put(acme, by=by)
@@ -56,7 +56,7 @@ async def test_managers_give_a_service_credentials_of_its_own(acme: Tenant, by: 
     assert await acme.told() == [("service.oauth_credentials.updated", str(service), details)]
 
 
-async def test_new_ones_take_the_place_of_the_old_ones(acme: Tenant, clock: FakeClock) -> None:
+async def test_new_credentials_replace_the_old_ones(acme: Tenant, clock: FakeClock) -> None:
     service = await add_service(acme.pool, acme.org)
     await put(acme)
     clock.advance(timedelta(minutes=1))
@@ -66,7 +66,7 @@ async def test_new_ones_take_the_place_of_the_old_ones(acme: Tenant, clock: Fake
     assert [entry["details"]["client_id"] for entry in await acme.log()] == ["0oa1b2c3", "another id"]
 
 
-async def test_the_secret_is_told_to_nobody(acme: Tenant) -> None:
+async def test_no_response_contains_the_secret(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     answers = [await put(acme), await look(acme), await put(acme, {**GIVEN, "client_id": 5}), await remove(acme)]
     assert all("secret" not in answer.text.replace("has_secret", "") for answer in answers)
@@ -74,7 +74,7 @@ async def test_the_secret_is_told_to_nobody(acme: Tenant) -> None:
     assert "own secret" not in str(written)
 
 
-async def test_each_provider_has_its_own(acme: Tenant) -> None:
+async def test_each_provider_has_separate_credentials(acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
     for provider in Provider:
         assert (await put(acme, {"client_id": f"at {provider}", "client_secret": "s"}, provider=provider)).json["provider"] == provider
@@ -83,7 +83,7 @@ async def test_each_provider_has_its_own(acme: Tenant) -> None:
     assert await stored(acme) == {(service, name): (f"at {name}", "s") for name in ("codehost", "officesuite")}
 
 
-async def test_what_is_removed_is_gone_and_the_log_says_so(acme: Tenant, clock: FakeClock) -> None:
+async def test_removed_credentials_are_deleted_and_the_removal_is_logged(acme: Tenant, clock: FakeClock) -> None:
     service = await add_service(acme.pool, acme.org)
     await put(acme)
     clock.advance(timedelta(seconds=1))
@@ -94,7 +94,7 @@ async def test_what_is_removed_is_gone_and_the_log_says_so(acme: Tenant, clock: 
     assert (await acme.recorded())[1:] == [entry]
 
 
-async def test_a_service_of_another_organization_is_none(acme: Tenant, twin: Tenant) -> None:
+async def test_services_of_other_organizations_are_not_found(acme: Tenant, twin: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     await put(acme)
     theirs = await add_service(twin.pool, twin.org, "theirs")
@@ -104,7 +104,7 @@ async def test_a_service_of_another_organization_is_none(acme: Tenant, twin: Ten
         answers = [await act(team, service=service) for act in (put, look, remove)]
         assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}, service
     assert await stored(acme) == before
-    # Of two services of one name, each has its own.
+    # Two services with the same slug have separate credentials.
     await add_service(twin.pool, twin.org)
     assert (await look(twin)).status == 404
     await put(twin, {**GIVEN, "client_id": "twin's"})
@@ -113,7 +113,7 @@ async def test_a_service_of_another_organization_is_none(acme: Tenant, twin: Ten
     assert (await look(acme)).json == SHOWN
 
 
-async def test_neither_service_nor_provider_there_is_told_before_the_body_is_looked_at(acme: Tenant) -> None:
+async def test_an_unknown_service_or_provider_is_refused_before_the_body_is_validated(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     for where in ({"service": "nothing"}, {"provider": "Codehost"}, {"provider": "other"}, {"service": "nothing", "provider": "other"}):
         answers = [
@@ -125,7 +125,7 @@ async def test_neither_service_nor_provider_there_is_told_before_the_body_is_loo
         assert len({answer.json["error"] for answer in answers}) == 1
 
 
-async def test_what_no_provider_can_have_given_is_refused(acme: Tenant) -> None:
+async def test_malformed_credentials_are_refused(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     texts = ["", " ", " x", "x ", "x\n", "x\0", "x\ty", "schlüssel", "\u202ex", "x" * 2049, None, 5, ["x"]]
     for body in (*({**GIVEN, name: text} for name in GIVEN for text in texts), *({name: "x"} for name in GIVEN), {}):
@@ -136,14 +136,14 @@ async def test_what_no_provider_can_have_given_is_refused(acme: Tenant) -> None:
     assert (await put(acme, longest)).json["client_id"] == "x" * 2048
 
 
-async def test_only_managers_come_near_them(acme: Tenant) -> None:
+async def test_only_admins_can_use_the_credentials(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     await put(acme)
     assert {(await act(acme, by="member")).status for act in (put, look, remove)} == {403}
     assert (await look(acme)).json == SHOWN
 
 
-async def test_they_go_with_their_service(acme: Tenant) -> None:
+async def test_credentials_are_deleted_with_their_service(acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
     await put(acme)
     await run_sql(acme.pool, "delete from services where id = %s", service)
@@ -154,7 +154,7 @@ async def test_they_go_with_their_service(acme: Tenant) -> None:
     ("change", "status"),
     [("update memberships set role = 'member' where role = 'admin'", 403), ("delete from services", 404)],
 )
-async def test_a_change_that_comes_second_obeys_what_came_first(acme: Tenant, change: str, status: int) -> None:
+async def test_the_second_of_two_concurrent_changes_sees_the_first(acme: Tenant, change: str, status: int) -> None:
     await add_service(acme.pool, acme.org)
     for act in (put, remove):
         await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", acme.people["admin"].id)
@@ -166,7 +166,7 @@ async def test_a_change_that_comes_second_obeys_what_came_first(acme: Tenant, ch
 
 
 @pytest.mark.slow
-async def test_of_twenty_at_once_one_is_left_and_all_are_recorded(acme: Tenant) -> None:
+async def test_twenty_concurrent_changes_leave_one_and_are_all_recorded(acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
     answers = await everyone(20, lambda number: put(acme, {"client_id": f"id {number}", "client_secret": f"secret {number}"}))
     assert {answer.status for answer in answers} == {200}

@@ -1,5 +1,6 @@
-"""Signing in to a service of an organization, and what the application may do with the tokens that it gets (decisions, points 36 to 40, 48,
-52, 53, 57, 58 and 61; security.md J-3, J-5, J-6, J-9, S-1 to S-3, T-5 and the terms)."""
+"""Tests of password logins to a service, and of the application's tokens (decisions 36 to 40, 48, 52, 53, 57, 58, 61; security J-3, J-5,
+J-6, J-9, S-1 to S-3, T-5).
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from tests.support.tenants import Tenant, Tenants
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A service, and somebody who has an account and has never used it."""
+    """A service, and a user who has never used it."""
 
     tenant: Tenant
     id: UUID
@@ -37,7 +38,7 @@ class Shop:
         return self.tenant.api
 
     async def login(self, org: str | None = "acme", service: str | None = "shop", **changes: Any) -> Answer:
-        """With what is not None."""
+        """Log in with the slugs that are not None."""
         body = {"email": EMAIL, "password": PASSWORD, "org_slug": org, "service_slug": service} | changes
         return await self.api.post("/api/auth/login", {name: value for name, value in body.items() if value is not None})
 
@@ -54,11 +55,11 @@ class Shop:
         return await self.api.get("/api/user", token=pair["access_token"])
 
     async def detach(self) -> None:
-        """Ada does not use it any more, and her sessions have not been told."""
+        """Remove the user from the service without an end of their sessions."""
         await run_sql(self.tenant.pool, "delete from service_users where service_id = %s and user_id = %s", self.id, self.ada.id)
 
     async def recorded(self) -> list[tuple[Any, ...]]:
-        """Everything that a login leaves behind."""
+        """Return the rows of all tables that a login changes."""
         left = [("user_count", await run_sql(self.tenant.pool, "select coalesce(sum(user_count), 0) from services"))]
         for table in ("sessions", "login_events", "login_totals", "service_users", "end_users", "end_user_totals", "events"):
             left.append((table, await run_sql(self.tenant.pool, f"select count(*) from {table}")))  # noqa: S608
@@ -102,7 +103,7 @@ async def test_a_token_of_a_service_is_for_its_application(shop: Shop, clock: Fa
     assert metrics.tokens_issued == 1
 
 
-async def test_whoever_signs_in_uses_the_service_and_the_login_is_recorded_for_it(shop: Shop, clock: FakeClock) -> None:
+async def test_a_login_makes_the_user_an_end_user_and_is_recorded(shop: Shop, clock: FakeClock) -> None:
     pool, org, now = shop.tenant.pool, shop.tenant.org, clock.now()
     session = UUID(claims(await shop.tokens())["sid"])
     assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions where service_id is not null") == [
@@ -123,29 +124,29 @@ async def test_whoever_signs_in_uses_the_service_and_the_login_is_recorded_for_i
     assert (
         await run_sql(pool, "select target_id, actor_id, data from events where name = 'user.login.success' and org_id = %s", org) == told
     )
-    assert await shop.tenant.log() == [], "a login is no entry of the audit log"
+    assert await shop.tenant.log() == [], "a login is not in the audit log"
 
 
-async def test_who_has_a_new_refresh_token_gets_it_whatever_happens_after_that(
+async def test_a_refresh_that_committed_returns_its_token_during_an_outage(
     shop: Shop, outage_after_commit: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one before it is used up, and would end the session if it came again."""
+    """The old token is used up: if the client sent it again, the session would end."""
     outage_after_commit()
-    pair = await shop.tokens()  # from here on, nothing is read
+    pair = await shop.tokens()  # the database refuses reads after this commit
     again = await shop.refresh(pair)
     assert again.status == 200
     monkeypatch.undo()
     assert (await shop.profile(again.json)).status == 200
 
 
-async def test_a_refresh_is_no_login(shop: Shop) -> None:
+async def test_a_refresh_is_not_recorded_as_a_login(shop: Shop) -> None:
     pair = await shop.tokens()
     before = await shop.recorded()
     assert (await shop.refresh(pair)).status == 200
     assert await shop.recorded() == before
 
 
-async def test_a_login_to_the_account_itself_is_no_login_to_a_service(shop: Shop) -> None:
+async def test_a_login_to_the_account_does_not_touch_any_service(shop: Shop) -> None:
     pool = shop.tenant.pool
     said = claims((await shop.login(None, None)).json)
     assert (said["aud"], {"org", "org_id", "service"} & said.keys()) == ("http://gatehouse.test", set())
@@ -156,7 +157,7 @@ async def test_a_login_to_the_account_itself_is_no_login_to_a_service(shop: Shop
 
 
 @pytest.mark.parametrize(("org", "service"), [("acme", None), (None, "shop"), ("", None), ("nothing-there", None)])
-async def test_a_service_is_named_by_both_slugs_or_not_at_all(shop: Shop, org: str | None, service: str | None) -> None:
+async def test_a_service_needs_both_slugs(shop: Shop, org: str | None, service: str | None) -> None:
     before = await shop.recorded()
     answer = await shop.login(org, service)
     assert refused(answer) == BAD
@@ -164,13 +165,13 @@ async def test_a_service_is_named_by_both_slugs_or_not_at_all(shop: Shop, org: s
     assert await shop.recorded() == before
 
 
-async def test_null_is_as_good_as_nothing(shop: Shop) -> None:
+async def test_null_slugs_count_as_absent(shop: Shop) -> None:
     body = {"email": EMAIL, "password": PASSWORD}
     assert (await shop.api.post("/api/auth/login", body | {"org_slug": None, "service_slug": None})).status == 200
     assert refused(await shop.api.post("/api/auth/login", body | {"org_slug": "acme", "service_slug": None})) == BAD
 
 
-async def test_a_service_that_is_not_there_is_not_found(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
+async def test_an_unknown_service_is_not_found(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
     await add_service(tenants.pool, twin.org, "theirs")
     before = await shop.recorded()
     for org, service in (
@@ -190,7 +191,7 @@ async def test_a_service_that_is_not_there_is_not_found(shop: Shop, twin: Tenant
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_an_organization_that_is_not_active_lets_nobody_sign_in(shop: Shop, tenants: Tenants, status: str) -> None:
+async def test_an_inactive_organization_refuses_logins(shop: Shop, tenants: Tenants, status: str) -> None:
     await add_service(tenants.pool, shop.tenant.org, "mobile", "mobile")
     await shop.tenant.become(status)
     before = await shop.recorded()
@@ -203,7 +204,7 @@ async def test_an_organization_that_is_not_active_lets_nobody_sign_in(shop: Shop
 
 
 @pytest.mark.parametrize(("service_type", "status"), [("web", 200), ("api", 200), ("mobile", 400), ("desktop", 400)])
-async def test_only_applications_that_can_keep_a_secret_take_passwords(
+async def test_public_applications_refuse_passwords(
     shop: Shop, tenants: Tenants, service_type: str, status: int
 ) -> None:
     await add_service(tenants.pool, shop.tenant.org, "other", service_type)
@@ -216,7 +217,7 @@ async def test_only_applications_that_can_keep_a_secret_take_passwords(
         assert await shop.recorded() == before
 
 
-async def test_a_refused_login_is_the_same_with_a_service_and_leaves_no_trace_there(shop: Shop, tenants: Tenants) -> None:
+async def test_a_refused_login_looks_the_same_with_a_service_and_changes_nothing_there(shop: Shop, tenants: Tenants) -> None:
     await add_account(tenants.ports, "unverified@example.com", verified=False)
     await add_account(tenants.ports, "gone@example.com", deactivated_at=tenants.ports.clock.now())
     before = await shop.recorded()
@@ -242,7 +243,7 @@ async def test_a_refused_login_is_the_same_with_a_service_and_leaves_no_trace_th
         ("update users set deactivated_at = now() where id = %(user)s", UNAUTHORIZED),
     ],
 )
-async def test_what_changes_while_the_password_is_looked_at_counts(shop: Shop, change: str, expected: tuple[int, str]) -> None:
+async def test_changes_during_the_password_check_are_respected(shop: Shop, change: str, expected: tuple[int, str]) -> None:
     before = await shop.recorded()
     names = {"org": shop.tenant.org, "service": shop.id, "user": shop.ada.id}
     held = ("select 1 from users where id = %(user)s for update", names)
@@ -254,10 +255,10 @@ async def test_what_changes_while_the_password_is_looked_at_counts(shop: Shop, c
     assert [row for row in await shop.recorded() if row[0] not in lost] == [row for row in before if row[0] not in lost]
 
 
-# What the person has of the service
+# The user's entitlement to the service
 
 
-async def test_a_token_says_what_its_holder_has_and_a_refresh_says_it_anew(shop: Shop, tenants: Tenants, clock: FakeClock) -> None:
+async def test_a_token_states_the_entitlement_and_a_refresh_updates_it(shop: Shop, tenants: Tenants, clock: FakeClock) -> None:
     ports, pool = tenants.ports, tenants.pool
     elsewhere = await add_service(pool, (await tenants.add("twin")).org, "shop")
     await add_plan(pool, elsewhere, "Free")
@@ -287,10 +288,10 @@ async def test_a_token_says_what_its_holder_has_and_a_refresh_says_it_anew(shop:
     assert has((await shop.login(None, None)).json) == ("absent", "absent", "absent")
 
 
-# Taking part
+# Confirmed memberships
 
 
-async def test_a_member_who_signs_in_to_a_service_of_the_organization_confirms_the_membership(
+async def test_a_members_login_to_a_service_confirms_the_membership(
     shop: Shop, twin: Tenant, tenants: Tenants, clock: FakeClock
 ) -> None:
     eve = await add_account(tenants.ports, "eve@example.com")
@@ -309,13 +310,13 @@ async def test_a_member_who_signs_in_to_a_service_of_the_organization_confirms_t
     assert await run_sql(tenants.pool, confirmed, shop.tenant.org, shop.ada.id) == [(first,)]
 
 
-async def test_signing_in_to_a_service_makes_nobody_a_member(shop: Shop) -> None:
+async def test_a_login_to_a_service_makes_the_user_no_member(shop: Shop) -> None:
     before = await shop.tenant.members()
     await shop.tokens()
     assert await shop.tenant.members() == before
 
 
-# Staying signed in
+# Refresh
 
 
 async def test_a_refresh_keeps_the_service(shop: Shop, clock: FakeClock) -> None:
@@ -329,7 +330,7 @@ async def test_a_refresh_keeps_the_service(shop: Shop, clock: FakeClock) -> None
     assert refused(await shop.profile(first)) == (401, "TOKEN_EXPIRED")
 
 
-async def test_suspension_refuses_refresh_and_the_profile_goes_on(shop: Shop) -> None:
+async def test_a_suspension_refuses_refreshes_but_not_the_profile(shop: Shop) -> None:
     pair = await shop.tokens()
     for status in ("suspended", "rejected", "pending"):
         await shop.tenant.become(status)
@@ -339,21 +340,21 @@ async def test_suspension_refuses_refresh_and_the_profile_goes_on(shop: Shop) ->
     assert (await shop.refresh(pair)).status == 200
 
 
-async def test_whoever_is_detached_is_let_in_no_more(shop: Shop, tenants: Tenants) -> None:
-    await add_member(tenants.pool, shop.tenant.org, shop.ada.id, "admin")  # which does not help
+async def test_a_user_removed_from_the_service_is_refused(shop: Shop, tenants: Tenants) -> None:
+    await add_member(tenants.pool, shop.tenant.org, shop.ada.id, "admin")  # membership of the organization does not help
     pair, other = await shop.tokens(), await shop.tokens()
     await shop.detach()
     assert refused(await shop.profile(pair)) == FORBIDDEN
     assert refused(await shop.refresh(pair)) == UNAUTHORIZED
     assert refused(await shop.api.get("/api/organizations/acme", token=pair["access_token"])) == FORBIDDEN
     await shop.tenant.become("suspended")
-    assert refused(await shop.refresh(pair)) == UNAUTHORIZED, "which will not change when the organization is active again"
+    assert refused(await shop.refresh(pair)) == UNAUTHORIZED, "an activation of the organization would not change this"
     await shop.tenant.become("active")
-    assert (await shop.api.post("/api/auth/logout", token=other["access_token"])).status == 200, "signing out is always possible"
-    assert (await shop.profile(await shop.tokens())).status == 200, "and signing in again begins anew"
+    assert (await shop.api.post("/api/auth/logout", token=other["access_token"])).status == 200, "a sign-out always works"
+    assert (await shop.profile(await shop.tokens())).status == 200, "a new login works"
 
 
-async def test_tokens_of_a_deleted_service_are_worth_nothing_in_its_successor(shop: Shop, tenants: Tenants) -> None:
+async def test_tokens_of_a_deleted_service_are_invalid_for_its_successor(shop: Shop, tenants: Tenants) -> None:
     pair = await shop.tokens()
 
     async def check() -> None:
@@ -368,7 +369,7 @@ async def test_tokens_of_a_deleted_service_are_worth_nothing_in_its_successor(sh
     await check()
 
 
-async def test_tokens_of_a_deleted_organization_are_worth_nothing_in_its_successor(shop: Shop, tenants: Tenants) -> None:
+async def test_tokens_of_a_deleted_organization_are_invalid_for_its_successor(shop: Shop, tenants: Tenants) -> None:
     pair = await shop.tokens()
     await run_sql(tenants.pool, "delete from organizations where id = %s", shop.tenant.org)
     assert refused(await shop.profile(pair)) == UNAUTHORIZED
@@ -383,7 +384,7 @@ async def test_reuse_ends_the_whole_session_of_the_service_and_no_other(shop: Sh
     second = (await shop.refresh(first)).json
     clock.advance(timedelta(seconds=10))
     assert refused(await shop.refresh(first)) == UNAUTHORIZED
-    assert (await shop.profile(second)).status == 200, "two tabs raced"
+    assert (await shop.profile(second)).status == 200, "two tabs may race"
     clock.advance(timedelta(microseconds=1))
     assert refused(await shop.refresh(first)) == UNAUTHORIZED
     assert refused(await shop.profile(second)) == UNAUTHORIZED
@@ -401,7 +402,7 @@ async def test_logout_ends_this_session_only(shop: Shop) -> None:
         assert (await shop.profile(pair)).status == 200
 
 
-async def test_what_ends_all_sessions_of_a_person_ends_those_of_services(shop: Shop) -> None:
+async def test_events_that_end_all_sessions_of_a_user_end_those_of_services(shop: Shop) -> None:
     pair, plain = await shop.tokens(), (await shop.login(None, None)).json
     body = {"current_password": PASSWORD, "new_password": "another good password"}
     assert (await shop.api.post("/api/user/change-password", body, token=plain["access_token"])).status == 200
@@ -409,23 +410,23 @@ async def test_what_ends_all_sessions_of_a_person_ends_those_of_services(shop: S
     assert refused(await shop.refresh(pair)) == UNAUTHORIZED
 
 
-async def test_a_session_of_a_service_slides_and_ends_as_any_other(shop: Shop, clock: FakeClock) -> None:
+async def test_a_session_of_a_service_slides_and_ends_like_any_session(shop: Shop, clock: FakeClock) -> None:
     pair = await shop.tokens()
     for _ in range(3):
         clock.advance(timedelta(days=30) - timedelta(seconds=1))
         pair = (await shop.refresh(pair)).json
-    assert pair["expires_in"] == 3  # of the ninety days
+    assert pair["expires_in"] == 3  # the absolute end after 90 days
     clock.advance(timedelta(seconds=3))
     assert refused(await shop.refresh(pair)) == UNAUTHORIZED
 
 
-# Tokens of others
+# Tokens with wrong claims
 
 
-async def test_a_token_counts_only_with_the_application_and_the_session_that_it_was_made_for(
+async def test_a_token_is_only_valid_with_its_own_application_and_session(
     shop: Shop, twin: Tenant, tenants: Tenants
 ) -> None:
-    """Signed by us, and saying something else than we did: no mistake of ours in one place may be enough."""
+    """The tokens have a valid signature and wrong claims: a bug in the issuer alone must not be enough for an attack."""
     ports, pool = tenants.ports, tenants.pool
     wiki, theirs = await add_service(pool, shop.tenant.org, "wiki"), await add_service(pool, twin.org, "shop")
     for tenant in (shop.tenant, twin):
@@ -437,13 +438,13 @@ async def test_a_token_counts_only_with_the_application_and_the_session_that_it_
     ]
     assert refused(await shop.profile({"access_token": in_shop.access_token + "x"})) == (401, "JWT_ERROR")
     for said in (
-        replace(of_shop, client_id=of_wiki.client_id, service="wiki"),  # the other service of the organization
+        replace(of_shop, client_id=of_wiki.client_id, service="wiki"),  # another service of the organization
         replace(of_shop, client_id=of_wiki.client_id),
         replace(of_wiki, session_id=in_shop.session_id),
         replace(of_shop, session_id=in_theirs.session_id),
-        replace(of_shop, session_id=plain.session_id),  # no session of an application
+        replace(of_shop, session_id=plain.session_id),  # a session that is not an application's
         replace(of_shop, session_id=selected.session_id),
-        replace(of_shop, client_id=None, service=""),  # an application that passes for the person
+        replace(of_shop, client_id=None, service=""),  # an application's session presented as the user's own
         replace(of_shop, client_id=None, service="", org="", org_id=None),
         replace(of_plain, session_id=in_shop.session_id),
         replace(of_org, session_id=in_shop.session_id),
@@ -458,14 +459,14 @@ async def test_a_token_counts_only_with_the_application_and_the_session_that_it_
         assert (profile["org"], profile["service"]) == (org, service)
 
 
-async def test_what_a_token_says_of_organization_and_plans_counts_for_nothing(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
+async def test_organization_and_plan_claims_give_no_rights(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
     begun = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.ada)
     said = tenants.ports.tokens.read(begun.access_token, tenants.ports.clock.now())
     token = tenants.ports.tokens.sign(replace(said, org="twin", org_id=twin.org, service="other", plan="Gold"))
     assert (await shop.profile({"access_token": token})).json == {"id": str(shop.ada.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 
-# What an application may do
+# Rights of an application
 
 
 LETS_APPLICATIONS_IN = {
@@ -476,8 +477,8 @@ LETS_APPLICATIONS_IN = {
 
 
 @pytest.mark.slow
-async def test_an_application_does_nothing_else_whoever_it_has_signed_in(app: QuartTrio, tenants: Tenants) -> None:
-    """Somebody who may do everything, as owner of the organization and of the platform, has signed in to a service."""
+async def test_an_application_has_no_other_rights_even_for_an_owner(app: QuartTrio, tenants: Tenants) -> None:
+    """The signed-in user owns the organization and is a platform owner."""
     api, ports, pool = tenants.api, tenants.ports, tenants.pool
     ruler, _ = await add_ruler(ports, pool)
     service = await add_service(pool, UUID(PATH_VALUES["org_id"]), "application")
@@ -510,20 +511,20 @@ async def test_an_application_does_nothing_else_whoever_it_has_signed_in(app: Qu
     assert await tenants.everything() == before
 
 
-async def test_an_application_learns_nothing_of_organizations(shop: Shop, twin: Tenant) -> None:
+async def test_an_application_cannot_read_organizations(shop: Shop, twin: Tenant) -> None:
     token = (await shop.tokens())["access_token"]
     answers = [await shop.api.get(f"/api/organizations/{slug}", token=token) for slug in ("acme", "twin", "nothing-there", "A")]
     assert {(refused(answer), answer.json["error"]) for answer in answers} == {(FORBIDDEN, answers[0].json["error"])}
 
 
-# At once
+# Concurrent requests
 
 
 @pytest.mark.slow
-async def test_twenty_first_logins_of_one_person_make_one_end_user(shop: Shop) -> None:
+async def test_twenty_concurrent_first_logins_make_one_end_user(shop: Shop) -> None:
     pool = shop.tenant.pool
     answers = await everyone(20, lambda _: shop.login())
-    # As many guesses at once as are allowed may be under way, and the others are told to wait.
+    # At most as many attempts as the limit run at the same time; the others must wait.
     assert {answer.status for answer in answers} <= {200, 429}
     signed_in = [answer.json for answer in answers if answer.status == 200]
     assert len(signed_in) >= 10
@@ -537,7 +538,7 @@ async def test_twenty_first_logins_of_one_person_make_one_end_user(shop: Shop) -
 
 
 @pytest.mark.slow
-async def test_twenty_people_who_come_at_once_are_twenty(shop: Shop, tenants: Tenants) -> None:
+async def test_twenty_concurrent_users_make_twenty_end_users(shop: Shop, tenants: Tenants) -> None:
     people = [await add_account(tenants.ports, f"person-{number}@example.com") for number in range(20)]
     await add_service(tenants.pool, shop.tenant.org, "wiki")
     answers = await everyone(20, lambda number: shop.login(service=("shop", "wiki")[number % 2], email=people[number].email))
@@ -548,7 +549,7 @@ async def test_twenty_people_who_come_at_once_are_twenty(shop: Shop, tenants: Te
 
 
 @pytest.mark.slow
-async def test_twenty_refreshes_with_one_token_of_a_service_give_one_pair(shop: Shop) -> None:
+async def test_of_twenty_concurrent_refreshes_with_one_token_one_succeeds(shop: Shop) -> None:
     first = await shop.tokens()
     answers = await everyone(20, lambda _: shop.refresh(first))
     assert sorted(answer.status for answer in answers) == [200] + [401] * 19

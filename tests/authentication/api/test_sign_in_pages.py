@@ -1,4 +1,4 @@
-"""Signing in and out on our own pages (decisions, points 42 and 176; security.md A-3, A-10, B-1, B-3, G-1, G-2, G-4, J-8, S-3, S-5)."""
+"""Tests of the pages to sign in and out on (decisions 42, 176; security A-3, A-10, B-1, B-3, G-1, G-2, G-4, J-8, S-3, S-5)."""
 
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -38,7 +38,7 @@ async def sessions_of(pool: Pool) -> int:
 # With a password
 
 
-async def test_what_one_goes_on_to_may_be_nonsense(visitor: Visitor) -> None:
+async def test_a_malformed_request_in_next_does_not_break_the_page(visitor: Visitor) -> None:
     for wanted in (
         "/auth/authorize?org=%00&service=x",
         "/auth/authorize?org=x&service=%00",
@@ -60,7 +60,7 @@ async def test_the_right_password_opens_the_account_page(visitor: Visitor, ada: 
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
 
 
-async def test_the_session_ends_when_its_cookie_does(visitor: Visitor, ada: Account, ports: Ports, clock: FakeClock) -> None:
+async def test_the_session_ends_when_its_cookie_expires(visitor: Visitor, ada: Account, ports: Ports, clock: FakeClock) -> None:
     answer = await visitor.sign_in()
     assert set_cookies(answer)["gatehouse-session"]["max-age"] == str(int(ports.policy.refresh_token_ttl.total_seconds()))
     clock.advance(ports.policy.refresh_token_ttl)
@@ -68,14 +68,14 @@ async def test_the_session_ends_when_its_cookie_does(visitor: Visitor, ada: Acco
 
 
 @pytest.mark.parametrize(("email", "password"), [(EMAIL, "wrong"), ("nobody@example.com", PASSWORD), ("deactivated@example.com", PASSWORD)])
-async def test_every_wrong_pair_is_one_answer(
+async def test_every_wrong_pair_gets_the_same_answer(
     visitor: Visitor, ada: Account, ports: Ports, clock: FakeClock, email: str, password: str
 ) -> None:
     await add_account(ports, "deactivated@example.com", deactivated_at=clock.now())
     answer = await visitor.sign_in(email, password)
     assert answer.status == 401
     assert "The email address or the password is wrong." in answer.text
-    assert answer.text.count(email) == 1, "what was typed is there still"
+    assert answer.text.count(email) == 1, "the typed address is still in the form"
     assert f'value="{password}"' not in answer.text
     assert "<title>Error: Sign in" in answer.text
     assert answer.text.count('required aria-invalid="true" aria-describedby="problem"') == 2
@@ -83,26 +83,26 @@ async def test_every_wrong_pair_is_one_answer(
     assert "gatehouse-session" not in visitor.cookies
 
 
-async def test_a_form_that_was_refused_can_be_sent_again(visitor: Visitor, ada: Account) -> None:
+async def test_a_refused_form_can_be_sent_again(visitor: Visitor, ada: Account) -> None:
     refused = await visitor.sign_in(password="wrong")
     assert leads_to(await visitor.send(SIGN_IN, form_token=form_token(refused), email=EMAIL, password=PASSWORD)) == ACCOUNT
 
 
-async def test_an_address_that_is_not_verified_is_said_after_the_right_password_only(visitor: Visitor, ports: Ports) -> None:
+async def test_only_the_right_password_shows_that_the_address_is_not_verified(visitor: Visitor, ports: Ports) -> None:
     await add_account(ports, verified=False)
     assert "not verified" in (await visitor.sign_in()).text
     assert "not verified" not in (await visitor.sign_in(password="wrong")).text
 
 
 @pytest.mark.parametrize("fields", [{}, {"email": "x", "password": PASSWORD}, {"email": EMAIL, "password": "x" * 129}])
-async def test_a_form_that_makes_no_sense_is_shown_again(visitor: Visitor, ada: Account, fields: dict[str, str]) -> None:
+async def test_a_malformed_form_is_shown_again(visitor: Visitor, ada: Account, fields: dict[str, str]) -> None:
     answer = await visitor.submit(SIGN_IN, SIGN_IN, **fields)
     assert answer.status == 400
     assert 'role="alert"' in answer.text
 
 
 @pytest.mark.slow
-async def test_too_many_guesses_are_told_and_a_trusted_browser_is_spared(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
+async def test_too_many_attempts_lock_out_strangers_but_not_a_trusted_browser(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
     await visitor.sign_in_with(factor, trust="yes")
     stranger = Visitor(app)
     for _ in range(10):
@@ -117,13 +117,13 @@ async def test_too_many_guesses_are_told_and_a_trusted_browser_is_spared(visitor
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
 @pytest.mark.parametrize(("path", "allowed"), [(SIGN_IN, 10), (FORGOT, 5), (CODE, 3)])
-async def test_pages_share_the_limits_of_the_interface(visitor: Visitor, path: str, allowed: int) -> None:
+async def test_pages_share_the_rate_limits_of_the_api(visitor: Visitor, path: str, allowed: int) -> None:
     answers = [await visitor.send(path) for _ in range(allowed + 1)]
     assert [answer.status for answer in answers] == [403] * allowed + [429]
     assert "Too many requests" in answers[-1].text
 
 
-async def test_signing_in_again_takes_the_place_of_the_session_before(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_a_new_sign_in_replaces_the_browser_session(visitor: Visitor, ada: Account, pool: Pool) -> None:
     first = await visitor.open(SIGN_IN)
     await visitor.sign_in()
     secret = visitor.cookies["gatehouse-session"]
@@ -133,13 +133,13 @@ async def test_signing_in_again_takes_the_place_of_the_session_before(visitor: V
     assert await sessions_of(pool) == 1
 
 
-async def test_whoever_is_signed_in_is_sent_on(visitor: Visitor, ada: Account) -> None:
+async def test_a_signed_in_user_is_redirected(visitor: Visitor, ada: Account) -> None:
     await visitor.sign_in()
     assert leads_to(await visitor.open(SIGN_IN)) == ACCOUNT
     assert leads_to(await visitor.open(f"{SIGN_IN}?next=/app/account/devices")) == "/app/account/devices"
 
 
-async def test_a_cookie_that_was_made_up_opens_nothing_and_becomes_no_session(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_a_made_up_cookie_is_refused_and_never_becomes_a_session(visitor: Visitor, ada: Account, pool: Pool) -> None:
     made_up = new_secret()
     for value in (made_up, "x", "", "ü", "x" * 9000):
         visitor.cookies["gatehouse-session"] = value
@@ -150,7 +150,7 @@ async def test_a_cookie_that_was_made_up_opens_nothing_and_becomes_no_session(vi
     assert await run_sql(pool, "select count(*) from sessions where browser_hash = %s", digest(made_up)) == [(0,)]
 
 
-# Where to go on
+# The path to continue at
 
 
 GOOD = ["/", "/app/account", "/app/account/devices?page=2", "/docs", "/a.b/..c/.d", "/x?next=//evil.example", "/app/caf%C3%A9"]
@@ -163,26 +163,26 @@ BAD = [
 
 
 @pytest.mark.parametrize("target", GOOD)
-async def test_it_goes_on_to_a_path_of_ours(visitor: Visitor, ada: Account, target: str) -> None:
+async def test_a_sign_in_continues_at_a_local_path(visitor: Visitor, ada: Account, target: str) -> None:
     assert safe_next(target) == target
     assert leads_to(await visitor.sign_in(after=target)) == target
 
 
 @pytest.mark.parametrize("target", BAD)
-async def test_it_goes_nowhere_else(app: QuartTrio, target: str) -> None:
+async def test_a_sign_in_never_continues_at_another_site(app: QuartTrio, target: str) -> None:
     assert safe_next(target) == ACCOUNT
     page = await Visitor(app).open(f"{SIGN_IN}?{urlencode({'next': target})}")
     assert '<input type="hidden" name="next" value="/app/account">' in page.text
 
 
-async def test_what_a_form_brings_along_is_looked_at_again(visitor: Visitor, factor: Authenticator) -> None:
+async def test_the_next_path_of_a_form_is_checked_again(visitor: Visitor, factor: Authenticator) -> None:
     answer = await visitor.submit(SIGN_IN, SIGN_IN, email=EMAIL, password=PASSWORD, next="/app/../..//evil.example")
     assert leads_to(answer) == CODE
     answer = await visitor.show_code(factor.code(), next="//evil.example")
     assert leads_to(answer) == ACCOUNT
 
 
-async def test_the_way_on_is_kept_over_the_second_factor(visitor: Visitor, factor: Authenticator) -> None:
+async def test_the_next_path_survives_the_second_factor(visitor: Visitor, factor: Authenticator) -> None:
     on = leads_to(await visitor.sign_in(after="/app/account/devices"))
     assert on == f"{CODE}?next=%2Fapp%2Faccount%2Fdevices"
     page = await visitor.open(on)
@@ -194,7 +194,7 @@ async def test_the_way_on_is_kept_over_the_second_factor(visitor: Visitor, facto
 # The second factor
 
 
-async def test_a_password_alone_gives_no_session_where_a_code_is_asked_for(visitor: Visitor, factor: Authenticator, pool: Pool) -> None:
+async def test_a_password_alone_gives_no_session_if_a_code_is_required(visitor: Visitor, factor: Authenticator, pool: Pool) -> None:
     assert leads_to(await visitor.sign_in()) == CODE
     assert "gatehouse-session" not in visitor.cookies
     assert await sessions_of(pool) == 0
@@ -205,7 +205,7 @@ async def test_a_password_alone_gives_no_session_where_a_code_is_asked_for(visit
 
 
 @pytest.mark.parametrize("code", ["", "12345", "1234567", "abcd-efgh", "\uff11\uff12\uff13\uff14\uff15\uff16", " 123456"])
-async def test_what_can_be_no_code_is_400_and_not_counted(visitor: Visitor, factor: Authenticator, code: str) -> None:
+async def test_a_malformed_code_is_400_and_not_counted(visitor: Visitor, factor: Authenticator, code: str) -> None:
     await visitor.sign_in()
     answer = await visitor.show_code(code)
     assert answer.status == 400
@@ -213,7 +213,7 @@ async def test_what_can_be_no_code_is_400_and_not_counted(visitor: Visitor, fact
     assert leads_to(await visitor.show_code(factor.code())) == ACCOUNT
 
 
-async def test_a_code_works_once_and_a_wrong_one_can_be_tried_again(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
+async def test_a_code_works_once_and_a_wrong_code_allows_another_attempt(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
     await visitor.sign_in_with(factor)
     other = Visitor(app)
     await other.sign_in()
@@ -224,7 +224,7 @@ async def test_a_code_works_once_and_a_wrong_one_can_be_tried_again(visitor: Vis
     assert leads_to(await other.show_code(factor.code(1))) == ACCOUNT
 
 
-async def test_a_backup_code_opens_once(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
+async def test_a_backup_code_works_once(visitor: Visitor, factor: Authenticator, app: QuartTrio) -> None:
     await visitor.sign_in()
     assert leads_to(await visitor.show_code(factor.backup_codes[0])) == ACCOUNT
     other = Visitor(app)
@@ -233,7 +233,7 @@ async def test_a_backup_code_opens_once(visitor: Visitor, factor: Authenticator,
 
 
 @pytest.mark.slow
-async def test_five_wrong_codes_lead_back_to_the_beginning(visitor: Visitor, factor: Authenticator) -> None:
+async def test_five_wrong_codes_lead_back_to_the_sign_in_page(visitor: Visitor, factor: Authenticator) -> None:
     await visitor.sign_in()
     for _ in range(5):
         assert (await visitor.show_code(factor.wrong())).status == 401
@@ -245,7 +245,7 @@ async def test_five_wrong_codes_lead_back_to_the_beginning(visitor: Visitor, fac
     assert not await visitor.is_in()
 
 
-async def test_a_sign_in_waits_for_ten_minutes(visitor: Visitor, factor: Authenticator, clock: FakeClock) -> None:
+async def test_a_pending_sign_in_expires_after_ten_minutes(visitor: Visitor, factor: Authenticator, clock: FakeClock) -> None:
     assert set_cookies(await visitor.sign_in())["gatehouse-pre-auth"]["max-age"] == "600"
     clock.advance(timedelta(seconds=600))
     answer = await visitor.show_code(factor.code())
@@ -253,7 +253,7 @@ async def test_a_sign_in_waits_for_ten_minutes(visitor: Visitor, factor: Authent
     assert "<h1>Sign in</h1>" in answer.text
 
 
-async def test_what_an_application_began_is_not_continued_here(
+async def test_a_sign_in_that_an_application_started_cannot_continue_on_our_pages(
     visitor: Visitor, factor: Authenticator, api: Api, tenants: Tenants, pool: Pool
 ) -> None:
     acme = await tenants.add("acme")
@@ -266,42 +266,42 @@ async def test_what_an_application_began_is_not_continued_here(
     assert (answer.status, "gatehouse-session" in visitor.cookies, await sessions_of(pool)) == (401, False, before)
 
 
-async def test_without_a_sign_in_no_code_is_asked_for(visitor: Visitor, factor: Authenticator) -> None:
+async def test_the_code_page_needs_a_pending_sign_in(visitor: Visitor, factor: Authenticator) -> None:
     assert leads_to(await visitor.open(CODE)) == SIGN_IN
     assert leads_to(await visitor.submit(CODE, SIGN_IN, code=factor.code())) == SIGN_IN
     visitor.cookies["gatehouse-pre-auth"] = "made.up.token"
     assert (await visitor.show_code(factor.code())).status == 401
 
 
-async def test_an_access_token_is_no_sign_in_that_waits(visitor: Visitor, factor: Authenticator, ports: Ports, ada: Account) -> None:
+async def test_an_access_token_is_not_a_pre_auth_token(visitor: Visitor, factor: Authenticator, ports: Ports, ada: Account) -> None:
     visitor.cookies["gatehouse-pre-auth"] = (await sign_in(ports, ada)).access_token
     assert (await visitor.show_code(factor.code())).status == 401
     assert not await visitor.is_in()
 
 
-async def test_a_trusted_browser_is_asked_for_no_code_until_it_is_not_trusted_any_more(
+async def test_a_trusted_browser_skips_the_code_until_the_trust_ends(
     visitor: Visitor, factor: Authenticator, clock: FakeClock, app: QuartTrio
 ) -> None:
     await visitor.sign_in_with(factor, trust="yes")
     await visitor.submit("/app/sign-out")
     assert leads_to(await visitor.sign_in()) == ACCOUNT
     other = Visitor(app)
-    assert leads_to(await other.sign_in()) == CODE, "the trust is this browser's alone"
+    assert leads_to(await other.sign_in()) == CODE, "only this browser is trusted"
     other.cookies["gatehouse-device"] = visitor.cookies["gatehouse-device"]
-    assert leads_to(await other.sign_in()) == CODE, "and its device's id is not what says so"
+    assert leads_to(await other.sign_in()) == CODE, "the device id alone is not trusted"
     await visitor.submit("/app/sign-out")
     clock.advance(timedelta(days=30))
     assert leads_to(await visitor.sign_in()) == CODE
 
 
-async def test_trust_is_not_given_unless_it_is_asked_for(visitor: Visitor, factor: Authenticator) -> None:
+async def test_trust_is_only_given_on_request(visitor: Visitor, factor: Authenticator) -> None:
     await visitor.sign_in_with(factor)
     assert "gatehouse-trust" not in visitor.cookies
     await visitor.submit("/app/sign-out")
     assert leads_to(await visitor.sign_in()) == CODE
 
 
-async def test_a_browser_is_one_device_however_often_it_signs_in(visitor: Visitor, ada: Account, pool: Pool, app: QuartTrio) -> None:
+async def test_a_browser_is_one_device_for_all_its_sign_ins(visitor: Visitor, ada: Account, pool: Pool, app: QuartTrio) -> None:
     for _ in range(2):
         await visitor.sign_in()
         await visitor.submit("/app/sign-out")
@@ -316,7 +316,7 @@ async def test_a_browser_is_one_device_however_often_it_signs_in(visitor: Visito
 # Signing out
 
 
-async def test_signing_out_ends_the_session_and_keeps_the_device(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_a_sign_out_ends_the_session_and_keeps_the_device(visitor: Visitor, ada: Account, pool: Pool) -> None:
     await visitor.sign_in()
     secret = visitor.cookies["gatehouse-session"]
     assert leads_to(await visitor.submit("/app/sign-out")) == SIGN_IN
@@ -325,13 +325,13 @@ async def test_signing_out_ends_the_session_and_keeps_the_device(visitor: Visito
     visitor.cookies["gatehouse-session"] = secret
     assert not await visitor.is_in()
     assert await sessions_of(pool) == 0
-    assert leads_to(await visitor.send("/app/sign-out")) == SIGN_IN, "whoever is not signed in has nothing to lose"
+    assert leads_to(await visitor.send("/app/sign-out")) == SIGN_IN, "without a session no form token is needed"
 
 
 # Forgotten passwords
 
 
-async def test_forgot_password_is_always_the_same_page(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_the_forgot_password_page_is_the_same_for_every_address(visitor: Visitor, ada: Account, pool: Pool) -> None:
     pages = []
     for email in (EMAIL, "nobody@example.com", "no address", ""):
         answer = await visitor.submit(FORGOT, FORGOT, email=email)
@@ -344,7 +344,7 @@ async def test_forgot_password_is_always_the_same_page(visitor: Visitor, ada: Ac
     ]
 
 
-# Forms of others
+# Forms of other sites
 
 
 FOREIGN = [
@@ -357,7 +357,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("path", [SIGN_IN, CODE, FORGOT, "/app/sign-out"])
 @pytest.mark.parametrize("header", FOREIGN)
-async def test_a_form_of_somebody_elses_page_does_nothing(
+async def test_a_form_of_another_site_is_refused(
     visitor: Visitor, ada: Account, pool: Pool, path: str, header: tuple[bytes, bytes], app: QuartTrio
 ) -> None:
     token = form_token(await visitor.open(SIGN_IN))
@@ -371,7 +371,7 @@ async def test_a_form_of_somebody_elses_page_does_nothing(
 
 
 @pytest.mark.parametrize("path", [SIGN_IN, CODE, FORGOT])
-async def test_a_form_without_the_token_of_this_browser_does_nothing(
+async def test_a_form_without_this_browsers_token_is_refused(
     visitor: Visitor, ada: Account, app: QuartTrio, pool: Pool, path: str
 ) -> None:
     foreign = form_token(await Visitor(app).open(SIGN_IN))
@@ -384,7 +384,7 @@ async def test_a_form_without_the_token_of_this_browser_does_nothing(
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
 
 
-async def test_a_browser_that_keeps_no_cookie_cannot_send_a_form(visitor: Visitor, ada: Account) -> None:
+async def test_a_browser_without_cookies_cannot_send_a_form(visitor: Visitor, ada: Account) -> None:
     own = form_token(await visitor.open(SIGN_IN))
     device_id = visitor.cookies.pop("gatehouse-device")
     for kept, token in ((None, own), (None, token_of("")), ("", token_of("")), ("x", token_of("x")), (device_id + "x", own)):
@@ -392,7 +392,7 @@ async def test_a_browser_that_keeps_no_cookie_cannot_send_a_form(visitor: Visito
         assert (await visitor.send(SIGN_IN, form_token=token, email=EMAIL, password=PASSWORD)).status == 403
 
 
-async def test_nobody_is_signed_out_by_a_page_of_somebody_else(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
+async def test_another_site_cannot_sign_the_user_out(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
     await visitor.sign_in()
     foreign = form_token(await Visitor(app).open(SIGN_IN))
     for token in ({}, {"form_token": foreign}):
@@ -402,7 +402,7 @@ async def test_nobody_is_signed_out_by_a_page_of_somebody_else(visitor: Visitor,
 
 
 @pytest.mark.parametrize("path", [SIGN_IN, CODE, FORGOT, "/app/sign-out"])
-async def test_only_forms_are_read(api: Api, app: QuartTrio, path: str) -> None:
+async def test_only_form_bodies_are_accepted(api: Api, app: QuartTrio, path: str) -> None:
     assert (await api.post(path, {"email": EMAIL})).status == 415
     for method in ("PUT", "DELETE", "PATCH"):
         assert (await ask(app, method, path)).status == 405
@@ -414,7 +414,7 @@ async def test_only_forms_are_read(api: Api, app: QuartTrio, path: str) -> None:
 @pytest.mark.parametrize(
     ("edge", "prefix", "secure"), [({}, "gatehouse-", False), ({"base_url": HTTPS}, "__Host-gatehouse-", True)], indirect=["edge"]
 )
-async def test_cookies_are_out_of_the_reach_of_scripts_and_other_sites(
+async def test_scripts_and_other_sites_cannot_use_the_cookies(
     visitor: Visitor, factor: Authenticator, prefix: str, *, secure: bool
 ) -> None:
     set_by = {
@@ -437,13 +437,13 @@ async def test_cookies_are_out_of_the_reach_of_scripts_and_other_sites(
 
 
 @pytest.mark.parametrize("edge", [{"base_url": HTTPS}], indirect=True)
-async def test_under_https_a_cookie_without_the_prefix_is_not_looked_at(visitor: Visitor, ada: Account) -> None:
+async def test_under_https_a_cookie_without_the_prefix_is_ignored(visitor: Visitor, ada: Account) -> None:
     await visitor.sign_in()
     visitor.cookies = {"gatehouse-session": visitor.cookies["__Host-gatehouse-session"]}
     assert not await visitor.is_in()
 
 
-async def test_no_page_shows_what_a_cookie_holds(visitor: Visitor, factor: Authenticator) -> None:
+async def test_no_page_contains_the_value_of_a_cookie(visitor: Visitor, factor: Authenticator) -> None:
     await visitor.sign_in()
     pages = [await visitor.open(CODE)]
     await visitor.show_code(factor.code(), trust="yes")
@@ -454,7 +454,7 @@ async def test_no_page_shows_what_a_cookie_holds(visitor: Visitor, factor: Authe
             assert value not in page.text
 
 
-async def test_the_interface_takes_no_cookies(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
+async def test_the_api_ignores_cookies(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
     await visitor.sign_in()
     cookie = (b"cookie", "; ".join(f"{name}={value}" for name, value in visitor.cookies.items()).encode())
     bearer = (b"authorization", f"Bearer {visitor.cookies['gatehouse-session']}".encode())
@@ -463,17 +463,17 @@ async def test_the_interface_takes_no_cookies(visitor: Visitor, ada: Account, ap
             assert (await ask(app, "GET", path, headers=headers)).status == 401
 
 
-async def test_pages_take_no_tokens(api: Api, ports: Ports, ada: Account) -> None:
+async def test_pages_ignore_access_tokens(api: Api, ports: Ports, ada: Account) -> None:
     token = (await sign_in(ports, ada)).access_token
     answer = await api.get(ACCOUNT, token=token, headers={"Cookie": f"gatehouse-session={token}"})
     assert answer.status == 303
 
 
-# To look is to change nothing
+# GET requests
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-async def test_looking_changes_nothing(visitor: Visitor, ada: Account, pool: Pool, method: str) -> None:
+async def test_get_requests_change_nothing(visitor: Visitor, ada: Account, pool: Pool, method: str) -> None:
     for path in (SIGN_IN, CODE, FORGOT, "/app/sign-out"):
         await visitor.open(path, method=method)
     assert await run_sql(pool, "select count(*) from sessions") == [(0,)]
@@ -481,7 +481,7 @@ async def test_looking_changes_nothing(visitor: Visitor, ada: Account, pool: Poo
 
 
 @pytest.mark.parametrize("path", [SIGN_IN, FORGOT])
-async def test_a_page_lets_nothing_in_and_is_not_kept(visitor: Visitor, path: str) -> None:
+async def test_a_page_has_a_strict_policy_and_is_not_cached(visitor: Visitor, path: str) -> None:
     answer = await visitor.open(path)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -500,5 +500,5 @@ async def test_errors_are_pages(visitor: Visitor) -> None:
     assert BASE_URL not in (await visitor.open("/app/nowhere")).text
 
 
-async def test_the_front_page_leads_to_signing_in(visitor: Visitor) -> None:
+async def test_the_front_page_links_to_the_sign_in_page(visitor: Visitor) -> None:
     assert f'href="{SIGN_IN}"' in (await visitor.open("/")).text

@@ -1,5 +1,8 @@
-"""The audit log of an organization: what an entry shows, filters, pages, event types (organizations.md sections 2.8, 4.9 and 6.3;
-decisions, points 9, 11, 13, 111, 153 and 226 to 232; security.md I-5, L-5, T-1, T-2)."""
+"""The audit log of an organization over HTTP: fields, pages, filters, access and event types.
+
+Security I-5, L-5, T-1 and T-2, and decisions 9, 11, 13, 111, 153, 226, 227, 230, 231 and 232, have the
+requirements.
+"""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,7 +43,7 @@ FIELDS = [
 
 
 class World(NamedTuple):
-    """An organization, its owner and the owner's token, and another one with an owner of its own."""
+    """Two organizations with their owners, and the tokens of the owners."""
 
     org: UUID
     owner: Account
@@ -64,7 +67,7 @@ Record = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def record(ports: Ports, clock: FakeClock, world: World) -> Record:
-    """Record that something happened in `org`, a second after what was recorded before."""
+    """Record events in `org`, a second after the events before."""
 
     async def record(
         *names: str, org: UUID | None = None, target: str = "x", by: Caller = SYSTEM, details: Mapping[str, Any] | None = None
@@ -77,29 +80,29 @@ def record(ports: Ports, clock: FakeClock, world: World) -> Record:
     return record
 
 
-def acting(account: Account, **changes: Any) -> Person:
-    plain = Person(user_id=account.id, email=account.email, session_id=uuid4(), address="203.0.113.9", agent="tests/1.0")
-    return replace(plain, **changes)
+def person(account: Account, **changes: Any) -> Person:
+    default = Person(user_id=account.id, email=account.email, session_id=uuid4(), address="203.0.113.9", agent="tests/1.0")
+    return replace(default, **changes)
 
 
 async def logs(api: Api, world: World, query: str = "") -> list[dict[str, Any]]:
     answer = await api.get(f"{LOG}{query}", token=world.token)
     assert answer.status == 200, answer.text
-    found: list[dict[str, Any]] = answer.json["logs"]
-    assert answer.json["pagination"]["total"] == len(found)
-    return found
+    entries: list[dict[str, Any]] = answer.json["logs"]
+    assert answer.json["pagination"]["total"] == len(entries)
+    return entries
 
 
 async def actions(api: Api, world: World, query: str = "") -> list[str]:
     return [entry["action"] for entry in await logs(api, world, query)]
 
 
-# What an entry shows
+# Fields
 
 
 async def test_an_entry_has_the_documented_fields(api: Api, world: World, record: Record, clock: FakeClock) -> None:
     details = {"service_slug": "shop", "service_name": "Shop", "permissions": ["read:users"], "nested": {"a": None}}
-    await record("service.created", target="service-1", by=acting(world.owner), details=details)
+    await record("service.created", target="service-1", by=person(world.owner), details=details)
     answer = await api.get(LOG, token=world.token)
     assert list(answer.json) == ["logs", "pagination"]
     [entry] = answer.json["logs"]
@@ -119,76 +122,76 @@ async def test_an_entry_has_the_documented_fields(api: Api, world: World, record
     }
 
 
-async def test_an_actor_is_shown_as_the_account_is_now(api: Api, world: World, record: Record, pool: Pool) -> None:
-    await record("user.removed", by=acting(world.owner))
+async def test_an_actor_is_shown_with_the_present_data_of_the_account(api: Api, world: World, record: Record, pool: Pool) -> None:
+    await record("user.removed", by=person(world.owner))
     await run_sql(pool, "update users set email = 'new@example.com', is_platform_owner = true where id = %s", world.owner.id)
     [entry] = await logs(api, world)
     assert entry["actor"] == {"id": str(world.owner.id), "email": "new@example.com", "is_platform_owner": True}
 
 
-async def test_an_actor_whose_account_is_gone_is_unknown(api: Api, ports: Ports, world: World, record: Record, pool: Pool) -> None:
-    gone = await add_account(ports, "gone@example.com")
-    await record("user.removed", by=acting(gone))
-    await run_sql(pool, "delete from users where id = %s", gone.id)
+async def test_an_actor_without_an_account_is_unknown(api: Api, ports: Ports, world: World, record: Record, pool: Pool) -> None:
+    deleted = await add_account(ports, "deleted@example.com")
+    await record("user.removed", by=person(deleted))
+    await run_sql(pool, "delete from users where id = %s", deleted.id)
     [entry] = await logs(api, world)
     assert entry["actor"] == {"id": "unknown", "email": "deleted-user@unknown", "is_platform_owner": False}
     assert (entry["ip_address"], entry["user_agent"]) == ("203.0.113.9", "tests/1.0")
 
 
-async def test_a_background_job_is_the_system_without_address(api: Api, world: World, record: Record) -> None:
+async def test_a_background_job_is_shown_as_the_system_without_an_address(api: Api, world: World, record: Record) -> None:
     await record("invitation.expired", by=SYSTEM)
     [entry] = await logs(api, world)
     assert entry["actor"] == {"id": "system", "email": "system@internal", "is_platform_owner": False}
     assert (entry["ip_address"], entry["user_agent"]) == (None, None)
 
 
-async def test_who_was_not_signed_in_is_anonymous_with_an_address(api: Api, world: World, record: Record) -> None:
+async def test_a_caller_without_a_session_is_shown_as_anonymous_with_an_address(api: Api, world: World, record: Record) -> None:
     await record("invitation.declined", by=PERSON)
     [entry] = await logs(api, world)
     assert entry["actor"] == {"id": "anonymous", "email": "anonymous@internal", "is_platform_owner": False}
     assert (entry["ip_address"], entry["user_agent"]) == ("203.0.113.9", "tests/1.0")
 
 
-async def test_whoever_has_no_account_is_found_by_the_id_that_the_log_shows(api: Api, world: World, record: Record) -> None:
-    for action, by in (("invitation.declined", PERSON), ("invitation.expired", SYSTEM), ("user.invited", acting(world.owner))):
+async def test_an_actor_without_account_is_found_by_its_id_in_the_log(api: Api, world: World, record: Record) -> None:
+    for action, by in (("invitation.declined", PERSON), ("invitation.expired", SYSTEM), ("user.invited", person(world.owner))):
         await record(action, by=by)
-    for query, found in (("anonymous", ["invitation.declined"]), ("system", ["invitation.expired"]), ("unknown", [])):
-        assert [entry["action"] for entry in await logs(api, world, f"?actor_id={query}")] == found
+    for actor_id, expected in (("anonymous", ["invitation.declined"]), ("system", ["invitation.expired"]), ("unknown", [])):
+        assert [entry["action"] for entry in await logs(api, world, f"?actor_id={actor_id}")] == expected
 
 
-async def test_a_request_without_agent_has_none(api: Api, world: World, record: Record) -> None:
+async def test_a_request_without_user_agent_has_none(api: Api, world: World, record: Record) -> None:
     await record("invitation.declined", by=Anonymous(address="203.0.113.9"))
     [entry] = await logs(api, world)
     assert (entry["ip_address"], entry["user_agent"]) == ("203.0.113.9", None)
 
 
-async def test_what_is_done_while_impersonating_names_both_persons(api: Api, ports: Ports, world: World, record: Record) -> None:
+async def test_an_entry_during_an_impersonation_names_both_persons(api: Api, ports: Ports, world: World, record: Record) -> None:
     support = await add_platform_owner(ports, "support@example.com")
-    await record("user.invited", by=acting(world.owner, impersonator_id=support.id), details={"role": "member", "impersonator": "forged"})
+    await record("user.invited", by=person(world.owner, impersonator_id=support.id), details={"role": "member", "impersonator": "forged"})
     [entry] = await logs(api, world)
     assert entry["actor"]["email"] == "owner@example.com"
     assert entry["details"] == {"role": "member", "impersonator": {"id": str(support.id), "email": "support@example.com"}}
 
 
-async def test_an_impersonator_whose_account_is_gone_is_unknown(api: Api, ports: Ports, world: World, record: Record, pool: Pool) -> None:
+async def test_an_impersonator_without_an_account_is_unknown(api: Api, ports: Ports, world: World, record: Record, pool: Pool) -> None:
     support = await add_platform_owner(ports, "support@example.com")
-    await record("user.invited", by=acting(world.owner, impersonator_id=support.id))
+    await record("user.invited", by=person(world.owner, impersonator_id=support.id))
     await run_sql(pool, "delete from users where id = %s", support.id)
     [entry] = await logs(api, world)
     assert entry["details"] == {"impersonator": {"id": "unknown", "email": "deleted-user@unknown"}}
 
 
-async def test_one_reads_the_log_also_while_impersonating(api: Api, ports: Ports, world: World, record: Record) -> None:
+async def test_an_impersonator_can_read_the_log(api: Api, ports: Ports, world: World, record: Record) -> None:
     await record("user.invited")
     support = await add_platform_owner(ports, "support@example.com")
     answer = await api.get(LOG, token=await impersonate(ports, support, world.owner, world.org))
     assert (answer.status, len(answer.json["logs"])) == (200, 1)
 
 
-# Passwords: the first entries that were ever written
+# Passwords
 
 
-async def test_a_change_of_password_is_in_the_log_of_each_of_ones_organizations(api: Api, world: World, pool: Pool) -> None:
+async def test_a_password_change_is_in_the_logs_of_all_organizations_of_the_user(api: Api, world: World, pool: Pool) -> None:
     await add_member(pool, world.twin, world.owner.id, confirmed=True)
     await api.post(
         "/api/user/change-password",
@@ -201,7 +204,9 @@ async def test_a_change_of_password_is_in_the_log_of_each_of_ones_organizations(
         assert (entry["actor"]["id"], entry["details"]) == (str(world.owner.id), {"method": "change"})
 
 
-async def test_a_reset_is_by_nobody_who_is_signed_in_and_says_how(api: Api, ports: Ports, world: World, sent: FakeMailTransport) -> None:
+async def test_a_password_reset_is_logged_with_an_anonymous_actor_and_the_method(
+    api: Api, ports: Ports, world: World, sent: FakeMailTransport
+) -> None:
     await api.post("/api/auth/forgot-password", {"email": "owner@example.com"})
     await deliver(ports)
     token = link(sent.letters[-1])
@@ -224,7 +229,7 @@ async def test_a_reset_is_by_nobody_who_is_signed_in_and_says_how(api: Api, port
 # Order and pages
 
 
-async def test_the_newest_entry_comes_first(api: Api, world: World, record: Record) -> None:
+async def test_entries_are_sorted_newest_first(api: Api, world: World, record: Record) -> None:
     for name in ("user.invited", "plan.created", "api_key.deleted"):
         await record(name)
     assert await actions(api, world) == ["api_key.deleted", "plan.created", "user.invited"]
@@ -253,7 +258,7 @@ PAGES = {
 
 
 @pytest.mark.slow
-async def test_pages(api: Api, world: World, record: Record) -> None:
+async def test_the_log_has_pages(api: Api, world: World, record: Record) -> None:
     for number in range(5):
         await record("user.invited", target=str(number))
         await record("user.invited", target=f"twin-{number}", org=world.twin)
@@ -276,7 +281,7 @@ async def test_an_empty_log_has_no_pages(api: Api, world: World) -> None:
     assert answer.json["pagination"] == {"page": 1, "limit": 50, "total": 0, "total_pages": 0, "has_next": False, "has_prev": False}
 
 
-async def test_what_is_no_integer_is_refused(api: Api, world: World) -> None:
+async def test_a_page_that_is_not_an_integer_is_refused(api: Api, world: World) -> None:
     for query in ("page=x", "page=", "page=1.0", "limit=0x10", "limit=%205", "limit=%D9%A3", "limit=--1", "page=1&page=2"):
         answer = await api.get(f"{LOG}?{query}", token=world.token)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
@@ -287,18 +292,18 @@ async def test_what_is_no_integer_is_refused(api: Api, world: World) -> None:
 
 
 @pytest.fixture
-async def mixed(ports: Ports, world: World, record: Record) -> Account:
-    """Entries of many kinds here and next door; the account is that of another member, who did some of them."""
+async def admin_with_entries(ports: Ports, world: World, record: Record) -> Account:
+    """An admin who is the actor of some of the recorded entries. Both organizations have entries of many kinds."""
     admin = await add_account(ports, "admin@example.com")
     for org in (world.org, world.twin):
-        await record("user.invited", target="u1", by=acting(world.owner), org=org)
-        await record("user.joined", target="u1", by=acting(admin), org=org)
-        await record("user.joined", target="u2", by=acting(admin), org=org)
-        await record("plan.created", target="u1", by=acting(world.owner), org=org)
-        await record("organization.updated", target=str(org), by=acting(world.owner), org=org)
-        await record("domain.set", target=str(org), by=acting(admin), org=org)
+        await record("user.invited", target="u1", by=person(world.owner), org=org)
+        await record("user.joined", target="u1", by=person(admin), org=org)
+        await record("user.joined", target="u2", by=person(admin), org=org)
+        await record("plan.created", target="u1", by=person(world.owner), org=org)
+        await record("organization.updated", target=str(org), by=person(world.owner), org=org)
+        await record("domain.set", target=str(org), by=person(admin), org=org)
         await record("domain.verified", target=str(org), by=SYSTEM, org=org)
-        await record("branding.updated", target=str(org), by=acting(admin), org=org)
+        await record("branding.updated", target=str(org), by=person(admin), org=org)
     return admin
 
 
@@ -356,25 +361,25 @@ FILTERS = [
     ("target_type=domain&actor_id={admin}", ["domain.set"]),
     ("target_type=domain&target_id={org}&actor_id={admin}", ["domain.set"]),
     ("target_type=user&target_id=u1&actor_id={owner}", ["user.invited"]),
-    # Declared unsupported, so ignored like any other unknown parameter (point 231).
+    # Documented as not supported, and ignored like all unknown parameters (decision 231).
     ("action=plan.created&success=false&success=x&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
     ("org_id={twin}&org_slug=twin&action=plan.created", ["plan.created"]),
 ]
 
 
 @pytest.mark.slow
-async def test_filters(api: Api, world: World, mixed: Account) -> None:
-    for query, found in FILTERS:
-        filled = query.format(org=world.org, twin=world.twin, owner=world.owner.id, admin=mixed.id, other=world.other.id)
+async def test_filters_select_entries(api: Api, world: World, admin_with_entries: Account) -> None:
+    for query, expected in FILTERS:
+        filled = query.format(org=world.org, twin=world.twin, owner=world.owner.id, admin=admin_with_entries.id, other=world.other.id)
         entries = await logs(api, world, f"?{filled}")
-        assert [entry["action"] for entry in entries] == found, query
+        assert [entry["action"] for entry in entries] == expected, query
         assert {entry["org_id"] for entry in entries} <= {str(world.org)}
 
 
 @pytest.mark.slow
-async def test_filtered_pages_count_what_was_filtered(api: Api, world: World, record: Record) -> None:
+async def test_the_total_counts_the_filtered_entries(api: Api, world: World, record: Record) -> None:
     for number in range(6):
-        await record("domain.set", "user.invited", "domain.verified", target=str(number), by=acting(world.owner))
+        await record("domain.set", "user.invited", "domain.verified", target=str(number), by=person(world.owner))
     for query, total in (
         ("target_type=domain", 12),
         ("action=domain.set", 6),
@@ -387,15 +392,15 @@ async def test_filtered_pages_count_what_was_filtered(api: Api, world: World, re
         assert {page["pagination"]["total"] for page in pages} == {total} == {len(whole)}
 
 
-async def test_an_unknown_target_type_is_refused_with_the_known_ones(api: Api, world: World) -> None:
-    for given in ("users", "User", "", "x", "user,plan", "domain."):
-        answer = await api.get(f"{LOG}?target_type={given}", token=world.token)
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), given
+async def test_an_unknown_target_type_is_refused_with_the_list_of_types(api: Api, world: World) -> None:
+    for target_type in ("users", "User", "", "x", "user,plan", "domain."):
+        answer = await api.get(f"{LOG}?target_type={target_type}", token=world.token)
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), target_type
         for known in ("user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"):
             assert f"'{known}'" in answer.json["error"]
 
 
-async def test_a_target_without_its_type_is_refused(api: Api, world: World) -> None:
+async def test_a_target_id_without_target_type_is_refused(api: Api, world: World) -> None:
     for query in ("target_id=u1", "target_id=", "target_id=u1&action=user.invited", "target_id=x&actor_id=x"):
         answer = await api.get(f"{LOG}?{query}", token=world.token)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
@@ -404,24 +409,24 @@ async def test_a_target_without_its_type_is_refused(api: Api, world: World) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["action", "actor_id", "target_type=user&target_id"])
-async def test_parameters_that_cannot_be_meant_are_refused(api: Api, world: World, name: str) -> None:
+async def test_parameters_that_are_not_valid_are_refused(api: Api, world: World, name: str) -> None:
     for value in ("%00", "a%0Ab", "%E2%80%AE", "x" * 2049, f"a&{name}=b"):
         answer = await api.get(f"{LOG}?{name}={value}", token=world.token)
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), value
 
 
-# Who may read it
+# Access
 
 
 @pytest.mark.slow
-async def test_neither_the_others_log_nor_its_size_is_seen(api: Api, world: World, mixed: Account) -> None:
-    mine, theirs = [
+async def test_an_organization_sees_nothing_of_the_log_of_another_one(api: Api, world: World, admin_with_entries: Account) -> None:
+    own, twins = [
         (await api.get(f"/api/organizations/{slug}/audit-log", token=token)).json["logs"]
         for slug, token in (("acme", world.token), ("twin", world.other_token))
     ]
-    assert len(mine) == len(theirs) == 8
-    assert not {entry["id"] for entry in mine} & {entry["id"] for entry in theirs}
-    assert str(world.twin) not in json.dumps(mine)
+    assert len(own) == len(twins) == 8
+    assert not {entry["id"] for entry in own} & {entry["id"] for entry in twins}
+    assert str(world.twin) not in json.dumps(own)
     for slug, token in (("twin", world.token), ("acme", world.other_token)):
         for path in ("audit-log", "audit-log/event-types", "audit-log?target_id=x", "audit-log?page=x"):
             answer = await api.get(f"/api/organizations/{slug}/{path}", token=token)
@@ -429,7 +434,7 @@ async def test_neither_the_others_log_nor_its_size_is_seen(api: Api, world: Worl
 
 
 @pytest.mark.parametrize(("role", "status"), [("owner", 200), ("admin", 200), ("member", 403)])
-async def test_owners_and_admins_read_it(api: Api, ports: Ports, pool: Pool, world: World, role: str, status: int) -> None:
+async def test_owners_and_admins_can_read_the_log(api: Api, ports: Ports, pool: Pool, world: World, role: str, status: int) -> None:
     reader = await add_account(ports, "reader@example.com")
     if role == "owner":
         await run_sql(pool, "delete from memberships where org_id = %s", world.org)
@@ -440,14 +445,14 @@ async def test_owners_and_admins_read_it(api: Api, ports: Ports, pool: Pool, wor
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_not_of_an_organization_that_is_not_active(api: Api, world: World, pool: Pool, status: str) -> None:
+async def test_the_log_of_an_organization_that_is_not_active_is_refused(api: Api, world: World, pool: Pool, status: str) -> None:
     await run_sql(pool, "update organizations set status = %s where id = %s", status, world.org)
     for path in (LOG, f"{LOG}/event-types", f"{LOG}?target_type=x"):
         answer = await api.get(path, token=world.token)
         assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")
 
 
-async def test_of_an_unknown_organization_there_is_none(api: Api, world: World) -> None:
+async def test_the_log_of_an_unknown_organization_is_not_found(api: Api, world: World) -> None:
     for path in ("audit-log", "audit-log/event-types", "audit-log?target_type=x"):
         answer: Answer = await api.get(f"/api/organizations/nothing-there/{path}", token=world.token)
         assert (answer.status, answer.code) == (404, "NOT_FOUND")
@@ -456,21 +461,21 @@ async def test_of_an_unknown_organization_there_is_none(api: Api, world: World) 
 # Event types
 
 
-async def test_the_event_types_are_those_of_the_catalogue(api: Api, world: World) -> None:
+async def test_the_event_types_are_those_of_the_catalog(api: Api, world: World) -> None:
     answer = await api.get(f"{LOG}/event-types", token=world.token)
     assert answer.status == 200
     assert answer.json == [
         {"value": kind.name, "label": kind.label, "category": kind.category} for kind in event_catalog.AUDIT_ACTIONS.values()
     ]
-    listed = {one["value"]: one for one in answer.json}
-    assert len(listed) == len(answer.json)
-    assert listed["api_key.created"] == {"value": "api_key.created", "label": "API key created", "category": "API keys"}
-    assert not {"organization.deleted", "user.login.success", "user.mfa.enabled"} & listed.keys()
+    kinds = {kind["value"]: kind for kind in answer.json}
+    assert len(kinds) == len(answer.json)
+    assert kinds["api_key.created"] == {"value": "api_key.created", "label": "API key created", "category": "API keys"}
+    assert not {"organization.deleted", "user.login.success", "user.mfa.enabled"} & kinds.keys()
 
 
 @pytest.mark.slow
 async def test_every_event_type_finds_its_entries(api: Api, world: World, record: Record) -> None:
-    names = [one["value"] for one in (await api.get(f"{LOG}/event-types", token=world.token)).json]
+    names = [kind["value"] for kind in (await api.get(f"{LOG}/event-types", token=world.token)).json]
     await record(*names)
     for name in names:
         [entry] = await logs(api, world, f"?action={name}")

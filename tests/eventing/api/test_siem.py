@@ -1,5 +1,7 @@
-"""Where the audit log of an organization is forwarded to, over HTTP, and what arrives there (decisions, point 213; security.md L-1, L-3,
-T-5, W-1, W-3, W-7, Y-2 and Z-5; ops/decisions/0014)."""
+"""Forwarding the audit log to a SIEM, over HTTP (decision 213, docs/adr/0014).
+
+Security L-1, L-3, T-5, W-1, W-3, W-7, Y-2 and Z-5 have the requirements.
+"""
 
 import json
 import socket
@@ -28,24 +30,26 @@ from tests.tenancy.api.integrations import SIEM
 
 FULL = SIEM.full
 put, look, remove, try_out = SIEM.put, SIEM.look, SIEM.remove, SIEM.try_out
-HOST = "https://siem.acme.example:8088"  # which is all that the log says of it
-UNKNOWN = {"last_success_at": None, "last_error": None, "failing_since": None}
+HOST = "https://siem.acme.example:8088"  # the only part of the URL in events
+NO_ATTEMPTS = {"last_success_at": None, "last_error": None, "failing_since": None}
 
 
 def shown(body: Mapping[str, Any], clock: FakeClock, pending: int) -> dict[str, Any]:
-    kept = {name: value for name, value in body.items() if name != "token"}
+    fields = {name: value for name, value in body.items() if name != "token"}
     now = clock.now().isoformat().replace("+00:00", "Z")
-    return {"enabled": True, **kept, "updated_at": now, **UNKNOWN, "pending_count": pending}
+    return {"enabled": True, **fields, "updated_at": now, **NO_ATTEMPTS, "pending_count": pending}
 
 
 # The configuration
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_its_managers_choose_one_and_its_token_is_told_to_nobody(acme: Tenant, twin: Tenant, clock: FakeClock, by: str) -> None:
+async def test_owners_and_admins_configure_a_siem_and_the_token_is_never_returned(
+    acme: Tenant, twin: Tenant, clock: FakeClock, by: str
+) -> None:
     answer = await put(acme, FULL, by)
     assert answer.status == 200
-    # What was recorded of it is the first that waits, from the commit on.
+    # The event of the configuration itself is the first queued entry, after the commit.
     assert (answer.json, (await look(acme, by)).json) == (shown(FULL, clock, 0), shown(FULL, clock, 1))
     assert refused(await look(twin)) == MISSING
     details = {"provider": FULL["provider"], "endpoint_url": HOST, "enabled": FULL["enabled"]}
@@ -56,19 +60,19 @@ async def test_its_managers_choose_one_and_its_token_is_told_to_nobody(acme: Ten
     assert await run_sql(acme.pool, "select true from siem_configurations where encode(token, 'escape') like %s", f"%{TOKEN}%") == []
 
 
-async def test_it_is_enabled_unless_it_says_otherwise(acme: Tenant, clock: FakeClock) -> None:
+async def test_a_configuration_is_enabled_by_default(acme: Tenant, clock: FakeClock) -> None:
     body = {name: value for name, value in FULL.items() if name != "enabled"}
     assert (await put(acme, body)).json == shown(FULL, clock, 0)
 
 
-async def test_of_an_address_the_log_says_the_host_alone(acme: Tenant) -> None:
+async def test_events_contain_only_the_host_of_the_url(acme: Tenant) -> None:
     await put(acme, {**FULL, "endpoint_url": "https://siem.acme.example/x?key=hidden"})
     assert (await look(acme)).json["endpoint_url"].endswith("?key=hidden")
     await remove(acme)
     assert [entry["details"]["endpoint_url"] for entry in await acme.log()] == ["https://siem.acme.example"] * 2
 
 
-NOT_USABLE: list[dict[str, Any]] = [
+BAD_CHANGES: list[dict[str, Any]] = [
     *({"provider": provider} for provider in ("", "HTTP", "elastic", None, 5, ["http"])),
     *(
         {"endpoint_url": url}
@@ -80,21 +84,21 @@ NOT_USABLE: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_used_is_refused_and_changes_nothing(acme: Tenant, clock: FakeClock) -> None:
+async def test_values_that_are_not_valid_are_refused_and_change_nothing(acme: Tenant, clock: FakeClock) -> None:
     await put(acme, FULL)
-    for changes in NOT_USABLE:
+    for changes in BAD_CHANGES:
         answer = await put(acme, {**FULL, **changes})
         assert refused(answer) == BAD, changes
         assert TOKEN not in answer.text
-    for left_out in ("provider", "endpoint_url", "token"):
-        answer = await put(acme, {name: value for name, value in FULL.items() if name != left_out})
+    for missing in ("provider", "endpoint_url", "token"):
+        answer = await put(acme, {name: value for name, value in FULL.items() if name != missing})
         assert refused(answer) == BAD
-        assert left_out in answer.json["error"]
+        assert missing in answer.json["error"]
     assert (await look(acme)).json == shown(FULL, clock, 1)
     assert len(await acme.log()) == 1
 
 
-async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant) -> None:
+async def test_removing_the_configuration_is_recorded_once(acme: Tenant, twin: Tenant) -> None:
     for tenant in (acme, twin):
         await put(tenant, FULL)
     answer = await remove(acme, "admin")
@@ -106,12 +110,12 @@ async def test_what_is_removed_is_gone_and_told_once(acme: Tenant, twin: Tenant)
     assert (await look(twin)).status == 200
 
 
-# What arrives
+# Forwarding
 
 
 @pytest.fixture
 async def sink(app: QuartTrio, ports: Ports) -> AsyncIterator[FakeSiem]:
-    """A SIEM that the operator lets tenants reach."""
+    """A SIEM at an address that the operator allows."""
     change_ports(app, sender=at_home(ports).sender)
     async with siem_sink() as running:
         yield running
@@ -122,12 +126,12 @@ def reaching(ports: Ports) -> Ports:
     return at_home(ports)
 
 
-def at(sink: FakeSiem, provider: str = "http", **changes: Any) -> dict[str, Any]:
+def configuration_for(sink: FakeSiem, provider: str = "http", **changes: Any) -> dict[str, Any]:
     return {"provider": provider, "endpoint_url": sink.url(), "token": TOKEN, **changes}
 
 
 async def log_of(acme: Tenant) -> list[dict[str, Any]]:
-    """As its owner sees it, the oldest entry first."""
+    """Return the audit log as the owner sees it, oldest entry first."""
     logs: list[dict[str, Any]] = (await acme.api.get(f"{acme.path}/audit-log?limit=100", token=acme.token("owner"))).json["logs"]
     return logs[::-1]
 
@@ -136,10 +140,10 @@ async def log_of(acme: Tenant) -> list[dict[str, Any]]:
     ("provider", "header"),
     [("http", ("authorization", "Bearer ")), ("splunk_hec", ("authorization", "Splunk ")), ("datadog", ("dd-api-key", ""))],
 )
-async def test_each_entry_arrives_as_the_log_shows_it_and_in_its_order(
+async def test_entries_arrive_in_order_and_as_in_the_audit_log(
     acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock, provider: str, header: tuple[str, str]
 ) -> None:
-    await put(acme, at(sink, provider))
+    await put(acme, configuration_for(sink, provider))
     await twin.invite("grace@example.com")
     for number in range(3):
         clock.advance(timedelta(seconds=1))
@@ -150,9 +154,9 @@ async def test_each_entry_arrives_as_the_log_shows_it_and_in_its_order(
     name, prefix = header
     [post] = sink.posts
     assert (post.path, post.headers[name], post.headers["content-type"]) == ("/collect", f"{prefix}{TOKEN}", "application/json")
-    standing = (await look(acme)).json
-    assert (standing["pending_count"], standing["last_error"], standing["failing_since"]) == (0, None, None)
-    assert standing["last_success_at"] == clock.now().isoformat().replace("+00:00", "Z")
+    status = (await look(acme)).json
+    assert (status["pending_count"], status["last_error"], status["failing_since"]) == (0, None, None)
+    assert status["last_success_at"] == clock.now().isoformat().replace("+00:00", "Z")
     clock.advance(timedelta(seconds=1))
     await acme.invite("another@example.com")
     await forward(reaching)
@@ -160,51 +164,51 @@ async def test_each_entry_arrives_as_the_log_shows_it_and_in_its_order(
     assert len(sink.posts) == 2
 
 
-async def test_nothing_from_before_it_was_enabled_arrives(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
+async def test_entries_from_before_the_activation_are_not_forwarded(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
     await acme.invite("early@example.com")
-    await put(acme, at(sink, enabled=False))
+    await put(acme, configuration_for(sink, enabled=False))
     await acme.invite("disabled@example.com")
     await forward(reaching)
     assert sink.posts == []
     assert (await look(acme)).json["pending_count"] == 0
-    await put(acme, at(sink))
+    await put(acme, configuration_for(sink))
     await acme.invite("late@example.com")
     await forward(reaching)
     assert [entry["action"] for entry in sink.entries()] == ["siem.configured", "user.invited"]
 
 
-async def test_what_waits_when_it_is_disabled_goes_on_waiting(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
-    await put(acme, at(sink))
+async def test_queued_entries_stay_queued_while_forwarding_is_disabled(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
+    await put(acme, configuration_for(sink))
     await acme.invite("before@example.com")
-    await put(acme, at(sink, enabled=False))
-    await acme.invite("meanwhile@example.com")
+    await put(acme, configuration_for(sink, enabled=False))
+    await acme.invite("disabled@example.com")
     await forward(reaching)
     assert sink.posts == []
     assert (await look(acme)).json["pending_count"] == 2
-    await put(acme, at(sink, endpoint_url=sink.url("/elsewhere")))  # where it goes to then
+    await put(acme, configuration_for(sink, endpoint_url=sink.url("/elsewhere")))  # the new URL gets the queued entries
     await forward(reaching)
     assert [entry["details"].get("invited_email") for entry in sink.entries("/elsewhere")] == [None, "before@example.com", None]
 
 
-async def test_what_waited_for_one_that_was_removed_never_arrives(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
-    await put(acme, at(sink))
+async def test_queued_entries_of_a_removed_configuration_are_not_forwarded(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
+    await put(acme, configuration_for(sink))
     await acme.invite("before@example.com")
     await remove(acme)
-    await put(acme, at(sink))
+    await put(acme, configuration_for(sink))
     await forward(reaching)
     assert [entry["action"] for entry in sink.entries()] == ["siem.configured"]
 
 
-async def test_a_failure_is_shown_in_fixed_words_and_over_when_it_is_over(
+async def test_the_status_shows_a_failure_in_fixed_words_until_the_next_success(
     acme: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock
 ) -> None:
-    await put(acme, at(sink))
-    began = clock.now().isoformat().replace("+00:00", "Z")
+    await put(acme, configuration_for(sink))
+    failing_since = clock.now().isoformat().replace("+00:00", "Z")
     for status, failure in ((500, SiemResult.FAILED), (403, SiemResult.TOKEN_REFUSED), (307, SiemResult.REDIRECTED)):
         sink.status = status
         await forward(reaching)
         answer = await look(acme)
-        assert (answer.json["last_error"], answer.json["failing_since"], answer.json["pending_count"]) == (failure.value, began, 1)
+        assert (answer.json["last_error"], answer.json["failing_since"], answer.json["pending_count"]) == (failure.value, failing_since, 1)
         assert "remote text" not in answer.text
         clock.advance(timedelta(seconds=30))
     sink.status = 204
@@ -215,22 +219,22 @@ async def test_a_failure_is_shown_in_fixed_words_and_over_when_it_is_over(
     assert len(sink.accepted) == 1
 
 
-async def test_a_new_configuration_is_tried_at_once(acme: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock) -> None:
-    await put(acme, at(sink, token="wr0ng"))
+async def test_a_new_configuration_is_due_at_once(acme: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock) -> None:
+    await put(acme, configuration_for(sink, token="wr0ng"))
     sink.status = 401
     await forward(reaching)
     sink.status = 200
-    assert await forward(reaching) == []  # it is not due yet
-    assert (await put(acme, at(sink))).json["last_error"] is None
+    assert await forward(reaching) == []  # not due yet
+    assert (await put(acme, configuration_for(sink))).json["last_error"] is None
     await forward(reaching)
     assert [entry["action"] for entry in sink.entries()] == ["siem.configured"] * 2
 
 
-async def test_while_an_organization_is_suspended_nothing_is_forwarded_and_all_of_it_afterwards(
+async def test_a_suspended_organization_is_forwarded_after_its_activation(
     acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, platform: Platform
 ) -> None:
     for tenant, path in ((acme, "/acme"), (twin, "/twin")):
-        await put(tenant, at(sink, endpoint_url=sink.url(path)))
+        await put(tenant, configuration_for(sink, endpoint_url=sink.url(path)))
     assert (await platform.do("suspend", acme.org)).status == 200
     await forward(reaching)
     assert sink.entries("/acme") == []
@@ -241,29 +245,31 @@ async def test_while_an_organization_is_suspended_nothing_is_forwarded_and_all_o
     assert actions == ["siem.configured", "organization.suspended", "organization.activated"]
 
 
-async def test_what_was_blanked_while_it_waited_is_not_told(acme: Tenant, sink: FakeSiem, reaching: Ports, platform: Platform) -> None:
-    await put(acme, at(sink))
+async def test_an_entry_redacted_in_the_queue_is_forwarded_redacted(
+    acme: Tenant, sink: FakeSiem, reaching: Ports, platform: Platform
+) -> None:
+    await put(acme, configuration_for(sink))
     await acme.invite("grace@example.com", by="admin")
     admin = acme.people["admin"]
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(admin.id, "set"))
     assert len(await queued(acme.pool, acme.org)) == 3
-    forgotten = await acme.api.delete(f"/api/privacy/forget/{admin.id}", token=platform.token)
-    assert forgotten.status == 200, forgotten.text
+    answer = await acme.api.delete(f"/api/privacy/forget/{admin.id}", token=platform.token)
+    assert answer.status == 200, answer.text
     await forward(reaching)
     actions = [entry["action"] for entry in sink.entries()]
     assert actions == ["siem.configured", "user.invited", "security.password.changed", "user.anonymized"]
     assert sorted(map(str, sink.entries())) == sorted(map(str, await log_of(acme)))
     [invited] = [entry for entry in sink.entries() if entry["action"] == "user.invited"]
-    assert (invited["ip_address"], invited["user_agent"]) == ("0.0.0.0", "anonymized")  # noqa: S104  (nobody's address)
+    assert (invited["ip_address"], invited["user_agent"]) == ("0.0.0.0", "anonymized")  # noqa: S104  (a redacted address)
     assert admin.email not in json.dumps(sink.entries())
     assert await queued(acme.pool, acme.org) == []
 
 
-async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(
+async def test_deleting_an_organization_deletes_its_configuration_and_queue(
     acme: Tenant, sink: FakeSiem, reaching: Ports, pool: Pool
 ) -> None:
-    await put(acme, at(sink))
+    await put(acme, configuration_for(sink))
     await acme.invite("grace@example.com")
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     await forward(reaching)
@@ -271,12 +277,12 @@ async def test_nothing_is_left_of_that_of_an_organization_that_is_deleted(
     assert await run_sql(pool, "select (select count(*) from siem_configurations), (select count(*) from siem_queue)") == [(0, 0)]
 
 
-# Trying it out
+# Tests
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: FakeSiem, enabled: bool) -> None:
-    await put(acme, at(sink, "splunk_hec", enabled=enabled))
+async def test_a_test_sends_one_entry_that_is_not_in_the_log(acme: Tenant, sink: FakeSiem, enabled: bool) -> None:
+    await put(acme, configuration_for(sink, "splunk_hec", enabled=enabled))
     answer = await try_out(acme, "admin")
     assert (answer.status, answer.json) == (200, {"success": True, "message": SiemResult.GOOD.value})
     [entry] = sink.entries()
@@ -286,8 +292,8 @@ async def test_a_test_sends_one_entry_that_is_in_no_log(acme: Tenant, sink: Fake
     assert len(await acme.log()) == 1
 
 
-async def test_a_test_says_how_it_went_in_fixed_words(acme: Tenant, sink: FakeSiem) -> None:
-    with socket.socket() as closed:  # nobody listens there, and nobody else gets the port
+async def test_a_test_reports_its_result_in_fixed_words(acme: Tenant, sink: FakeSiem) -> None:
+    with socket.socket() as closed:  # bound and not listening, so no other process gets the port
         closed.bind(("127.0.0.1", 0))
         expected: list[tuple[int, dict[str, Any], SiemResult]] = [
             (202, {}, SiemResult.GOOD),
@@ -302,15 +308,15 @@ async def test_a_test_says_how_it_went_in_fixed_words(acme: Tenant, sink: FakeSi
         ]
         for status, changes, result in expected:
             sink.status = status
-            await put(acme, at(sink, **changes))
+            await put(acme, configuration_for(sink, **changes))
             answer = await try_out(acme)
             assert (answer.status, answer.json) == (200, {"success": result is SiemResult.GOOD, "message": result.value}), (status, changes)
-            for told in ("remote text", "127.0.0.1", str(sink.port), TOKEN, str(status)):
-                assert told not in answer.text
+            for secret_text in ("remote text", "127.0.0.1", str(sink.port), TOKEN, str(status)):
+                assert secret_text not in answer.text
 
 
-async def test_of_two_tests_at_once_one_is_told_to_wait(acme: Tenant, sink: FakeSiem) -> None:
-    await put(acme, at(sink))
+async def test_a_second_concurrent_test_has_to_wait(acme: Tenant, sink: FakeSiem) -> None:
+    await put(acme, configuration_for(sink))
     sink.gates["/collect"] = trio.Event()
     answers: list[Answer] = []
 
@@ -319,31 +325,31 @@ async def test_of_two_tests_at_once_one_is_told_to_wait(acme: Tenant, sink: Fake
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
-        await sink.until(lambda: sink.posts, "the first one asks")
+        await sink.until(lambda: sink.posts, "the first test has sent its request")
         assert (await try_out(acme, "admin")).json == {"success": False, "message": SiemResult.BUSY.value}
         sink.gates["/collect"].set()
     assert answers[0].json["success"]
     assert (await try_out(acme, "admin")).json["success"]
 
 
-async def test_a_token_that_cannot_be_opened_is_an_error_and_no_secret(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
-    await put(acme, at(sink))
+async def test_a_token_that_cannot_be_decrypted_is_an_internal_error(acme: Tenant, sink: FakeSiem, reaching: Ports) -> None:
+    await put(acme, configuration_for(sink))
     await run_sql(acme.pool, "update siem_configurations set token = 'x'")
     answer = await try_out(acme)
     assert answer.status == 500
     assert "seal" not in answer.text.lower()
     await forward(reaching)
     assert (await look(acme)).json["last_error"] == SiemResult.NOT_SENT.value
-    assert (await put(acme, at(sink))).status == 200
+    assert (await put(acme, configuration_for(sink))).status == 200
     assert (await try_out(acme)).json["success"]
 
 
 async def test_a_token_of_another_organization_is_never_used(
     acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, pool: Pool
 ) -> None:
-    """Not even where it is put into another organization's row."""
-    await put(acme, at(sink, enabled=False))
-    await put(twin, at(sink, token="another"))
+    """This holds even if it is copied into the row of another organization."""
+    await put(acme, configuration_for(sink, enabled=False))
+    await put(twin, configuration_for(sink, token="another"))
     steal = "update siem_configurations set token = (select token from siem_configurations where org_id = %s) where org_id = %s"
     await run_sql(pool, steal, acme.org, twin.org)
     assert (await try_out(twin)).status == 500

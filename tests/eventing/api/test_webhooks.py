@@ -1,4 +1,7 @@
-"""Webhooks over HTTP (organizations.md sections 2.7 and 4.8; decisions, points 214 to 226; security.md L-3, T-5, W-3, W-5, W-6 and Z-5)."""
+"""Webhooks over HTTP.
+
+Security L-3, T-5, W-3, W-5, W-6 and Z-5, and decisions 214, 215, 216, 217, 218, 225 and 226, have the requirements.
+"""
 
 import base64
 import json
@@ -30,36 +33,36 @@ DELIVERY = [
     *("id", "webhook_id", "webhook_name", "event_type", "payload", "response_status_code", "response_body", "attempt_count"),
     *("max_attempts", "next_retry_at", "delivered", "delivery_error", "created_at", "updated_at"),
 ]
-# The types of the documents and of decisions, points 216 and 226, that webhooks knew first.
-SEEN = {"user.login.success", "user.signup.success", "user.mfa.enabled", "user.mfa.disabled"}
+# The event types that are not audit actions (decisions 216, 226).
+WEBHOOK_ONLY_TYPES = {"user.login.success", "user.signup.success", "user.mfa.enabled", "user.mfa.disabled"}
 
-MOST = Policy().webhooks_per_organization
+MAX_WEBHOOKS = Policy().webhooks_per_organization
 
 
 async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: str = "owner") -> Answer:
     return await acme.api.call(method, f"{acme.path}/webhooks{path}", body, token=acme.token(by))
 
 
-async def make(acme: Tenant, by: str = "owner", **changes: Any) -> dict[str, Any]:
+async def create_webhook(acme: Tenant, by: str = "owner", **changes: Any) -> dict[str, Any]:
     answer = await call(acme, "POST", "", {**FULL, **changes}, by)
     assert answer.status == 200, answer.text
-    made: dict[str, Any] = answer.json
-    return made
+    webhook: dict[str, Any] = answer.json
+    return webhook
 
 
-async def patch(acme: Tenant, made: Mapping[str, Any], body: Any, by: str = "owner") -> Answer:
-    return await call(acme, "PATCH", f"/{made['id']}", body, by)
+async def patch(acme: Tenant, webhook: Mapping[str, Any], body: Any, by: str = "owner") -> Answer:
+    return await call(acme, "PATCH", f"/{webhook['id']}", body, by)
 
 
-async def happen(acme: Tenant, *names: str) -> None:
-    """Events in one transaction of nobody's."""
+async def record_events(acme: Tenant, *names: str) -> None:
+    """Record events in one transaction of the system."""
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         for name in names:
             tx.record(event_catalog.Event(EVENT_KINDS[name], "x", org_id=acme.org, details={"n": 1}))
 
 
-async def history(acme: Tenant, made: Mapping[str, Any], query: str = "") -> Any:
-    answer = await call(acme, "GET", f"/{made['id']}/deliveries{query}")
+async def list_deliveries(acme: Tenant, webhook: Mapping[str, Any], query: str = "") -> Any:
+    answer = await call(acme, "GET", f"/{webhook['id']}/deliveries{query}")
     assert answer.status == 200, answer.text
     return answer.json
 
@@ -68,38 +71,38 @@ def refusal(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.code
 
 
-def shown(made: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in made.items() if name != "secret"}
+def shown(webhook: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in webhook.items() if name != "secret"}
 
 
-# Creating, looking, changing, deleting
+# Creating, reading, changing, deleting
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_its_managers_make_one_whose_secret_is_told_only_then(acme: Tenant, twin: Tenant, by: str) -> None:
-    made = await make(acme, by)
-    assert list(made) == [*FIELDS, "secret"]
-    assert shown(made) == {"id": made["id"], **FULL, "is_active": True, "created_at": NOW, "updated_at": NOW}
-    prefix, _, key = made["secret"].partition("_")
+async def test_owners_and_admins_create_webhooks_and_see_the_secret_once(acme: Tenant, twin: Tenant, by: str) -> None:
+    webhook = await create_webhook(acme, by)
+    assert list(webhook) == [*FIELDS, "secret"]
+    assert shown(webhook) == {"id": webhook["id"], **FULL, "is_active": True, "created_at": NOW, "updated_at": NOW}
+    prefix, _, key = webhook["secret"].partition("_")
     assert (prefix, len(base64.b64decode(key, validate=True))) == ("whsec", 32)
-    assert (await call(acme, "GET", f"/{made['id']}", by=by)).json == shown(made)
-    assert (await call(acme, "GET", by=by)).json == {"webhooks": [shown(made)], "total": 1}
+    assert (await call(acme, "GET", f"/{webhook['id']}", by=by)).json == shown(webhook)
+    assert (await call(acme, "GET", by=by)).json == {"webhooks": [shown(webhook)], "total": 1}
     assert (await call(twin, "GET")).json == {"webhooks": [], "total": 0}
     entry = await acme.entry("webhook.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"], entry["details"]) == (
         "organization",
-        made["id"],
+        webhook["id"],
         acme.people[by].id,
         {"webhook_name": "Billing", "url": "https://hooks.acme.example", "events": FULL["events"]},
     )
     everything = json.dumps([*await acme.log(), *await acme.told()], default=str)
-    assert made["secret"] not in everything
+    assert webhook["secret"] not in everything
     assert "s3cr3t" not in everything
     stored = await run_sql(acme.pool, "select true from webhooks where encode(secret, 'escape') like %s", f"%{key[:20]}%")
     assert stored == []
 
 
-NOT_USABLE: list[dict[str, Any]] = [
+BAD_CHANGES: list[dict[str, Any]] = [
     *({"name": name} for name in ("", "  ", None, 5, "x" * 101, "a\nb")),
     *({"url": url} for url in ("", "ftp://a.example", "https://", "https://user@a.example", "https://a.example:22/", "/in", None, 5)),
     *(
@@ -111,18 +114,18 @@ NOT_USABLE: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_used_is_refused(acme: Tenant) -> None:
-    made = await make(acme)
-    for changes in NOT_USABLE:
+async def test_values_that_are_not_valid_are_refused(acme: Tenant) -> None:
+    webhook = await create_webhook(acme)
+    for changes in BAD_CHANGES:
         assert refusal(await call(acme, "POST", "", {**FULL, "name": "Another", **changes})) == BAD, changes
-        assert refusal(await patch(acme, made, changes)) == BAD, changes
-    for left_out in FULL:
-        assert refusal(await call(acme, "POST", "", {name: value for name, value in FULL.items() if name != left_out})) == BAD
-    assert (await call(acme, "GET")).json["webhooks"] == [shown(made)]
+        assert refusal(await patch(acme, webhook, changes)) == BAD, changes
+    for missing in FULL:
+        assert refusal(await call(acme, "POST", "", {name: value for name, value in FULL.items() if name != missing})) == BAD
+    assert (await call(acme, "GET")).json["webhooks"] == [shown(webhook)]
     assert len(await acme.log()) == 1
 
 
-async def test_what_is_no_type_of_event_is_refused_with_all_that_are(acme: Tenant) -> None:
+async def test_an_unknown_event_type_is_refused_with_the_list_of_types(acme: Tenant) -> None:
     answer = await call(acme, "POST", "", {**FULL, "events": ["user.invited", "user.invented"]})
     assert refusal(answer) == BAD
     listed = (await call(acme, "GET", "/event-types")).json
@@ -131,48 +134,48 @@ async def test_what_is_no_type_of_event_is_refused_with_all_that_are(acme: Tenan
     assert "organization.deleted" not in answer.json["error"]
 
 
-async def test_the_types_are_those_of_the_log_and_four_more(acme: Tenant) -> None:
+async def test_the_event_types_are_the_audit_actions_and_four_more(acme: Tenant) -> None:
     answer = await call(acme, "GET", "/event-types", by="admin")
     assert answer.status == 200
     assert [list(kind) for kind in answer.json] == [["value", "label", "category"]] * len(answer.json)
     names = [kind["value"] for kind in answer.json]
     assert len(names) == len(set(names))
-    assert set(names) == SEEN | set(AUDIT_ACTIONS)
+    assert set(names) == WEBHOOK_ONLY_TYPES | set(AUDIT_ACTIONS)
     assert (await call(acme, "POST", "", {**FULL, "events": names})).json["events"] == names
 
 
-async def test_a_type_that_is_named_twice_counts_once(acme: Tenant) -> None:
-    assert (await make(acme, events=["user.joined", "user.invited", "user.joined"]))["events"] == ["user.joined", "user.invited"]
+async def test_a_duplicate_event_type_counts_once(acme: Tenant) -> None:
+    assert (await create_webhook(acme, events=["user.joined", "user.invited", "user.joined"]))["events"] == ["user.joined", "user.invited"]
 
 
-async def test_a_name_is_an_organizations_only_once(acme: Tenant, twin: Tenant) -> None:
-    await make(acme)
-    other = await make(acme, name="Other")
+async def test_a_name_is_unique_in_its_organization(acme: Tenant, twin: Tenant) -> None:
+    await create_webhook(acme)
+    other = await create_webhook(acme, name="Other")
     assert refusal(await call(acme, "POST", "", FULL)) == BAD
     assert refusal(await patch(acme, other, {"name": " Billing "})) == BAD
     assert (await patch(acme, other, {"name": "Other"})).json == shown(other)
-    await make(twin)
+    await create_webhook(twin)
 
 
-async def test_an_organization_has_fifty_at_most(acme: Tenant, twin: Tenant) -> None:
+async def test_an_organization_has_at_most_fifty_webhooks(acme: Tenant, twin: Tenant) -> None:
     insert = """
         insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
         select gen_random_uuid(), %s, 'hook ' || n, 'https://x.example', '{user.invited}', false, '', now(), now()
         from generate_series(1, %s) n"""
-    await run_sql(acme.pool, insert, acme.org, MOST - 1)
-    made = await make(acme)
+    await run_sql(acme.pool, insert, acme.org, MAX_WEBHOOKS - 1)
+    webhook = await create_webhook(acme)
     answer = await call(acme, "POST", "", {**FULL, "name": "One more"})
     assert refusal(answer) == BAD
     assert "50" in answer.json["error"]
-    assert (await call(acme, "GET")).json["total"] == MOST
-    await make(twin)
-    await call(acme, "DELETE", f"/{made['id']}")
-    await make(acme)
+    assert (await call(acme, "GET")).json["total"] == MAX_WEBHOOKS
+    await create_webhook(twin)
+    await call(acme, "DELETE", f"/{webhook['id']}")
+    await create_webhook(acme)
 
 
-async def test_each_field_is_changed_alone_and_what_changed_is_recorded(acme: Tenant, clock: FakeClock) -> None:
-    made = await make(acme)
-    wanted: dict[str, Any] = {}
+async def test_each_field_can_be_changed_alone_and_the_change_is_recorded(acme: Tenant, clock: FakeClock) -> None:
+    webhook = await create_webhook(acme)
+    expected: dict[str, Any] = {}
     other, hidden = "http://other.example:8080", {"url_path": {"old": "(hidden)", "new": "(hidden)"}}
     changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"name": "Sales"}, {"name": {"old": "Billing", "new": "Sales"}}),
@@ -185,40 +188,40 @@ async def test_each_field_is_changed_alone_and_what_changed_is_recorded(acme: Te
     ]
     for change, recorded in changes:
         clock.advance(timedelta(seconds=1))
-        wanted |= change
-        answer = await patch(acme, made, change, "admin")
-        moment = answer.json["updated_at"]
-        assert (answer.status, answer.json) == (200, {**shown(made), **wanted, "updated_at": moment})
-        assert moment > made["updated_at"]
+        expected |= change
+        answer = await patch(acme, webhook, change, "admin")
+        updated_at = answer.json["updated_at"]
+        assert (answer.status, answer.json) == (200, {**shown(webhook), **expected, "updated_at": updated_at})
+        assert updated_at > webhook["updated_at"]
         assert (await acme.log())[-1]["details"]["changes"] == recorded
-        assert (await call(acme, "GET", f"/{made['id']}")).json == answer.json
+        assert (await call(acme, "GET", f"/{webhook['id']}")).json == answer.json
     before = len(await acme.log())
-    assert (await patch(acme, made, wanted)).json["updated_at"] == moment  # nothing changes, so nothing is recorded
+    assert (await patch(acme, webhook, expected)).json["updated_at"] == updated_at  # no change, so no event
     assert len(await acme.log()) == before
     for empty in ({}, {"id": str(uuid4()), "secret": "whsec_x"}):
-        assert refusal(await patch(acme, made, empty)) == BAD
+        assert refusal(await patch(acme, webhook, empty)) == BAD
     for field in FULL:
-        assert refusal(await patch(acme, made, {field: None})) == BAD
-    assert refusal(await patch(acme, made, {"is_active": "no"})) == BAD
+        assert refusal(await patch(acme, webhook, {field: None})) == BAD
+    assert refusal(await patch(acme, webhook, {"is_active": "no"})) == BAD
 
 
-async def test_one_that_is_deleted_is_gone_with_what_it_was_told(acme: Tenant, twin: Tenant, pool: Pool) -> None:
-    made, kept = await make(acme), await make(acme, name="Kept")
-    theirs = await make(twin)
+async def test_deleting_a_webhook_deletes_its_deliveries(acme: Tenant, twin: Tenant, pool: Pool) -> None:
+    webhook, kept = await create_webhook(acme), await create_webhook(acme, name="Kept")
+    twins_webhook = await create_webhook(twin)
     for tenant in (acme, twin):
-        await happen(tenant, "user.invited")
-    answer = await call(acme, "DELETE", f"/{made['id']}", by="admin")
+        await record_events(tenant, "user.invited")
+    answer = await call(acme, "DELETE", f"/{webhook['id']}", by="admin")
     assert (answer.status, answer.json) == (200, {})
-    for method, path, body in ways(made["id"]):
+    for method, path, body in calls_about(webhook["id"]):
         assert refusal(await call(acme, method, path, body)) == MISSING, path
     left = await run_sql(pool, "select webhook_id from webhook_deliveries order by webhook_id")
-    assert left == sorted([(UUID(kept["id"]),), (UUID(theirs["id"]),)])
+    assert left == sorted([(UUID(kept["id"]),), (UUID(twins_webhook["id"]),)])
     entry = await acme.entry("webhook.deleted")
-    assert (entry["target_id"], entry["details"]) == (made["id"], {"webhook_name": "Billing", "url": "https://hooks.acme.example"})
+    assert (entry["target_id"], entry["details"]) == (webhook["id"], {"webhook_name": "Billing", "url": "https://hooks.acme.example"})
 
 
-def ways(webhook_id: str, delivery_id: object = None) -> list[tuple[str, str, Any]]:
-    """Every call about one webhook."""
+def calls_about(webhook_id: str, delivery_id: object = None) -> list[tuple[str, str, Any]]:
+    """Return all requests about one webhook."""
     return [
         ("GET", f"/{webhook_id}", None),
         ("PATCH", f"/{webhook_id}", {"name": "New"}),
@@ -230,104 +233,108 @@ def ways(webhook_id: str, delivery_id: object = None) -> list[tuple[str, str, An
     ]
 
 
-async def test_those_of_others_do_not_exist(acme: Tenant, twin: Tenant) -> None:
-    made, theirs = await make(acme), await make(twin)
-    await happen(twin, "user.invited")
-    delivery = (await history(twin, theirs))["deliveries"][0]
+async def test_webhooks_and_deliveries_of_other_organizations_are_not_found(acme: Tenant, twin: Tenant) -> None:
+    webhook, twins_webhook = await create_webhook(acme), await create_webhook(twin)
+    await record_events(twin, "user.invited")
+    delivery = (await list_deliveries(twin, twins_webhook))["deliveries"][0]
     before = await acme.log()
-    for unknown in (theirs["id"], str(uuid4()), made["id"].upper(), "nothing"):
-        for method, path, body in ways(unknown, delivery["id"]):
+    for unknown in (twins_webhook["id"], str(uuid4()), webhook["id"].upper(), "nothing"):
+        for method, path, body in calls_about(unknown, delivery["id"]):
             assert refusal(await call(acme, method, path, body)) == MISSING, path
-    # Nor does their delivery by one's own webhook.
-    assert refusal(await call(acme, "POST", f"/{made['id']}/deliveries/{delivery['id']}/replay")) == MISSING
+    # A delivery of another organization is not found under an own webhook either.
+    assert refusal(await call(acme, "POST", f"/{webhook['id']}/deliveries/{delivery['id']}/replay")) == MISSING
     assert await acme.log() == before
-    assert (await history(twin, theirs))["pagination"]["total"] == 1
+    assert (await list_deliveries(twin, twins_webhook))["pagination"]["total"] == 1
 
 
-async def test_members_and_strangers_have_no_say(acme: Tenant, twin: Tenant) -> None:
-    made = await make(acme)
-    calls = [("GET", "", None), ("POST", "", FULL), ("GET", "/event-types", None), *ways(made["id"])]
+async def test_members_and_other_organizations_cannot_manage_webhooks(acme: Tenant, twin: Tenant) -> None:
+    webhook = await create_webhook(acme)
+    calls = [("GET", "", None), ("POST", "", FULL), ("GET", "/event-types", None), *calls_about(webhook["id"])]
     for method, path, body in calls:
         assert (await call(acme, method, path, body, "member")).status == 403
         answer = await acme.api.call(method, f"{acme.path}/webhooks{path}", body, token=twin.token("owner"))
         assert answer.status == 403
-    assert (await call(acme, "GET", f"/{made['id']}")).json == shown(made)
+    assert (await call(acme, "GET", f"/{webhook['id']}")).json == shown(webhook)
 
 
 @pytest.mark.parametrize("status", NOT_ACTIVE)
-async def test_an_organization_that_is_not_active_has_no_webhooks_to_manage(acme: Tenant, status: str) -> None:
-    made = await make(acme)
+async def test_an_organization_that_is_not_active_cannot_manage_webhooks(acme: Tenant, status: str) -> None:
+    webhook = await create_webhook(acme)
     await acme.become(status)
-    for method, path, body in [("GET", "", None), ("POST", "", {**FULL, "name": "B"}), ("GET", "/event-types", None), *ways(made["id"])]:
+    for method, path, body in [
+        ("GET", "", None),
+        ("POST", "", {**FULL, "name": "B"}),
+        ("GET", "/event-types", None),
+        *calls_about(webhook["id"]),
+    ]:
         assert refusal(await call(acme, method, path, body)) == (403, "ORGANIZATION_NOT_ACTIVE")
 
 
-async def test_who_impersonates_somebody_gets_no_secret(acme: Tenant, support: Support) -> None:
-    made = await make(acme)
+async def test_an_impersonator_cannot_get_a_secret(acme: Tenant, support: Support) -> None:
+    webhook = await create_webhook(acme)
     token = await impersonate(acme.ports, support.account, acme.people["owner"], acme.org)
-    for path in ("", f"/{made['id']}/rotate-secret"):
+    for path in ("", f"/{webhook['id']}/rotate-secret"):
         assert (await acme.api.post(f"{acme.path}/webhooks{path}", {**FULL, "name": "B"}, token=token)).status == 403
-    assert (await acme.api.get(f"{acme.path}/webhooks/{made['id']}", token=token)).json == shown(made)
+    assert (await acme.api.get(f"{acme.path}/webhooks/{webhook['id']}", token=token)).json == shown(webhook)
 
 
-@pytest.mark.parametrize("way", range(4))
-async def test_a_demotion_that_comes_first_counts(acme: Tenant, pool: Pool, way: int) -> None:
-    made = await make(acme)
-    method, path, body = [("POST", "", {**FULL, "name": "B"}), *(each for each in ways(made["id"]) if each[0] != "GET")][way]
+@pytest.mark.parametrize("index", range(4))
+async def test_an_admin_demoted_during_the_request_is_refused(acme: Tenant, pool: Pool, index: int) -> None:
+    webhook = await create_webhook(acme)
+    method, path, body = [("POST", "", {**FULL, "name": "B"}), *(call_ for call_ in calls_about(webhook["id"]) if call_[0] != "GET")][index]
     demotion = [
         ("select from organizations where id = %s for update", (acme.org,)),
         ("update memberships set role = 'member' where user_id = %s", (acme.people["admin"].id,)),
     ]
     answer = await meanwhile(pool, demotion, lambda: call(acme, method, path, body, "admin"))
     assert answer.status == 403
-    assert (await call(acme, "GET")).json["webhooks"] == [shown(made)]
+    assert (await call(acme, "GET")).json["webhooks"] == [shown(webhook)]
 
 
 # Secrets
 
 
-async def test_a_secret_is_replaced_and_the_one_before_it_stays_a_day(acme: Tenant, clock: FakeClock, pool: Pool) -> None:
-    made = await make(acme)
+async def test_the_old_secret_stays_valid_for_a_day_after_a_rotation(acme: Tenant, clock: FakeClock, pool: Pool) -> None:
+    webhook = await create_webhook(acme)
     clock.advance(timedelta(seconds=1))
-    answer = await call(acme, "POST", f"/{made['id']}/rotate-secret", by="admin")
+    answer = await call(acme, "POST", f"/{webhook['id']}/rotate-secret", by="admin")
     assert answer.status == 200
     assert list(answer.json) == [*FIELDS, "secret"]
-    assert answer.json["secret"] != made["secret"]
-    moment = answer.json["updated_at"]
-    assert shown(answer.json) == {**shown(made), "updated_at": moment}
+    assert answer.json["secret"] != webhook["secret"]
+    updated_at = answer.json["updated_at"]
+    assert shown(answer.json) == {**shown(webhook), "updated_at": updated_at}
     [(until,)] = await run_sql(pool, "select until from former_webhook_secrets")
     assert until == clock.now() + OVERLAP
     entry = await acme.entry("webhook.secret.rotated")
-    assert (entry["target_id"], entry["actor_id"]) == (made["id"], acme.people["admin"].id)
+    assert (entry["target_id"], entry["actor_id"]) == (webhook["id"], acme.people["admin"].id)
     assert answer.json["secret"] not in json.dumps([*await acme.log(), *await acme.told()], default=str)
 
 
-# What it was told
+# Deliveries
 
 
-async def test_while_a_webhook_is_off_nothing_is_said_of_when_it_is_tried_again(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
-    """Whoever turned it off: a member, or its receiver, which has said that it is gone."""
-    made = await make(acme)
-    await happen(acme, "user.invited")
+async def test_a_delivery_to_an_inactive_webhook_has_no_time_of_the_next_attempt(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
+    webhook = await create_webhook(acme)
+    await record_events(acme, "user.invited")
     at = clock.now() + timedelta(minutes=5)
     await run_sql(pool, "update webhook_deliveries set status = 'waiting', due_at = %s, next_retry_at = %s", at, at)
     for is_active, shown_at in ((True, rfc3339(at)), (False, None), (True, rfc3339(at))):
-        assert (await call(acme, "PATCH", f"/{made['id']}", {"is_active": is_active})).status == 200
-        [delivery] = (await history(acme, made))["deliveries"]
+        assert (await call(acme, "PATCH", f"/{webhook['id']}", {"is_active": is_active})).status == 200
+        [delivery] = (await list_deliveries(acme, webhook))["deliveries"]
         assert delivery["next_retry_at"] == shown_at
 
 
-async def test_what_happens_is_told_to_those_who_subscribe_to_it(acme: Tenant, twin: Tenant, pool: Pool, clock: FakeClock) -> None:
-    made, other = await make(acme), await make(acme, name="Other", events=["user.joined", "webhook.deleted"])
-    await make(twin)
-    await happen(acme, "user.invited", "user.joined", "user.removed")
-    listed = await history(acme, made)
+async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(acme: Tenant, twin: Tenant, pool: Pool, clock: FakeClock) -> None:
+    webhook, other = await create_webhook(acme), await create_webhook(acme, name="Other", events=["user.joined", "webhook.deleted"])
+    await create_webhook(twin)
+    await record_events(acme, "user.invited", "user.joined", "user.removed")
+    listed = await list_deliveries(acme, webhook)
     assert list(listed) == ["deliveries", "pagination"]
     [delivery] = listed["deliveries"]
     assert list(delivery) == DELIVERY
     assert delivery == {
         "id": delivery["id"],
-        "webhook_id": made["id"],
+        "webhook_id": webhook["id"],
         "webhook_name": "Billing",
         "event_type": "user.invited",
         "payload": {
@@ -348,48 +355,48 @@ async def test_what_happens_is_told_to_those_who_subscribe_to_it(acme: Tenant, t
         "created_at": NOW,
         "updated_at": NOW,
     }
-    [told] = (await history(acme, other))["deliveries"]
-    assert told["event_type"] == "user.joined"
+    [delivery] = (await list_deliveries(acme, other))["deliveries"]
+    assert delivery["event_type"] == "user.joined"
     assert await run_sql(pool, "select count(*) from webhook_deliveries where org_id = %s", twin.org) == [(0,)]
     clock.advance(timedelta(seconds=1))
-    await call(acme, "DELETE", f"/{made['id']}")
-    [told, _] = (await history(acme, other))["deliveries"]
-    assert (told["payload"]["actor_user_id"], told["payload"]["actor_email"]) == (acme.id("owner"), "owner@acme.example")
-    assert told["payload"]["data"] == {
+    await call(acme, "DELETE", f"/{webhook['id']}")
+    [delivery, _] = (await list_deliveries(acme, other))["deliveries"]
+    assert (delivery["payload"]["actor_user_id"], delivery["payload"]["actor_email"]) == (acme.id("owner"), "owner@acme.example")
+    assert delivery["payload"]["data"] == {
         "target_type": "organization",
-        "target_id": made["id"],
+        "target_id": webhook["id"],
         "webhook_name": "Billing",
         "url": "https://hooks.acme.example",
     }
 
 
-async def test_a_payload_is_kept_as_it_is_signed(acme: Tenant, pool: Pool) -> None:
-    await make(acme)
-    await happen(acme, "user.invited")
+async def test_a_payload_is_stored_with_the_order_of_its_members(acme: Tenant, pool: Pool) -> None:
+    await create_webhook(acme)
+    await record_events(acme, "user.invited")
     [(text,)] = await run_sql(pool, "select payload::text from webhook_deliveries")
     assert list(json.loads(text)) == ["event", "timestamp", "organization_id", "actor_user_id", "actor_email", "data"]
 
 
 @pytest.mark.parametrize("change", ["is_active", "events", "status"])
-async def test_nothing_is_queued_for_who_wants_or_gets_nothing(acme: Tenant, pool: Pool, change: str) -> None:
-    made = await make(acme)
+async def test_nothing_is_queued_for_inactive_or_unsubscribed_webhooks(acme: Tenant, pool: Pool, change: str) -> None:
+    webhook = await create_webhook(acme)
     if change == "status":
         await acme.become("suspended")
     else:
-        await patch(acme, made, {change: {"is_active": False, "events": ["user.joined"]}[change]})
-    await happen(acme, "user.invited")
+        await patch(acme, webhook, {change: {"is_active": False, "events": ["user.joined"]}[change]})
+    await record_events(acme, "user.invited")
     assert await run_sql(pool, "select count(*) from webhook_deliveries") == [(0,)]
 
 
 async def test_deliveries_are_listed_by_page_type_and_outcome(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
-    made = await make(acme, events=["user.invited", "user.joined"])
+    webhook = await create_webhook(acme, events=["user.invited", "user.joined"])
     for number in range(5):
         clock.advance(timedelta(seconds=1))
-        await happen(acme, "user.invited" if number % 2 else "user.joined")
+        await record_events(acme, "user.invited" if number % 2 else "user.joined")
     await run_sql(pool, "update webhook_deliveries set delivered = true where event_type = 'user.invited'")
-    whole = (await history(acme, made))["deliveries"]
-    assert [each["created_at"] for each in whole] == sorted((each["created_at"] for each in whole), reverse=True)
-    second = await history(acme, made, "?page=2&limit=2")
+    whole = (await list_deliveries(acme, webhook))["deliveries"]
+    assert [delivery["created_at"] for delivery in whole] == sorted((delivery["created_at"] for delivery in whole), reverse=True)
+    second = await list_deliveries(acme, webhook, "?page=2&limit=2")
     assert second["deliveries"] == whole[2:4]
     assert second["pagination"] == {"page": 2, "limit": 2, "total": 5, "total_pages": 3, "has_next": True, "has_prev": True}
     totals = {
@@ -404,20 +411,20 @@ async def test_deliveries_are_listed_by_page_type_and_outcome(acme: Tenant, pool
         "?limit=0&page=-1": 5,
     }
     for query, total in totals.items():
-        assert (await history(acme, made, query))["pagination"]["total"] == total, query
+        assert (await list_deliveries(acme, webhook, query))["pagination"]["total"] == total, query
     for query in ("?delivered=perhaps", "?page=x", "?limit=1.5"):
-        assert refusal(await call(acme, "GET", f"/{made['id']}/deliveries{query}")) == BAD, query
+        assert refusal(await call(acme, "GET", f"/{webhook['id']}/deliveries{query}")) == BAD, query
     for query in ("?delivered=maybe", "?delivered="):
-        answer = await call(acme, "GET", f"/{made['id']}/deliveries{query}")
+        answer = await call(acme, "GET", f"/{webhook['id']}/deliveries{query}")
         assert answer.json["error"] == "The field \"delivered\" is not valid: it must be 'true' or 'false'."
-    member = await call(acme, "GET", f"/{made['id']}/deliveries?limit=1000")
+    member = await call(acme, "GET", f"/{webhook['id']}/deliveries?limit=1000")
     assert member.json["pagination"]["limit"] == 100
 
 
-async def test_a_webhook_is_tried_out_whatever_it_subscribes_to(acme: Tenant) -> None:
-    made = await make(acme)
-    await make(acme, name="Other")
-    answer = await call(acme, "POST", f"/{made['id']}/test", by="admin")
+async def test_a_test_delivery_is_sent_whatever_the_event_types_are(acme: Tenant) -> None:
+    webhook = await create_webhook(acme)
+    await create_webhook(acme, name="Other")
+    answer = await call(acme, "POST", f"/{webhook['id']}/test", by="admin")
     assert (answer.status, list(answer.json)) == (200, DELIVERY)
     assert answer.json["payload"] == {
         "event": "webhook.ping",
@@ -425,46 +432,46 @@ async def test_a_webhook_is_tried_out_whatever_it_subscribes_to(acme: Tenant) ->
         "organization_id": str(acme.org),
         "actor_user_id": acme.id("admin"),
         "actor_email": "admin@acme.example",
-        "data": {"webhook_id": made["id"], "webhook_name": "Billing"},
+        "data": {"webhook_id": webhook["id"], "webhook_name": "Billing"},
     }
-    assert (await history(acme, made, "?event_type=webhook.ping"))["deliveries"] == [answer.json]
+    assert (await list_deliveries(acme, webhook, "?event_type=webhook.ping"))["deliveries"] == [answer.json]
     assert await run_sql(acme.pool, "select count(*) from webhook_deliveries") == [(1,)]
 
 
-async def test_a_delivery_is_replayed_as_another_one(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
-    made = await make(acme)
-    await happen(acme, "user.invited")
+async def test_a_replay_is_a_new_delivery(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
+    webhook = await create_webhook(acme)
+    await record_events(acme, "user.invited")
     await run_sql(pool, "update webhook_deliveries set status = 'done', delivered = true, attempt_count = 1, response_status_code = 204")
-    [first] = (await history(acme, made))["deliveries"]
+    [first] = (await list_deliveries(acme, webhook))["deliveries"]
     clock.advance(timedelta(minutes=10))
-    answer = await call(acme, "POST", f"/{made['id']}/deliveries/{first['id']}/replay")
+    answer = await call(acme, "POST", f"/{webhook['id']}/deliveries/{first['id']}/replay")
     assert answer.status == 200
     again = answer.json
     assert again["id"] != first["id"]
     assert (again["payload"], again["event_type"]) == (first["payload"], first["event_type"])
     assert (again["attempt_count"], again["delivered"], again["response_status_code"]) == (0, False, None)
-    assert (await history(acme, made))["deliveries"] == [again, first]
+    assert (await list_deliveries(acme, webhook))["deliveries"] == [again, first]
     texts = await run_sql(pool, "select distinct payload::text from webhook_deliveries")
     assert len(texts) == 1
 
 
-async def test_nothing_is_sent_on_demand_to_one_that_is_not_active(acme: Tenant) -> None:
-    made = await make(acme)
-    await happen(acme, "user.invited")
-    [delivery] = (await history(acme, made))["deliveries"]
-    await patch(acme, made, {"is_active": False})
+async def test_an_inactive_webhook_gets_no_test_and_no_replay(acme: Tenant) -> None:
+    webhook = await create_webhook(acme)
+    await record_events(acme, "user.invited")
+    [delivery] = (await list_deliveries(acme, webhook))["deliveries"]
+    await patch(acme, webhook, {"is_active": False})
     for path in ("test", f"deliveries/{delivery['id']}/replay"):
-        answer = await call(acme, "POST", f"/{made['id']}/{path}")
+        answer = await call(acme, "POST", f"/{webhook['id']}/{path}")
         assert refusal(answer) == BAD
         assert "is_active" in answer.json["error"]
-    assert (await history(acme, made))["pagination"]["total"] == 1
+    assert (await list_deliveries(acme, webhook))["pagination"]["total"] == 1
 
 
-async def test_nothing_is_left_of_those_of_an_organization_that_is_deleted(acme: Tenant, twin: Tenant, pool: Pool) -> None:
-    made, theirs = await make(acme), await make(twin)
+async def test_deleting_an_organization_deletes_its_webhooks_and_deliveries(acme: Tenant, twin: Tenant, pool: Pool) -> None:
+    webhook, twins_webhook = await create_webhook(acme), await create_webhook(twin)
     for tenant in (acme, twin):
-        await happen(tenant, "user.invited")
+        await record_events(tenant, "user.invited")
     await acme.api.delete(acme.path, token=acme.token("owner"))
-    assert await run_sql(pool, "select id from webhooks") == [(UUID(theirs["id"]),)]
-    assert await run_sql(pool, "select id from deleted_webhooks") == [(UUID(made["id"]),)]
-    assert (await history(twin, theirs))["pagination"]["total"] == 1
+    assert await run_sql(pool, "select id from webhooks") == [(UUID(twins_webhook["id"]),)]
+    assert await run_sql(pool, "select id from deleted_webhooks") == [(UUID(webhook["id"]),)]
+    assert (await list_deliveries(twin, twins_webhook))["pagination"]["total"] == 1

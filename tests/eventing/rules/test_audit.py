@@ -1,4 +1,4 @@
-"""What the parameters of the audit log ask for, and who is shown as the actor (decisions, points 13, 227 and 230 to 232)."""
+"""Filters and actors of the audit log (decisions 13, 227, 230, 231, 232)."""
 
 from uuid import UUID
 
@@ -22,89 +22,93 @@ ALL = AuditFilter()
 DOMAINS = frozenset({"domain.set", "domain.verified", "domain.deleted"})
 
 
-def asked(
+def filter_for(
     action: str | None = None, target_type: Target | None = None, target_id: str | None = None, actor_id: str | None = None
 ) -> AuditFilter | None:
     return build_filter(action=action, target_type=target_type, target_id=target_id, actor_id=actor_id)
 
 
-def test_without_parameters_all_entries_are_wanted() -> None:
-    assert asked() == ALL
+def test_a_filter_without_parameters_matches_all_entries() -> None:
+    assert filter_for() == ALL
 
 
 @pytest.mark.parametrize("action", AUDIT_ACTIONS)
-def test_an_action_asks_for_its_entries(action: str) -> None:
-    assert asked(action) == AuditFilter(actions=frozenset({action}))
-    assert asked(action, AUDIT_ACTIONS[action].target) == AuditFilter(actions=frozenset({action}))
+def test_an_action_selects_its_entries(action: str) -> None:
+    assert filter_for(action) == AuditFilter(actions=frozenset({action}))
+    assert filter_for(action, AUDIT_ACTIONS[action].target) == AuditFilter(actions=frozenset({action}))
 
 
-# Of the platform's own log, of webhooks only, of nothing, in another spelling.
+# Actions of the platform's log and of webhooks only, and texts that are not actions.
 @pytest.mark.parametrize(
     "action", ["organization.deleted", "user.login.success", "x", "", "User.Invited", "user.invited ", "user.%", "user"]
 )
-def test_no_entry_has_an_action_that_the_log_does_not_know(action: str) -> None:
-    assert asked(action) is None
-    assert asked(action, Target.USER, "x", str(USER)) is None
+def test_an_unknown_action_matches_no_entry(action: str) -> None:
+    assert filter_for(action) is None
+    assert filter_for(action, Target.USER, "x", str(USER)) is None
 
 
-def test_an_action_of_another_type_of_target_finds_nothing() -> None:
-    assert asked("user.invited", Target.PLAN) is None
-    assert asked("user.invited", Target.DOMAIN) is None
-    assert asked("domain.set", Target.BRANDING) is None
+def test_an_action_with_another_target_type_matches_no_entry() -> None:
+    assert filter_for("user.invited", Target.PLAN) is None
+    assert filter_for("user.invited", Target.DOMAIN) is None
+    assert filter_for("domain.set", Target.BRANDING) is None
 
 
 @pytest.mark.parametrize("target_type", sorted({*Target} - {Target.DOMAIN, Target.BRANDING}))
-def test_a_type_asks_for_what_is_written_under_it(target_type: Target) -> None:
-    assert asked(None, target_type) == AuditFilter(target_type=target_type)
-    assert asked(None, target_type, "x") == AuditFilter(target_type=target_type, target_id="x")
+def test_a_target_type_selects_its_entries(target_type: Target) -> None:
+    assert filter_for(None, target_type) == AuditFilter(target_type=target_type)
+    assert filter_for(None, target_type, "x") == AuditFilter(target_type=target_type, target_id="x")
 
 
-def test_domain_and_branding_ask_for_their_actions() -> None:
-    assert asked(None, Target.DOMAIN) == AuditFilter(actions=DOMAINS)
-    assert asked(None, Target.BRANDING) == AuditFilter(actions=frozenset({"branding.updated"}))
-    assert asked("domain.set", Target.DOMAIN) == asked("domain.set", Target.ORGANIZATION) == AuditFilter(actions=frozenset({"domain.set"}))
-    # Such an entry is written under the organization, where its id is looked for.
-    assert asked(None, Target.DOMAIN, "x") == AuditFilter(actions=DOMAINS, target_type="organization", target_id="x")
+def test_the_target_types_domain_and_branding_select_actions() -> None:
+    assert filter_for(None, Target.DOMAIN) == AuditFilter(actions=DOMAINS)
+    assert filter_for(None, Target.BRANDING) == AuditFilter(actions=frozenset({"branding.updated"}))
+    assert (
+        filter_for("domain.set", Target.DOMAIN)
+        == filter_for("domain.set", Target.ORGANIZATION)
+        == AuditFilter(actions=frozenset({"domain.set"}))
+    )
+    # The target of these entries is the organization, so the id is compared with its id.
+    assert filter_for(None, Target.DOMAIN, "x") == AuditFilter(actions=DOMAINS, target_type="organization", target_id="x")
 
 
-def test_a_target_needs_its_type() -> None:
+def test_a_target_id_requires_a_target_type() -> None:
     for action in (None, "user.invited", "x"):
         with pytest.raises(TargetTypeRequired) as refusal:
-            asked(action, None, "x", "not an id")
+            filter_for(action, None, "x", "not an id")
     assert isinstance(refusal.value, Invalid)
     assert "target_type" in refusal.value.message
 
 
 @pytest.mark.parametrize("malformed", ["", "x", "System", "system ", "unknown", str(USER).upper(), f"{{{USER}}}", USER.hex, f" {USER}"])
-def test_a_malformed_actor_is_nobody(malformed: str) -> None:
-    assert asked(actor_id=malformed) is None
-    assert asked(actor_id=str(USER)) == AuditFilter(actor_id=USER)
+def test_a_malformed_actor_id_matches_no_entry(malformed: str) -> None:
+    assert filter_for(actor_id=malformed) is None
+    assert filter_for(actor_id=str(USER)) == AuditFilter(actor_id=USER)
 
 
-@pytest.mark.parametrize("nobody", [SYSTEM, ANONYMOUS])
-def test_whoever_has_no_account_is_asked_for_by_the_id_that_the_log_shows(nobody: AuditActor) -> None:
-    assert asked(actor_id=nobody.id) == AuditFilter(actor_without_account=nobody)
-    assert asked("user.invited", actor_id=nobody.id) == AuditFilter(actions=frozenset({"user.invited"}), actor_without_account=nobody)
-    assert asked("x", actor_id=nobody.id) is None
+@pytest.mark.parametrize("actor", [SYSTEM, ANONYMOUS])
+def test_an_actor_without_account_is_selected_by_its_id_in_the_log(actor: AuditActor) -> None:
+    assert filter_for(actor_id=actor.id) == AuditFilter(actor_without_account=actor)
+    assert filter_for("user.invited", actor_id=actor.id) == AuditFilter(actions=frozenset({"user.invited"}), actor_without_account=actor)
+    assert filter_for("x", actor_id=actor.id) is None
 
 
-def test_an_actor_is_the_account_as_it_is_today() -> None:
+def test_an_actor_is_shown_with_the_present_data_of_the_account() -> None:
     ada = AuditActor(str(USER), "ada@example.com", is_platform_owner=True)
     for address in (None, "203.0.113.9"):
         assert resolve_actor(USER, None, ada, address) == ada
         assert resolve_actor(USER, None, None, address) == DELETED_ACCOUNT
 
 
-def test_a_credential_that_acts_by_itself_is_shown_by_its_id() -> None:
+def test_a_credential_is_shown_with_its_id() -> None:
     assert resolve_actor(USER, "api_key", None, "203.0.113.9") == AuditActor(str(USER), "api-key@internal")
 
 
-def test_without_account_it_was_the_service_or_somebody_not_signed_in() -> None:
+def test_an_entry_without_actor_is_from_the_system_or_an_anonymous_caller() -> None:
     assert resolve_actor(None, None, None, None) == SYSTEM
     assert resolve_actor(None, None, None, "203.0.113.9") == ANONYMOUS
 
 
-def test_the_names_are_those_of_the_contract() -> None:
+def test_actors_without_account_have_documented_names() -> None:
     assert (SYSTEM.id, SYSTEM.email, SYSTEM.is_platform_owner) == ("system", "system@internal", False)
     assert (DELETED_ACCOUNT.id, DELETED_ACCOUNT.email, DELETED_ACCOUNT.is_platform_owner) == ("unknown", "deleted-user@unknown", False)
     assert (ANONYMOUS.id, ANONYMOUS.email, ANONYMOUS.is_platform_owner) == ("anonymous", "anonymous@internal", False)

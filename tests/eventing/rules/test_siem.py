@@ -1,4 +1,4 @@
-"""What is sent to a SIEM, and what its answers mean."""
+"""Requests to SIEMs, and the results of their responses."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ ORG = UUID("10000000-0000-4000-8000-000000000000")
 
 
 def entry(**changes: Any) -> AuditEntry:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": new_id(),
         "org_id": ORG,
         "actor": AuditActor("1", "ada@example.com", is_platform_owner=True),
@@ -33,27 +33,27 @@ def entry(**changes: Any) -> AuditEntry:
         "details": {"note": "Größe"},
         "created_at": NOW,
     }
-    return AuditEntry(**{**given, **changes})
+    return AuditEntry(**{**fields, **changes})
 
 
-def shown(one: AuditEntry) -> dict[str, Any]:
-    [it] = json.loads(siem_rules.encode_entries(SiemProvider.HTTP, [one], NOW)[0])
-    return dict(it)
+def shown(entry: AuditEntry) -> dict[str, Any]:
+    [item] = json.loads(siem_rules.encode_entries(SiemProvider.HTTP, [entry], NOW)[0])
+    return dict(item)
 
 
-def test_http_takes_an_array_of_entries_as_the_log_shows_them() -> None:
+def test_http_gets_an_array_of_entries_as_in_the_audit_log() -> None:
     one, two = entry(), entry(impersonator=AuditActor("2", "steward@example.com"))
     content, count = siem_rules.encode_entries(SiemProvider.HTTP, [one, two], NOW)
     assert (json.loads(content), count) == ([shown(one), shown(two)], 2)
     assert "Größe".encode() in content
-    told = shown(two)
-    assert (told["id"], told["org_id"]) == (str(two.id), str(two.org_id))
-    assert told["actor"] == {"id": "1", "email": "ada@example.com", "is_platform_owner": True}
-    assert told["details"] == {"note": "Größe", "impersonator": {"id": "2", "email": "steward@example.com"}}
-    assert told["created_at"] == "2026-03-14T15:09:26.535897Z"
+    second = shown(two)
+    assert (second["id"], second["org_id"]) == (str(two.id), str(two.org_id))
+    assert second["actor"] == {"id": "1", "email": "ada@example.com", "is_platform_owner": True}
+    assert second["details"] == {"note": "Größe", "impersonator": {"id": "2", "email": "steward@example.com"}}
+    assert second["created_at"] == "2026-03-14T15:09:26.535897Z"
 
 
-def test_splunk_takes_one_event_after_the_other() -> None:
+def test_splunk_gets_events_in_a_row() -> None:
     one, two = entry(), entry()
     content, _ = siem_rules.encode_entries(SiemProvider.SPLUNK_HEC, [one, two], NOW)
     first, second = (json.loads(line) for line in content.splitlines())
@@ -61,19 +61,19 @@ def test_splunk_takes_one_event_after_the_other() -> None:
     assert second["event"]["id"] == str(two.id)
 
 
-def test_datadog_takes_logs_which_do_not_say_that_they_are_old() -> None:
+def test_datadog_gets_old_logs_without_a_timestamp() -> None:
     new, old = entry(), entry(created_at=NOW - timedelta(hours=17))
     content, _ = siem_rules.encode_entries(SiemProvider.DATADOG, [new, old], NOW)
     first, second = json.loads(content)
     plain = {"ddsource": "gatehouse", "service": "gatehouse", "message": "user.invited by ada@example.com"}
     assert first == {**plain, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": shown(new)}
-    assert second == {**plain, "audit": shown(old)}  # else it would be dropped, and answered with 202
+    assert second == {**plain, "audit": shown(old)}  # Datadog would answer 202 and drop it
 
 
-def test_each_is_shown_the_token_in_its_own_way() -> None:
+def test_each_provider_gets_the_token_in_its_own_header() -> None:
     common = {"Content-Type": "application/json"}
-    given = {provider: siem_rules.headers(make_sink(ORG, provider=provider, token="abc")) for provider in SiemProvider}
-    assert given == {
+    headers = {provider: siem_rules.headers(make_sink(ORG, provider=provider, token="abc")) for provider in SiemProvider}
+    assert headers == {
         SiemProvider.HTTP: {**common, "Authorization": "Bearer abc"},
         SiemProvider.SPLUNK_HEC: {**common, "Authorization": "Splunk abc"},
         SiemProvider.DATADOG: {**common, "DD-API-KEY": "abc"},
@@ -82,7 +82,7 @@ def test_each_is_shown_the_token_in_its_own_way() -> None:
 
 
 @pytest.mark.parametrize("provider", SiemProvider)
-def test_a_post_has_as_many_entries_as_fit_and_one_at_least(provider: SiemProvider) -> None:
+def test_a_request_has_as_many_entries_as_fit_and_at_least_one(provider: SiemProvider) -> None:
     long = [entry(details={"note": "x" * (MAX_BYTES // 4)}) for _ in range(5)]
     content, count = siem_rules.encode_entries(provider, long, NOW)
     assert count == 3
@@ -91,7 +91,7 @@ def test_a_post_has_as_many_entries_as_fit_and_one_at_least(provider: SiemProvid
     assert siem_rules.encode_entries(provider, [], NOW)[1] == 0
 
 
-def test_only_2xx_says_that_all_was_taken() -> None:
+def test_only_2xx_is_a_success() -> None:
     expected = {
         **dict.fromkeys((200, 202, 204, 299), SiemResult.GOOD),
         **dict.fromkeys((301, 307, 399), SiemResult.REDIRECTED),
@@ -99,26 +99,26 @@ def test_only_2xx_says_that_all_was_taken() -> None:
         **dict.fromkeys((400, 404, 413), SiemResult.REFUSED),
         **dict.fromkeys((408, 429, 500, 503, 599, 199), SiemResult.FAILED),
     }
-    assert {status: siem_rules.result_of(Reply(status, b"what it says")) for status in expected} == expected
+    assert {status: siem_rules.result_of(Reply(status, b"response body")) for status in expected} == expected
 
 
-def test_every_trouble_has_its_sentence_and_none_says_more() -> None:
-    for trouble in SendFailure:
-        assert SiemResult[trouble.name].value.rstrip(".").lower() == trouble.value.lower() or trouble is SendFailure.TIMED_OUT
+def test_every_reason_for_a_failed_request_has_a_result() -> None:
+    for reason in SendFailure:
+        assert SiemResult[reason.name].value.rstrip(".").lower() == reason.value.lower() or reason is SendFailure.TIMED_OUT
     assert not {SiemResult.GOOD, SiemResult.BUSY} & set(FAILURES)
 
 
-def test_waits_double_up_to_five_minutes() -> None:
+def test_the_pause_doubles_up_to_five_minutes() -> None:
     assert [siem_rules.backoff(failures, 0.5).total_seconds() for failures in (1, 2, 3, 6, 7, 8, 10_000)] == [5, 10, 20, 160, 300, 300, 300]
     assert [siem_rules.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
 
 
-def test_after_each_failure_less_is_sent_at_once() -> None:
+def test_each_failure_halves_the_number_of_entries() -> None:
     assert [siem_rules.batch_limit(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MAX_ENTRIES, 250, 125, 1, 1, 1]
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "ä", "a\t", "\x7f"])
-def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
+def test_a_token_that_does_not_fit_into_a_header_is_refused(token: str) -> None:
     with pytest.raises(SiemTokenInvalid):
         siem_rules.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url="https://siem.example.com/", token=token, enabled=True)
 
@@ -126,6 +126,6 @@ def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
 @pytest.mark.parametrize(
     "url", ["siem.example.com", "ftp://siem.example.com/", "https://a:b@siem.example.com/", "https://x:22/", "https://x/#a"]
 )
-def test_an_address_that_we_are_not_to_be_sent_to_is_refused(url: str) -> None:
+def test_a_url_that_is_not_allowed_is_refused(url: str) -> None:
     with pytest.raises(TargetInvalid):
         siem_rules.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url=url, token="abc", enabled=True)

@@ -1,4 +1,4 @@
-"""Events and the audit log: what is recorded, of whom, for which organizations, in which order; and the totals, which are always right."""
+"""Recording events: fields, organizations, order, and the totals of the audit log."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ PERSON = Person(
 AUDIT = (
     "select org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, success, details, created_at from audit_log"
 )
-TOLD = "select org_id, name, actor_id, impersonator_id, target_id, data, created_at from events"
+EVENTS = "select org_id, name, actor_id, impersonator_id, target_id, data, created_at from events"
 
 
 async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
@@ -43,10 +43,10 @@ async def test_every_field_of_an_event_is_recorded(storage: Postgres, pool: Pool
     assert await run_sql(pool, AUDIT) == [
         (org, "service.created", "service", "service-1", UUID(int=1), UUID(int=3), "203.0.113.9", "tests", True, {"name": "Shop"}, now)
     ]
-    assert await run_sql(pool, TOLD) == [(org, "service.created", UUID(int=1), UUID(int=3), "service-1", {"x": [1]}, now)]
+    assert await run_sql(pool, EVENTS) == [(org, "service.created", UUID(int=1), UUID(int=3), "service-1", {"x": [1]}, now)]
 
 
-async def test_an_entry_has_the_id_that_was_chosen_for_it(storage: Postgres, pool: Pool) -> None:
+async def test_an_entry_gets_the_id_of_its_event(storage: Postgres, pool: Pool) -> None:
     org, chosen = await add_organization(pool, "acme"), uuid4()
     kind = event_catalog.EVENT_KINDS["user.impersonated"]
     async with storage.transaction(by=PERSON, in_session=False) as tx:
@@ -54,10 +54,10 @@ async def test_an_entry_has_the_id_that_was_chosen_for_it(storage: Postgres, poo
         tx.record(event_catalog.Event(kind, "without", org_id=org))
     stored = await run_sql(pool, "select target_id, id = %s, org_id from audit_log order by created_at", chosen)
     assert stored == [("with", True, None), ("without", False, org)]
-    assert await run_sql(pool, "select count(*) from events where id = %s", chosen) == [(0,)], "the event has an id of its own"
+    assert await run_sql(pool, "select count(*) from events where id = %s", chosen) == [(0,)], "the event has a different id"
 
 
-async def test_an_event_says_who_is_behind_it_where_who_did_it_does_not(storage: Postgres, pool: Pool) -> None:
+async def test_an_event_names_the_impersonator_if_the_caller_does_not(storage: Postgres, pool: Pool) -> None:
     kind, other = event_catalog.EVENT_KINDS["user.impersonated"], uuid4()
     for caller in (replace(PERSON, impersonator_id=None), PERSON, SYSTEM):
         async with storage.transaction(by=caller, in_session=False) as tx:
@@ -68,14 +68,14 @@ async def test_an_event_says_who_is_behind_it_where_who_did_it_does_not(storage:
         assert stored == [(UUID(int=1), other, 2), (None, other, 4)], table
 
 
-async def test_an_event_of_the_service_has_no_actor(storage: Postgres, pool: Pool) -> None:
+async def test_an_event_of_the_system_has_no_actor(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["invitation.expired"], "x", org_id=org))
     assert await run_sql(pool, "select actor_id, impersonator_id, address, agent from audit_log") == [(None, None, None, None)]
 
 
-async def test_what_concerns_a_person_is_told_to_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
+async def test_an_event_about_a_person_is_recorded_for_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     one, two, other = [await add_organization(pool, slug) for slug in ("one", "two", "other")]
     for org in (one, two):
@@ -83,26 +83,26 @@ async def test_what_concerns_a_person_is_told_to_each_of_their_organizations(sto
     await add_member(pool, other, eve.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "reset"))
-    assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, TOLD)} == {one, two}
-    assert len(await run_sql(pool, AUDIT)) == len(await run_sql(pool, TOLD)) == 2
+    assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, EVENTS)} == {one, two}
+    assert len(await run_sql(pool, AUDIT)) == len(await run_sql(pool, EVENTS)) == 2
 
 
-async def test_an_organization_that_only_added_a_person_is_told_nothing_of_their_account(storage: Postgres, pool: Pool) -> None:
-    """It has no say about the account before the member takes part in it (security.md R-5)."""
+async def test_an_organization_with_an_unconfirmed_membership_learns_nothing_about_the_account(storage: Postgres, pool: Pool) -> None:
+    """It has no rights over the account before the user confirms the membership (security R-5)."""
     await add(storage, ada := account())
     joined, added = [await add_organization(pool, slug) for slug in ("joined", "added")]
     await add_member(pool, added, ada.id)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "reset"))
-    assert [row[0] for row in await run_sql(pool, AUDIT)] == [row[0] for row in await run_sql(pool, TOLD)] == [None]
+    assert [row[0] for row in await run_sql(pool, AUDIT)] == [row[0] for row in await run_sql(pool, EVENTS)] == [None]
     await add_member(pool, joined, ada.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "reset"))
-    assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, TOLD)} == {None, joined}
+    assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, EVENTS)} == {None, joined}
     assert await totals(pool) == {(joined, "security.password.changed", "user"): 1}
 
 
-async def test_a_named_organization_goes_before_those_of_the_person(storage: Postgres, pool: Pool) -> None:
+async def test_the_organization_of_an_event_takes_precedence_over_those_of_the_person(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     await add_member(pool, one, ada.id, confirmed=True)
@@ -111,42 +111,42 @@ async def test_a_named_organization_goes_before_those_of_the_person(storage: Pos
     assert [row[0] for row in await run_sql(pool, AUDIT)] == [two]
 
 
-async def test_what_concerns_no_organization_goes_into_the_platforms_own_log(storage: Postgres, pool: Pool) -> None:
+async def test_an_event_without_organization_goes_to_the_log_of_the_platform(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "set"))
     assert [(row[0], row[1]) for row in await run_sql(pool, AUDIT)] == [(None, "security.password.changed")]
-    assert [row[0] for row in await run_sql(pool, TOLD)] == [None]
+    assert [row[0] for row in await run_sql(pool, EVENTS)] == [None]
 
 
-async def test_an_event_that_is_no_audit_action_is_told_only(storage: Postgres, pool: Pool) -> None:
+async def test_an_event_that_is_not_audited_has_no_entry(storage: Postgres, pool: Pool) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.signed_up(uuid4()))
     assert await run_sql(pool, AUDIT) == []
-    assert [row[1] for row in await run_sql(pool, TOLD)] == ["user.signup.success"]
+    assert [row[1] for row in await run_sql(pool, EVENTS)] == ["user.signup.success"]
 
 
-async def test_a_record_goes_with_its_transaction(storage: Postgres, pool: Pool) -> None:
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+async def test_a_rollback_removes_the_event(storage: Postgres, pool: Pool) -> None:
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statements before the error are under test)
         async with storage.transaction(by=SYSTEM) as tx:
             tx.record(events.password_changed(uuid4(), "set"))
             raise ZeroDivisionError
-    assert await run_sql(pool, AUDIT) == await run_sql(pool, TOLD) == []
+    assert await run_sql(pool, AUDIT) == await run_sql(pool, EVENTS) == []
 
 
 # Order
 
 
-async def test_records_of_one_transaction_are_a_microsecond_apart_in_their_order(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+async def test_events_of_one_transaction_are_a_microsecond_apart(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     ada = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     for org in (one, two):
         await add_member(pool, org, ada.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(happened("user.invited", one))
+        tx.record(make_event("user.invited", one))
         tx.record(events.signed_up(ada.id))
         tx.record(events.password_changed(ada.id, "set"))
-        tx.record(happened("user.invited", two))
+        tx.record(make_event("user.invited", two))
     at = [clock.now() + number * timedelta(microseconds=1) for number in range(4)]
     assert await run_sql(pool, "select name, created_at from events order by created_at, name") == [
         ("user.invited", at[0]),
@@ -163,38 +163,38 @@ async def test_records_of_one_transaction_are_a_microsecond_apart_in_their_order
 # Totals
 
 
-def happened(name: str, org: UUID, target: str = "x") -> Event:
+def make_event(name: str, org: UUID, target: str = "x") -> Event:
     return Event(EVENT_KINDS[name], target, org_id=org)
 
 
 async def totals(pool: Pool) -> dict[tuple[UUID, str, str], int]:
-    """The totals that are kept, which must be those that counting finds."""
-    kept = await run_sql(pool, "select org_id, action, target_type, total from audit_totals")
+    """Return the stored totals, after comparing them with the counted entries."""
+    stored = await run_sql(pool, "select org_id, action, target_type, total from audit_totals")
     counted = await run_sql(
         pool, "select org_id, action, target_type, count(*) from audit_log where org_id is not null group by org_id, action, target_type"
     )
-    assert sorted(kept, key=str) == sorted(counted, key=str)
-    return {(org, action, target_type): total for org, action, target_type, total in kept}
+    assert sorted(stored, key=str) == sorted(counted, key=str)
+    return {(org, action, target_type): total for org, action, target_type, total in stored}
 
 
-async def test_entries_are_counted_for_each_organization_and_action(storage: Postgres, pool: Pool) -> None:
+async def test_totals_count_entries_by_organization_and_action(storage: Postgres, pool: Pool) -> None:
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     assert await totals(pool) == {}
     async with storage.transaction(by=SYSTEM) as tx:
         for name in ("user.invited", "plan.created", "user.invited", "user.invited"):
-            tx.record(happened(name, one))
-        tx.record(happened("user.invited", two))
+            tx.record(make_event(name, one))
+        tx.record(make_event("user.invited", two))
     assert await totals(pool) == {
         (one, "user.invited", "user"): 3,
         (one, "plan.created", "plan"): 1,
         (two, "user.invited", "user"): 1,
     }
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(happened("user.invited", two))
+        tx.record(make_event("user.invited", two))
     assert (await totals(pool))[two, "user.invited", "user"] == 2
 
 
-async def test_what_concerns_a_person_counts_in_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
+async def test_an_event_about_a_person_counts_in_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     one, two, other = [await add_organization(pool, slug) for slug in ("one", "two", "other")]
     for org in (one, two):
@@ -203,34 +203,34 @@ async def test_what_concerns_a_person_counts_in_each_of_their_organizations(stor
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(events.password_changed(ada.id, "set"))
         tx.record(events.password_changed(ada.id, "change"))
-        tx.record(happened("security.password.changed", two, str(ada.id)))
+        tx.record(make_event("security.password.changed", two, str(ada.id)))
     changed = ("security.password.changed", "user")
     assert await totals(pool) == {(one, *changed): 2, (two, *changed): 3}
 
 
-async def test_what_is_no_entry_of_an_organization_is_not_counted(storage: Postgres, pool: Pool) -> None:
+async def test_events_without_an_entry_of_an_organization_are_not_counted(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "set"))  # the platform's own log
-        tx.record(events.signed_up(ada.id))  # no entry at all
+        tx.record(events.password_changed(ada.id, "set"))  # in the log of the platform
+        tx.record(events.signed_up(ada.id))  # not audited
     assert await totals(pool) == {}
 
 
-async def test_a_total_goes_back_with_its_transaction(storage: Postgres, pool: Pool) -> None:
+async def test_a_rollback_restores_the_totals(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(happened("user.invited", org))
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+        tx.record(make_event("user.invited", org))
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statements before the error are under test)
         async with storage.transaction(by=SYSTEM) as tx:
-            tx.record(happened("user.invited", org))
-            tx.record(happened("plan.created", org))
-            await tx.write_records()
+            tx.record(make_event("user.invited", org))
+            tx.record(make_event("plan.created", org))
+            await tx.write_events()
             raise ZeroDivisionError
     assert await totals(pool) == {(org, "user.invited", "user"): 1}
 
 
 def recorder(storage: Postgres, choose: Callable[[int], list[Event]], times: int = 5) -> Callable[[int], Awaitable[None]]:
-    """Transactions, one after the other, that each record what is chosen."""
+    """Return a function that runs transactions in a row and records the chosen events in each."""
 
     async def record(number: int) -> None:
         for _ in range(times):
@@ -242,19 +242,19 @@ def recorder(storage: Postgres, choose: Callable[[int], list[Event]], times: int
 
 
 @pytest.mark.slow
-async def test_twenty_who_record_the_same_in_opposite_order_all_count(storage: Postgres, pool: Pool) -> None:
+async def test_concurrent_events_in_opposite_order_are_all_counted(storage: Postgres, pool: Pool) -> None:
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
-    both = [happened("user.invited", one), happened("plan.created", one), happened("user.invited", two)]
+    both = [make_event("user.invited", one), make_event("plan.created", one), make_event("user.invited", two)]
     await everyone(20, recorder(storage, lambda number: both if number % 2 else both[::-1]))
     assert set((await totals(pool)).values()) == {100}
     assert len(await totals(pool)) == 3
 
 
 @pytest.mark.slow
-async def test_twenty_people_of_the_same_organizations_all_count(storage: Postgres, pool: Pool) -> None:
+async def test_concurrent_events_about_members_of_the_same_organizations_are_all_counted(storage: Postgres, pool: Pool) -> None:
     people = [await add(storage, account(f"{number}@example.com")) for number in range(20)]
     organizations = [await add_organization(pool, f"org-{number}") for number in range(5)]
-    for number, person in enumerate(people):  # the rows of their memberships lie in different orders
+    for number, person in enumerate(people):  # so that their membership rows are in different orders
         for org in organizations if number % 2 else organizations[::-1]:
             await add_member(pool, org, person.id, confirmed=True)
     await everyone(20, recorder(storage, lambda number: [events.password_changed(people[number].id, "change")]))
@@ -262,7 +262,7 @@ async def test_twenty_people_of_the_same_organizations_all_count(storage: Postgr
 
 
 @pytest.mark.slow
-async def test_twenty_who_record_anything_anywhere_all_count(storage: Postgres, pool: Pool) -> None:
+async def test_concurrent_random_events_are_all_counted(storage: Postgres, pool: Pool) -> None:
     people = [await add(storage, account(f"{number}@example.com")) for number in range(5)]
     organizations = [await add_organization(pool, f"org-{number}") for number in range(5)]
     dice = random.Random(7)  # noqa: S311
@@ -272,9 +272,9 @@ async def test_twenty_who_record_anything_anywhere_all_count(storage: Postgres, 
     names = dice.sample(sorted(event_catalog.AUDIT_ACTIONS), 8)
 
     def choose(_: int) -> list[Event]:
-        anything = [happened(name, org) for name in names for org in organizations]
-        changed = [events.password_changed(person.id, "change") for person in people]
-        return dice.sample([*anything, *changed], dice.randrange(12))
+        organization_events = [make_event(name, org) for name in names for org in organizations]
+        account_events = [events.password_changed(person.id, "change") for person in people]
+        return dice.sample([*organization_events, *account_events], dice.randrange(12))
 
     await everyone(20, recorder(storage, choose))
     assert sum((await totals(pool)).values()) > 100

@@ -1,4 +1,4 @@
-"""The queue of what is forwarded to SIEMs: nothing is skipped, whoever commits when; and leases, one for each organization."""
+"""The queues of entries for SIEMs, and their leases. Concurrent commits must not skip an entry."""
 
 import random
 from dataclasses import replace
@@ -33,31 +33,29 @@ async def claim(ports: Ports, *, struggling: bool = True) -> ClaimedSiemQueue | 
     return await siem.claim_queue(ports, struggling=struggling)
 
 
-async def claimed(ports: Ports) -> ClaimedSiemQueue:
-    found = await claim(ports)
-    assert found is not None
-    return found
+async def claim_existing(ports: Ports) -> ClaimedSiemQueue:
+    queue = await claim(ports)
+    assert queue is not None
+    return queue
 
 
-async def waiting(ports: Ports, of: ClaimedSiemQueue, limit: int = 500, most_bytes: int = MAX_BYTES) -> list[QueuedEntry]:
+async def waiting(ports: Ports, queue: ClaimedSiemQueue, limit: int = 500, most_bytes: int = MAX_BYTES) -> list[QueuedEntry]:
     async with ports.storage.reading() as read:
-        return await read.siem.waiting(of.org_id, of.id, limit, most_bytes)
+        return await read.siem.waiting(queue.org_id, queue.id, limit, most_bytes)
 
 
-async def take(ports: Ports, limit: int = 500) -> list[str]:
-    """What one that is due gives away, and has no more then: the targets of its entries."""
-    one = await claimed(ports)
-    found = await waiting(ports, one, limit)
-    await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [each.position for each in found], len(found)), slow=False, spread=0.5)
-    return [each.entry.target_id for each in found if each.entry is not None]
+async def take_batch(ports: Ports, limit: int = 500) -> list[str]:
+    """Claim a due queue, remove its first entries, and return their targets."""
+    queue = await claim_existing(ports)
+    batch = await waiting(ports, queue, limit)
+    await siem.settle(ports, queue, SiemAttempt(SiemResult.GOOD, [item.position for item in batch], len(batch)), slow=False, spread=0.5)
+    return [item.entry.target_id for item in batch if item.entry is not None]
 
 
-# What is queued
+# Queueing
 
 
-async def test_entries_of_those_who_forward_are_queued_in_their_order_and_no_others(
-    ports: Ports, pool: Pool, acme: UUID, twin: UUID
-) -> None:
+async def test_entries_are_queued_in_order_for_organizations_that_forward(ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
     other = await add_organization(pool, "other")
     await configure(ports, make_sink(acme))
     await configure(ports, make_sink(twin, enabled=False))
@@ -70,7 +68,7 @@ async def test_entries_of_those_who_forward_are_queued_in_their_order_and_no_oth
     assert await run_sql(pool, "select count(*) from siem_queue") == [(20,)]
 
 
-async def test_what_concerns_a_person_is_queued_for_each_organization(ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_an_entry_about_a_person_is_queued_for_each_organization(ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
     account, _ = await add_person(ports, pool, "ada")
     for org in (acme, twin):
         await add_member(pool, org, account.id, confirmed=True)
@@ -80,89 +78,89 @@ async def test_what_concerns_a_person_is_queued_for_each_organization(ports: Por
     assert await queued(pool, acme) == await queued(pool, twin) == [str(account.id)]
 
 
-async def test_what_is_rolled_back_is_not_queued(ports: Ports, pool: Pool, acme: UUID) -> None:
+async def test_a_rolled_back_entry_is_not_queued(ports: Ports, pool: Pool, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statements before the error are under test)
         async with ports.storage.transaction(by=SYSTEM) as tx:
             tx.record(Event(EVENT_KINDS["plan.created"], "x", org_id=acme))
             raise ZeroDivisionError
     assert await queued(pool, acme) == []
 
 
-async def test_the_forwarders_of_all_processes_are_woken(ports: Ports, conninfo: str, acme: UUID, twin: UUID) -> None:
+async def test_recording_an_entry_notifies_the_forwarders_of_other_processes(ports: Ports, conninfo: str, acme: UUID, twin: UUID) -> None:
     await configure(ports, make_sink(acme))
     async with listen(conninfo, ["siem", "end"]) as notifications:
         await record(ports, twin, "for nobody")
         await record(ports, acme, "x", "y")
-        assert await anext(notifications) == "siem"
+        assert await anext(notifications) == ("siem", "")
 
 
-# Nothing is skipped
+# Concurrent commits
 
 
-async def test_an_entry_that_is_committed_after_a_later_one_was_taken_is_not_skipped(ports: Ports, pool: Pool, acme: UUID) -> None:
+async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(ports: Ports, pool: Pool, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
     storage = ports.storage
     async with storage.transaction(by=SYSTEM) as first:
         first.record(Event(EVENT_KINDS["plan.created"], "first", org_id=acme))
-        await first.write_records()  # type: ignore[attr-defined]
+        await first.write_events()  # type: ignore[attr-defined]
         first._events.clear()  # type: ignore[attr-defined]
-        assert await first.organizations.by_id(acme) is not None  # it is written by now, before all others
+        assert await first.organizations.by_id(acme) is not None  # writes the event before all others
 
         async def second() -> list[str]:
-            await record(ports, acme, "second", name="plan.updated")  # which nobody has to wait for, as there is no common total
-            return await take(ports)
+            await record(ports, acme, "second", name="plan.updated")  # a different total, so that it need not wait
+            return await take_batch(ports)
 
         assert await in_another_task(second) == ["second"]
     await record(ports, acme, "third")
-    assert await take(ports) == ["first", "third"]
+    assert await take_batch(ports) == ["first", "third"]
     assert await queued(pool, acme) == []
 
 
 @pytest.mark.slow
-async def test_of_many_who_record_at_once_all_arrive_once_and_each_in_its_order(ports: Ports, pool: Pool, acme: UUID) -> None:
-    """Each goes on as soon as its entry is committed, so its next one must come after that; while entries are being taken all the time."""
+async def test_concurrent_entries_all_arrive_once_and_in_the_order_of_each_writer(ports: Ports, pool: Pool, acme: UUID) -> None:
+    """Entries are received all the time. A writer records its next entry after the commit of the queue before."""
     await configure(ports, make_sink(acme))
     storage, dice, names = ports.storage, random.Random(11), sorted(name for name, kind in EVENT_KINDS.items() if kind.audited)  # noqa: S311
-    taken: list[str] = []
+    received: list[str] = []
     ended = False
 
-    async def take_all() -> None:
+    async def receive_all() -> None:
         while True:
             last = ended
-            one = await claim(ports)
-            if one is None:
+            queue = await claim(ports)
+            if queue is None:
                 if last:
                     return
                 await trio.lowlevel.checkpoint()
                 continue
-            found = await waiting(ports, one, 7)
-            taken.extend(each.entry.target_id for each in found if each.entry)
-            await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [each.position for each in found], 1), slow=False, spread=0.5)
+            batch = await waiting(ports, queue, 7)
+            received.extend(item.entry.target_id for item in batch if item.entry)
+            await siem.settle(ports, queue, SiemAttempt(SiemResult.GOOD, [item.position for item in batch], 1), slow=False, spread=0.5)
 
     async def write(number: int) -> None:
         for step in range(12):
             async with storage.transaction(by=SYSTEM) as tx:
                 for part in range(dice.randrange(1, 3)):
                     tx.record(Event(EVENT_KINDS[names[(number * 5 + step) % len(names)]], f"{number}/{step}/{part}", org_id=acme))
-                if number % 2:  # what was recorded is written, and then it takes a while until it is committed
-                    await tx.write_records()  # type: ignore[attr-defined]
+                if number % 2:  # writes the events some time before the commit
+                    await tx.write_events()  # type: ignore[attr-defined]
                     tx._events.clear()  # type: ignore[attr-defined]
                     for _ in range(dice.randrange(4)):
                         await tx.organizations.by_id(acme)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take_all)
+        nursery.start_soon(receive_all)
         await everyone(16, write)
         ended = True
     written = [row[0] for row in await run_sql(pool, "select target_id from audit_log where org_id = %s", acme)]
-    assert sorted(taken) == sorted(written)
+    assert sorted(received) == sorted(written)
     for number in range(16):
-        own = [target for target in taken if target.startswith(f"{number}/")]
+        own = [target for target in received if target.startswith(f"{number}/")]
         assert own == sorted(own, key=lambda target: [int(part) for part in target.split("/")])
 
 
-async def test_twenty_who_record_for_several_that_forward_do_not_wait_in_a_circle(ports: Ports, pool: Pool) -> None:
+async def test_concurrent_writers_for_several_organizations_do_not_deadlock(ports: Ports, pool: Pool) -> None:
     orgs = [await add_organization(pool, f"org-{number}") for number in range(3)]
     for org in orgs:
         await configure(ports, make_sink(org))
@@ -180,61 +178,61 @@ async def test_twenty_who_record_for_several_that_forward_do_not_wait_in_a_circl
 # Reading
 
 
-async def test_of_the_queue_no_more_is_read_than_is_asked_for(ports: Ports, acme: UUID, twin: UUID) -> None:
+async def test_reading_the_queue_respects_both_limits(ports: Ports, acme: UUID, twin: UUID) -> None:
     await configure(ports, make_sink(acme))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(6):
             tx.record(Event(EVENT_KINDS["plan.created"], str(number), org_id=acme, details={"note": "x" * 1000}))
-    one = await claimed(ports)
-    assert [each.entry and each.entry.target_id for each in await waiting(ports, one, 2)] == ["0", "1"]
-    assert len(await waiting(ports, one, 500, 2500)) == 3
-    assert len(await waiting(ports, one, 500, 1)) == 1
-    assert await waiting(ports, replace(one, org_id=twin)) == []
-    assert await waiting(ports, replace(one, id=uuid4())) == []
+    queue = await claim_existing(ports)
+    assert [item.entry and item.entry.target_id for item in await waiting(ports, queue, 2)] == ["0", "1"]
+    assert len(await waiting(ports, queue, 500, 2500)) == 3
+    assert len(await waiting(ports, queue, 500, 1)) == 1
+    assert await waiting(ports, replace(queue, org_id=twin)) == []
+    assert await waiting(ports, replace(queue, id=uuid4())) == []
 
 
-async def test_an_entry_that_is_gone_leaves_its_place(ports: Ports, pool: Pool, acme: UUID) -> None:
+async def test_a_removed_entry_keeps_its_position(ports: Ports, pool: Pool, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
     await record(ports, acme, "one", "two", "three")
     await run_sql(pool, "delete from audit_log where target_id = 'two'")
-    assert [each.entry and each.entry.target_id for each in await waiting(ports, await claimed(ports))] == ["one", None, "three"]
+    assert [item.entry and item.entry.target_id for item in await waiting(ports, await claim_existing(ports))] == ["one", None, "three"]
 
 
 # Leases
 
 
-async def test_of_ten_who_want_to_forward_for_one_organization_one_does(ports: Ports, acme: UUID) -> None:
+async def test_one_of_ten_concurrent_claims_gets_the_queue(ports: Ports, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
     await record(ports, acme, "x")
-    found = await everyone(10, lambda _: claim(ports))
-    assert len([one for one in found if one is not None]) == 1
+    claims = await everyone(10, lambda _: claim(ports))
+    assert len([queue for queue in claims if queue is not None]) == 1
 
 
-async def test_a_lease_ends_and_whoever_lost_it_changes_nothing_but_what_was_taken(
-    ports: Ports, pool: Pool, acme: UUID, clock: FakeClock
-) -> None:
+async def test_an_expired_lease_can_only_remove_accepted_entries(ports: Ports, pool: Pool, acme: UUID, clock: FakeClock) -> None:
     await configure(ports, make_sink(acme))
     await record(ports, acme, "one", "two")
-    first = await claimed(ports)
+    first = await claim_existing(ports)
     assert first.sink is not None
     assert first.sink.token == TOKEN
     clock.advance(siem_rules.LEASE - SECOND)
     assert await claim(ports) is None
     clock.advance(SECOND)
-    second = await claimed(ports)
+    second = await claim_existing(ports)
     assert second.claims == first.claims + 1
-    found = await waiting(ports, second)
+    batch = await waiting(ports, second)
     await siem.settle(ports, first, SiemAttempt(SiemResult.FAILED), slow=False, spread=0.5)
-    await siem.settle(ports, first, SiemAttempt(SiemResult.GOOD, [found[0].position], 1), slow=False, spread=0.5)
-    assert await claim(ports) is None  # the lease is the second one's
+    await siem.settle(ports, first, SiemAttempt(SiemResult.GOOD, [batch[0].position], 1), slow=False, spread=0.5)
+    assert await claim(ports) is None  # the second lease continues
     assert await queued(pool, acme) == ["two"]
     async with ports.storage.reading() as read:
-        standing = await read.siem.status(acme)
-    assert standing is not None
-    assert (standing.last_failure, standing.last_success_at) == (None, None)
+        status = await read.siem.status(acme)
+    assert status is not None
+    assert (status.last_failure, status.last_success_at) == (None, None)
 
 
-async def test_nobody_claims_what_is_disabled_suspended_empty_or_not_due(ports: Ports, pool: Pool, acme: UUID, clock: FakeClock) -> None:
+async def test_a_queue_that_is_disabled_suspended_empty_or_not_due_is_not_claimed(
+    ports: Ports, pool: Pool, acme: UUID, clock: FakeClock
+) -> None:
     await configure(ports, make_sink(acme))
     assert await claim(ports) is None
     await record(ports, acme, "x")
@@ -245,7 +243,7 @@ async def test_nobody_claims_what_is_disabled_suspended_empty_or_not_due(ports: 
     await configure(ports, make_sink(acme, enabled=False))
     assert await claim(ports) is None
     await configure(ports, make_sink(acme))
-    due_at = await siem.settle(ports, await claimed(ports), SiemAttempt(SiemResult.FAILED), slow=False, spread=0.5)
+    due_at = await siem.settle(ports, await claim_existing(ports), SiemAttempt(SiemResult.FAILED), slow=False, spread=0.5)
     assert due_at == clock.now() + timedelta(seconds=5)
     clock.advance(timedelta(seconds=4.9))
     assert await claim(ports) is None
@@ -253,22 +251,22 @@ async def test_nobody_claims_what_is_disabled_suspended_empty_or_not_due(ports: 
     assert await claim(ports) is not None
 
 
-async def test_those_that_are_due_take_turns(ports: Ports, acme: UUID, twin: UUID, clock: FakeClock) -> None:
+async def test_due_queues_take_turns(ports: Ports, acme: UUID, twin: UUID, clock: FakeClock) -> None:
     for org in (acme, twin):
         await configure(ports, make_sink(org))
         await record(ports, org, *(str(number) for number in range(4)))
         clock.advance(SECOND)
     turns = []
     for _ in range(4):
-        one = await claimed(ports)
-        turns.append(one.org_id)
-        found = await waiting(ports, one, 1)
+        queue = await claim_existing(ports)
+        turns.append(queue.org_id)
+        batch = await waiting(ports, queue, 1)
         clock.advance(SECOND)
-        await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [each.position for each in found], 1), slow=False, spread=0.5)
+        await siem.settle(ports, queue, SiemAttempt(SiemResult.GOOD, [item.position for item in batch], 1), slow=False, spread=0.5)
     assert turns == [acme, twin, acme, twin]
 
 
-async def test_one_that_was_slow_or_failed_is_struggling_until_it_is_neither(ports: Ports, acme: UUID, clock: FakeClock) -> None:
+async def test_a_queue_is_struggling_after_a_slow_or_failed_attempt(ports: Ports, acme: UUID, clock: FakeClock) -> None:
     await configure(ports, make_sink(acme))
     await record(ports, acme, *(str(number) for number in range(4)))
     outcomes: list[tuple[SiemResult, bool, bool]] = [
@@ -276,39 +274,39 @@ async def test_one_that_was_slow_or_failed_is_struggling_until_it_is_neither(por
         (SiemResult.GOOD, True, True),
         (SiemResult.GOOD, False, False),
     ]
-    one = await claimed(ports)
-    assert not one.is_struggling
+    queue = await claim_existing(ports)
+    assert not queue.is_struggling
     for result, slow, struggles in outcomes:
-        await siem.settle(ports, one, SiemAttempt(result, [], 1), slow=slow, spread=0.5)
+        await siem.settle(ports, queue, SiemAttempt(result, [], 1), slow=slow, spread=0.5)
         clock.advance(DAY)
         assert (await claim(ports, struggling=False) is None) is struggles
         clock.advance(DAY)
-        one = await claimed(ports)
-        assert one.is_struggling is struggles
+        queue = await claim_existing(ports)
+        assert queue.is_struggling is struggles
 
 
-async def test_one_that_is_configured_anew_is_still_leased(ports: Ports, acme: UUID) -> None:
+async def test_a_new_configuration_keeps_the_lease(ports: Ports, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
     await record(ports, acme, "x")
-    one = await claimed(ports)
+    queue = await claim_existing(ports)
     await configure(ports, make_sink(acme, provider=SiemProvider.DATADOG))
     assert await claim(ports) is None
-    await siem.settle(ports, one, SiemAttempt(SiemResult.GOOD, [], 0), slow=False, spread=0.5)
-    again = await claimed(ports)
-    assert again.id == one.id
+    await siem.settle(ports, queue, SiemAttempt(SiemResult.GOOD, [], 0), slow=False, spread=0.5)
+    again = await claim_existing(ports)
+    assert again.id == queue.id
     assert again.sink == make_sink(acme, provider=SiemProvider.DATADOG)
 
 
-async def test_the_count_of_what_waits_ends_somewhere(ports: Ports, pool: Pool, acme: UUID) -> None:
+async def test_the_count_of_queued_entries_has_a_maximum(ports: Ports, pool: Pool, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
     await fill(pool, acme, siem_rules.PENDING_CAP + 1)
     async with ports.storage.reading() as read:
-        standing = await read.siem.status(acme)
-    assert standing is not None
-    assert standing.pending == siem_rules.PENDING_CAP
+        status = await read.siem.status(acme)
+    assert status is not None
+    assert status.pending == siem_rules.PENDING_CAP
 
 
-# What is left
+# Cleanup
 
 
 async def fill(pool: Pool, org: UUID, count: int) -> None:
@@ -324,32 +322,32 @@ async def remove(storage: Storage, org: UUID) -> None:
         assert removed is not None
 
 
-async def test_the_queue_of_what_was_removed_goes_in_batches_and_nobody_elses(
+async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
     storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID
 ) -> None:
     for org in (acme, twin):
         await configure(ports, make_sink(org))
         await fill(pool, org, 5)
     await remove(storage, acme)
-    await configure(ports, make_sink(acme))  # another one, which begins with an empty queue
-    assert (await claimed(ports)).org_id == twin
+    await configure(ports, make_sink(acme))  # a new configuration with an empty queue
+    assert (await claim_existing(ports)).org_id == twin
     assert await claim(ports) is None
     await fill(pool, acme, 2)
 
     async def sweep(before: datetime, limit: int) -> tuple[int, int]:
-        """How many rows are left that were the first one's, and how many tombstones."""
+        """Sweep. Return the number of rows left of the removed queue, and of removed configurations."""
         await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SIEM_QUEUES, before, limit))
-        [(waiting, tombstones)] = await run_sql(
+        [(waiting, removed)] = await run_sql(
             pool, "select (select count(*) from siem_queue), (select count(*) from removed_siem_configurations)"
         )
-        return waiting - 7, tombstones
+        return waiting - 7, removed
 
-    assert [await sweep(NOW, 2) for _ in range(4)] == [(3, 1), (1, 1), (0, 1), (0, 1)]  # somebody may still be writing
+    assert [await sweep(NOW, 2) for _ in range(4)] == [(3, 1), (1, 1), (0, 1), (0, 1)]  # a transaction may still be writing to it
     assert await sweep(NOW + SECOND, 2) == (0, 0)
     assert await run_sql(pool, "select count(*) from siem_queue where org_id = %s", twin) == [(5,)]
 
 
-async def test_an_organization_is_deleted_with_its_queue(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_deleting_an_organization_deletes_its_queue(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
     for org in (acme, twin):
         await configure(ports, make_sink(org))
         await fill(pool, org, 5)
@@ -361,7 +359,7 @@ async def test_an_organization_is_deleted_with_its_queue(storage: Postgres, port
     assert await run_sql(pool, "select org_id from siem_configurations") == [(twin,)]
 
 
-async def test_what_has_waited_too_long_goes_and_is_counted(
+async def test_old_queued_entries_are_dropped_and_counted(
     ports: Ports, pool: Pool, acme: UUID, twin: UUID, clock: FakeClock, metrics: FakeMetrics
 ) -> None:
     await configure(ports, make_sink(acme))
@@ -370,16 +368,16 @@ async def test_what_has_waited_too_long_goes_and_is_counted(
     clock.advance(SIEM_BACKLOGS_KEPT - SECOND)
     await record(ports, acme, "3")
     await record(ports, twin, "4")
-    await fill(pool, twin, 1)  # behind one that is young, of an entry that is gone
+    await fill(pool, twin, 1)  # behind a young position; its entry does not exist
     await configure(ports, make_sink(acme, enabled=False))
     assert "siem_backlogs" not in (await housekeeping.sweep(ports, uuid4()) or {})
     clock.advance(2 * SECOND + housekeeping_rules.LEASE)
     assert (await housekeeping.sweep(ports, uuid4()) or {})["siem_backlogs"] == 2
     assert (await queued(pool, acme), await queued(pool, twin), metrics.siem_drops) == (["3"], ["4"], 2)
-    assert await run_sql(pool, "select count(*) from audit_log") == [(4,)], "they stay in the log"
+    assert await run_sql(pool, "select count(*) from audit_log") == [(4,)], "the entries stay in the log"
 
 
-async def test_what_has_waited_too_long_goes_in_batches(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_old_queued_entries_are_dropped_in_batches(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
     for org in (acme, twin):
         await configure(ports, make_sink(org))
         await record(ports, org, *map(str, range(5)))
@@ -394,7 +392,7 @@ async def test_what_has_waited_too_long_goes_in_batches(storage: Postgres, ports
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
+async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(
     ports: Ports, pool: Pool, acme: UUID, twin: UUID, mode: str
 ) -> None:
     for org in (acme, twin):
@@ -410,7 +408,7 @@ async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
     [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
     assert await looked_at(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
-    # Its entries are gone, so it is as old as can be; of another one a look at the first is enough.
+    # The entries of this queue are removed, which counts as old. For another queue, queue row is enough.
     assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
     await record(ports, twin, "young")
     await remove(ports.storage, acme)
@@ -418,18 +416,20 @@ async def test_nobody_reads_a_large_queue_to_find_out_whether_it_is_empty(
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) <= 30
 
 
-async def test_what_comes_of_an_attempt_at_the_sink_before_says_nothing_of_the_new_one(ports: Ports, acme: UUID, clock: FakeClock) -> None:
+async def test_an_attempt_with_an_old_configuration_does_not_change_the_status_of_the_new_one(
+    ports: Ports, acme: UUID, clock: FakeClock
+) -> None:
     for result in (SiemResult.FAILED, SiemResult.GOOD):
         await configure(ports, make_sink(acme, "https://before.example"))
         await record(ports, acme, "one")
-        before = await claimed(ports)
+        old = await claim_existing(ports)
         await configure(ports, make_sink(acme, "https://now.example"))
-        assert await claim(ports) is None  # nobody sends beside whoever is still at it
-        await siem.settle(ports, before, SiemAttempt(result, sent=1), slow=True, spread=0.5)
+        assert await claim(ports) is None  # the old lease continues
+        await siem.settle(ports, old, SiemAttempt(result, sent=1), slow=True, spread=0.5)
         async with ports.storage.reading() as read:
-            standing = await read.siem.status(acme)
-        assert standing is not None
-        assert (standing.last_failure, standing.failing_since, standing.last_success_at) == (None, None, None)
+            status = await read.siem.status(acme)
+        assert status is not None
+        assert (status.last_failure, status.failing_since, status.last_success_at) == (None, None, None)
         again = await claim(ports, struggling=False)
         assert again is not None
         await siem.settle(ports, again, SiemAttempt(SiemResult.GOOD), slow=False, spread=0.5)
