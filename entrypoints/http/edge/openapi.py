@@ -218,8 +218,28 @@ SCIM_ERROR_SCHEMA = {
     },
 }
 
+FORM_FIELDS = {
+    "form_token": "The form token of the page, which proves that the page is ours.",
+    "answer": "`continue` or `refuse`.",
+    "code": "The 6-digit code of the authenticator app, or a backup code.",
+    "email": "The email address.",
+    "name": "The new name.",
+    "new_password": "The new password.",
+    "password": "The password.",
+    "token": "The one-time token of the link in the email.",
+    "SAMLRequest": "The SAML request, encoded in Base64.",
+    "SAMLResponse": "The SAML response, encoded in Base64.",
+    "user_code": "The code that the device shows.",
+    "action": "`approve` or `deny`.",
+}
+
 # The description documents the default limits, even where an operator has changed them.
 DOCUMENTED_LIMITS = RateLimits(1.0, 1.0)
+
+
+def operation_id(rule: Rule) -> str:
+    """Return the operation id: the name of the blueprint and of the handler."""
+    return rule.endpoint.replace(".", "_")
 
 
 class Provider(OpenAPIProvider):
@@ -235,9 +255,6 @@ class Provider(OpenAPIProvider):
         share_models(schema)
         return schema
 
-    def operation_id(self, method: str, path: str, func: Callable[..., Any]) -> str:
-        return f"{func.__module__.rpartition('.')[2]}_{func.__name__}"
-
     def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
         paths, components = super().build_paths(rule)
         paths = {path: dict(sorted(operations.items())) for path, operations in paths.items()}  # the methods of a rule have no order
@@ -246,9 +263,12 @@ class Provider(OpenAPIProvider):
         for path in paths.values():
             for method, operation in path.items():
                 operation["tags"] = [rule.endpoint.partition(".")[0]]
+                operation["operationId"] = operation_id(rule)
                 for parameter in operation["parameters"]:
                     if parameter["in"] == "path":
                         parameter["description"] = PATH_PARAMETERS[parameter["name"]]
+                    elif "description" in parameter["schema"]:
+                        parameter["description"] = parameter["schema"].pop("description")
                 if len(path) > 1:  # one function for several methods
                     operation["operationId"] += f"_{method}"
                 if description and description.form:
@@ -273,7 +293,7 @@ class Provider(OpenAPIProvider):
                         answer["description"] = "The list."
                 if "requestBody" in operation:
                     content = next(iter(operation["requestBody"]["content"].values()))
-                    operation["requestBody"]["required"] = "required" in content["schema"]
+                    operation["requestBody"]["required"] = not {"required", "minProperties"}.isdisjoint(content["schema"])
                 if description:
                     operation["parameters"] = [*operation["parameters"], *_parameters(description)]
         return paths, components
@@ -318,7 +338,7 @@ def _parameters(description: Description) -> list[dict[str, Any]]:
 
 
 def _form(description: Description) -> dict[str, Any]:
-    fields = {name: {"type": "string"} for name in description.form}
+    fields = {name: {"type": "string", "description": FORM_FIELDS[name]} for name in description.form}
     return {
         "required": True,
         "content": {

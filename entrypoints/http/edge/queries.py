@@ -37,18 +37,27 @@ def _clamped(least: int, most: int) -> BeforeValidator:
     return BeforeValidator(lambda value: clamped(value, least, most))
 
 
-def _described(least: int, default: int, most: int | None = None) -> WithJsonSchema:
+def _described(text: str, least: int, default: int, most: int | None = None) -> WithJsonSchema:
     limits = {} if most is None else {"maximum": most}
-    return WithJsonSchema({"type": "integer", "minimum": least, "default": default, **limits})
+    return WithJsonSchema({"type": "integer", "minimum": least, "default": default, "description": text, **limits})
 
 
-PageNumber = Annotated[int, _clamped(1, LARGEST), _described(1, 1)]
-Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 50, MAX_LIMIT)]
-SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described(1, 20, MAX_LIMIT)]
-Offset = Annotated[int, _clamped(0, LARGEST), _described(0, 0)]
-RecentLimit = Annotated[int, _clamped(1, LARGEST), _described(1, 10)]  # without a maximum (decision 10)
+PageNumber = Annotated[int, _clamped(1, LARGEST), _described("The number of the page, starting at 1.", 1, 1)]
+Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 50, MAX_LIMIT)]
+SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 20, MAX_LIMIT)]
+Offset = Annotated[int, _clamped(0, LARGEST), _described("The number of items to skip.", 0, 0)]
+RecentLimit = Annotated[int, _clamped(1, LARGEST), _described("The number of items.", 1, 10)]  # without a maximum (decision 10)
 # For lists without a maximum. Without a limit, the list is complete (decision 10).
-AnyLimit = Annotated[int | None, _clamped(1, LARGEST), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})]
+AnyLimit = Annotated[
+    int | None,
+    _clamped(1, LARGEST),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
+            "description": "The number of items. Without it, the list is complete.",
+        }
+    ),
+]
 
 
 def _read_flag(value: Any) -> bool:
