@@ -1,5 +1,6 @@
-"""Who acts, where, and on whose behalf: members, platform owners, impersonators, confirmed memberships (security.md I-3 to I-5, J-5, J-6,
-R-5 and the terms; decisions, points 16, 17, 52 and 54)."""
+"""Tests of the callers of requests: members, platform owners, impersonators and confirmed memberships (security I-3 to I-5, J-5, J-6,
+R-5; decisions 16, 17, 52, 54).
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -39,7 +40,7 @@ Rows = list[tuple[Any, ...]]
 
 @pytest.fixture
 def seen(app: QuartTrio) -> list[Any]:
-    """What the views of some more routes see of their caller; each answers 404 when it is asked to."""
+    """Return the callers that additional test routes see. A route answers 404 on request."""
     found: list[Any] = []
 
     async def view(**_: str) -> str:
@@ -79,13 +80,13 @@ NOT_ACTIVE = (403, "ORGANIZATION_NOT_ACTIVE")
 
 
 @pytest.mark.parametrize(("role", "manage", "own"), [("owner", 200, 200), ("admin", 200, FORBIDDEN), ("member", FORBIDDEN, FORBIDDEN)])
-async def test_a_member_may_what_the_role_may(
+async def test_a_member_can_do_what_their_role_allows(
     app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any], role: str, manage: int | tuple[int, str], own: int | tuple[int, str]
 ) -> None:
     account, org = await add_account(ports), await add_organization(pool, "acme")
     await add_member(pool, org, account.id, role)
     twin = await add_organization(pool, "twin")
-    await add_member(pool, twin, account.id, "owner")  # which does not help
+    await add_member(pool, twin, account.id, "owner")  # a role in another organization does not help
     begun = await sign_in(ports, account)
     assert await status(app, "/test/in/acme/view", begun.access_token) == 200
     assert await status(app, "/test/in/acme/manage", begun.access_token) == manage
@@ -100,7 +101,7 @@ async def test_a_member_may_what_the_role_may(
     )
 
 
-async def test_the_first_reason_to_refuse_is_the_one_that_is_told(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_the_first_reason_to_refuse_is_the_reported_one(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     owner, simple, stranger, platform = [
         await add_account(ports, f"{name}@example.com", is_platform_owner=name == "platform")
         for name in ("owner", "simple", "stranger", "platform")
@@ -116,16 +117,16 @@ async def test_the_first_reason_to_refuse_is_the_one_that_is_told(app: QuartTrio
         for slug in ("nothing-there", "Acme", "ACME", "acme%20", "acm_", "%25", "a" * 64, str(org)):
             assert await status(app, f"/test/in/{slug}/manage", token) == NOT_FOUND
     assert await status(app, manage, tokens[stranger.email]) == FORBIDDEN
-    assert await status(app, manage, tokens[platform.email]) == FORBIDDEN, "a platform owner is no member"
+    assert await status(app, manage, tokens[platform.email]) == FORBIDDEN, "a platform owner is not a member"
     assert await status(app, manage, tokens[simple.email]) == FORBIDDEN
     assert await status(app, manage, tokens[owner.email]) == NOT_ACTIVE
     await run_sql(pool, "update organizations set status = 'active'")
-    assert await status(app, manage, tokens[owner.email]) == NOT_FOUND, "and only now the thing itself is looked for"
+    assert await status(app, manage, tokens[owner.email]) == NOT_FOUND, "only now the object is searched"
     assert len(seen) == 1
 
 
 @pytest.mark.parametrize("organization_status", ["pending", "suspended", "rejected"])
-async def test_an_organization_that_is_not_active_opens_only_what_may_be(
+async def test_an_inactive_organization_allows_only_marked_routes(
     app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any], organization_status: str
 ) -> None:
     account, org = await add_account(ports), await add_organization(pool, "acme", organization_status)
@@ -138,7 +139,7 @@ async def test_an_organization_that_is_not_active_opens_only_what_may_be(
     assert await status(app, "/test/in/acme/inactive", token) == FORBIDDEN
 
 
-async def test_what_changes_counts_with_the_next_request(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_changes_take_effect_with_the_next_request(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     account, org = await add_account(ports), await add_organization(pool, "acme")
     await add_member(pool, org, account.id, "admin")
     token = (await sign_in(ports, account, org)).access_token
@@ -158,7 +159,7 @@ async def test_what_changes_counts_with_the_next_request(app: QuartTrio, ports: 
     assert len(seen) == 3
 
 
-async def test_the_path_says_where_one_acts_and_the_token_is_context(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_the_path_names_the_organization_and_the_token_is_only_context(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     account = await add_account(ports)
     acme, twin, former = [await add_organization(pool, slug) for slug in ("acme", "twin", "former")]
     await add_member(pool, acme, account.id)
@@ -174,7 +175,7 @@ async def test_the_path_says_where_one_acts_and_the_token_is_context(app: QuartT
         seen.clear()
 
 
-async def test_a_token_of_a_deleted_organization_is_none_of_its_successor(
+async def test_a_token_of_a_deleted_organization_is_invalid_for_its_successor(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]
 ) -> None:
     account, former = await add_account(ports), await add_organization(pool, "acme")
@@ -200,7 +201,7 @@ async def confirmations(pool: Pool) -> Rows:
     return await run_sql(pool, "select org_id, user_id, confirmed_at from memberships where confirmed_at is not null")
 
 
-async def test_the_first_call_into_an_organization_confirms_the_membership(
+async def test_the_first_request_in_an_organization_confirms_the_membership(
     app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
 ) -> None:
     ada, eve = await add_account(ports), await add_account(ports, "eve@example.com")
@@ -210,19 +211,19 @@ async def test_the_first_call_into_an_organization_confirms_the_membership(
     token = (await sign_in(ports, ada, acme)).access_token
     await ask(app, "GET", "/test/person", token=token)
     await ask(app, "GET", "/api/user", token=token)
-    assert await confirmations(pool) == [], "a token of it is not yet a call into it"
+    assert await confirmations(pool) == [], "a token of the organization is not a request in it"
     first = clock.now()
     assert await status(app, "/test/in/acme/view?missing=1", token) == NOT_FOUND
-    assert await confirmations(pool) == [(acme, ada.id, first)], "whatever becomes of the call"
+    assert await confirmations(pool) == [(acme, ada.id, first)], "although the request fails"
     clock.advance(timedelta(minutes=1))
     assert await status(app, "/test/in/acme/view", token) == 200
-    assert await confirmations(pool) == [(acme, ada.id, first)], "the first time counts"
+    assert await confirmations(pool) == [(acme, ada.id, first)], "the first confirmation stays"
     assert await status(app, "/test/in/twin/view", token) == 200
     assert set(await confirmations(pool)) == {(acme, ada.id, first), (twin, ada.id, clock.now())}
     assert seen
 
 
-async def test_a_call_that_is_refused_confirms_nothing(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_a_refused_request_confirms_nothing(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     account = await add_account(ports)
     await add_member(pool, await add_organization(pool, "acme"), account.id)
     await add_member(pool, await add_organization(pool, "twin", "pending"), account.id)
@@ -233,7 +234,7 @@ async def test_a_call_that_is_refused_confirms_nothing(app: QuartTrio, ports: Po
     assert await confirmations(pool) == []
 
 
-async def test_an_impersonator_confirms_nothing_for_the_member(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_an_impersonator_does_not_confirm_the_membership(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id)
@@ -246,7 +247,7 @@ async def test_an_impersonator_confirms_nothing_for_the_member(app: QuartTrio, p
 # Platform owners
 
 
-async def test_only_platform_owners_reach_what_is_theirs(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_only_platform_owners_can_use_platform_routes(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     platform = await add_platform_owner(ports, "platform@example.com")
     owner, org = await add_account(ports), await add_organization(pool, "acme")
     await add_member(pool, org, owner.id, "owner")
@@ -254,14 +255,14 @@ async def test_only_platform_owners_reach_what_is_theirs(app: QuartTrio, ports: 
     assert await status(app, "/test/platform", (await sign_in(ports, owner, org)).access_token) == FORBIDDEN
     token = (await sign_in(ports, platform)).access_token
     assert await status(app, "/test/platform", token) == 200
-    # Of an organization that lets its holder in no more: what concerns the platform does not depend on it.
+    # The token names an organization that the user left. Platform routes do not depend on it.
     assert await status(app, "/test/platform", (await sign_in(ports, platform, org)).access_token) == 200
     assert [(found.user_id, found.is_platform_owner, found.organization) for found in seen] == [(platform.id, True, None)] * 2
     await run_sql(pool, "update users set is_platform_owner = false")
-    assert await status(app, "/test/platform", token) == FORBIDDEN, "with the next request"
+    assert await status(app, "/test/platform", token) == FORBIDDEN, "it takes effect with the next request"
 
 
-async def test_a_limit_of_its_own_makes_no_route_milder() -> None:
+async def test_a_rate_limit_does_not_weaken_the_access_check() -> None:
     async def view() -> str:
         return "reached"
 
@@ -269,20 +270,20 @@ async def test_a_limit_of_its_own_makes_no_route_milder() -> None:
         assert (access_of(guarded).limit, access_of(guarded).impersonated) == (LOGIN, False)
 
 
-# Anybody, or somebody
+# Optional authentication
 
 
-async def test_who_sends_no_token_is_anybody(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_a_request_without_a_token_is_anonymous(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     account, org = await add_account(ports), await add_organization(pool, "acme")
     assert await status(app, "/test/anybody") == 200
     assert await status(app, "/test/anybody", (await sign_in(ports, account)).access_token) == 200
-    # Here, too, the organization of the token decides nothing.
+    # The organization of the token does not matter here either.
     assert await status(app, "/test/anybody", (await sign_in(ports, account, org)).access_token) == 200
     assert seen[0] == Anonymous(address=PEER)
     assert [(type(found), found.user_id) for found in seen[1:]] == [(Person, account.id)] * 2
 
 
-async def test_a_token_that_is_sent_must_be_good(app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]) -> None:
+async def test_a_token_that_is_sent_must_be_valid(app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]) -> None:
     account = await add_account(ports)
     ended, late = await sign_in(ports, account), await sign_in(ports, account)
     await run_sql(pool, "update sessions set ended_at = now() where id = %s", ended.session_id)
@@ -299,7 +300,7 @@ async def test_a_token_that_is_sent_must_be_good(app: QuartTrio, ports: Ports, p
 # Impersonators
 
 
-async def test_an_impersonator_is_the_person_but_for_what_only_the_person_may(
+async def test_an_impersonator_acts_as_the_user_except_on_protected_routes(
     app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]
 ) -> None:
     support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
@@ -330,7 +331,7 @@ async def test_an_impersonator_is_the_person_but_for_what_only_the_person_may(
         "update users set is_platform_owner = true where email = 'ada@example.com'",
     ],
 )
-async def test_an_impersonation_ends_with_the_right_to_it(
+async def test_an_impersonation_ends_when_the_impersonator_is_demoted(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any], change: str
 ) -> None:
     support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
@@ -344,12 +345,12 @@ async def test_an_impersonation_ends_with_the_right_to_it(
         assert await status(app, path, behind.access_token) == UNAUTHORIZED
     refused = await api.post("/api/auth/refresh", {"refresh_token": behind.refresh_token})
     assert (refused.status, refused.code) == UNAUTHORIZED
-    assert await status(app, "/test/in/acme/view", own.access_token) == 200, "the person's own session goes on"
+    assert await status(app, "/test/in/acme/view", own.access_token) == 200, "the user's own session continues"
     assert len(seen) == 1
 
 
 @pytest.mark.parametrize("whom", ["the impersonator", "the target"])
-async def test_an_impersonation_that_ended_with_the_right_to_it_does_not_come_back(
+async def test_an_impersonation_ended_by_a_demotion_stays_ended(
     api: Api, ports: Ports, platform: Platform, whom: str
 ) -> None:
     target, support = await add_account(ports), await add_platform_owner(ports, "support@platform.example")
@@ -392,7 +393,7 @@ CHANGES = {
 }
 
 
-async def test_an_impersonator_changes_neither_password_nor_address(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_impersonator_cannot_change_password_or_address(api: Api, ports: Ports, pool: Pool) -> None:
     support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     token = await impersonate(ports, support, ada)
     before = await run_sql(pool, "select * from users order by id")
@@ -407,7 +408,7 @@ async def test_an_impersonator_changes_neither_password_nor_address(api: Api, po
     assert (await api.get("/api/user", token=token)).json["email"] == ada.email
 
 
-async def test_an_impersonator_can_sign_out_alone(api: Api, ports: Ports) -> None:
+async def test_an_impersonators_logout_ends_only_the_impersonation(api: Api, ports: Ports) -> None:
     support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     own, theirs = (await sign_in(ports, ada)).access_token, (await sign_in(ports, support)).access_token
     token = await impersonate(ports, support, ada)
@@ -415,7 +416,7 @@ async def test_an_impersonator_can_sign_out_alone(api: Api, ports: Ports) -> Non
     assert [(await api.get("/api/user", token=one)).status for one in (token, own, theirs)] == [401, 200, 200]
 
 
-async def test_what_an_impersonator_does_is_recorded_with_both_names(app: QuartTrio, api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_impersonators_actions_are_recorded_with_both_users(app: QuartTrio, api: Api, ports: Ports, pool: Pool) -> None:
     support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, ada.id, "owner")
@@ -433,7 +434,7 @@ async def test_what_an_impersonator_does_is_recorded_with_both_names(app: QuartT
 
 
 @pytest.mark.parametrize("organization_status", ["active", "pending", "suspended", "rejected"])
-async def test_the_profile_is_read_in_the_tokens_organization_whatever_its_status(
+async def test_the_profile_shows_the_tokens_organization_with_any_status(
     api: Api, ports: Ports, pool: Pool, organization_status: str
 ) -> None:
     account, org = await add_account(ports), await add_organization(pool, "acme", organization_status)
@@ -445,7 +446,7 @@ async def test_the_profile_is_read_in_the_tokens_organization_whatever_its_statu
 
 
 @pytest.mark.parametrize("change", ["delete from memberships where org_id = %s", "delete from organizations where id = %s"])
-async def test_whoever_is_no_member_any_more_reads_no_profile_there(api: Api, ports: Ports, pool: Pool, change: str) -> None:
+async def test_a_former_member_cannot_read_the_profile_there(api: Api, ports: Ports, pool: Pool, change: str) -> None:
     account, other = await add_account(ports), await add_account(ports, "other@example.com")
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for where, who in ((org, account), (org, other), (twin, account)):
@@ -455,10 +456,10 @@ async def test_whoever_is_no_member_any_more_reads_no_profile_there(api: Api, po
     refused = await api.get("/api/user", token=token)
     assert (refused.status, refused.code) == FORBIDDEN
     assert (await api.get("/api/user", token=elsewhere)).json["org"] == "twin"
-    assert (await api.post("/api/auth/logout", token=token)).status == 200, "signing out is always possible"
+    assert (await api.post("/api/auth/logout", token=token)).status == 200, "a logout always works"
 
 
-async def test_an_organization_that_was_never_ones_own_gives_no_profile(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_the_profile_needs_a_membership_of_the_tokens_organization(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports, is_platform_owner=True)
     token = (await sign_in(ports, account, await add_organization(pool, "acme"))).access_token
     assert (await api.get("/api/user", token=token)).status == 403

@@ -1,5 +1,6 @@
-"""An organization that ends somebody's sessions ends what would begin another one, too: codes that no application has exchanged yet, and
-approvals that no device has asked for (security.md A-6, R-6, S-4; ops/decisions/0009)."""
+"""Tests that an organization which ends a user's sessions also ends unused codes and device approvals (security A-6, R-6, S-4;
+docs/adr/0009).
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ DENIED = (400, "access_denied", "BAD_REQUEST")
 
 @dataclass(slots=True)
 class There:
-    """An application of an organization's with a browser, and one without: somebody has said yes to both."""
+    """A code of a web application and a device code, both approved by the user."""
 
     party: RelyingParty
     cli: DeviceClient
@@ -92,7 +93,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_was_given_before_begins_no_session_after(
+async def test_codes_from_before_the_end_start_no_session(
     there: There,
     twin: Tenant,
     app: QuartTrio,
@@ -104,7 +105,7 @@ async def test_what_was_given_before_begins_no_session_after(
     session: SignedIn,
     way: str,
 ) -> None:
-    """What another organization has, and somebody else here, stays good."""
+    """Codes of other organizations and of other users stay valid."""
     elsewhere = await say_yes(twin, app, edge, pool, clock, ada, session)
     bob = await add_account(ports, "bob@example.com")
     await sign_in_browser(there.party, bob)
@@ -118,8 +119,8 @@ async def test_what_was_given_before_begins_no_session_after(
     assert (await there.party.exchange(his)).status == 200
 
 
-async def test_a_code_that_was_exchanged_is_remembered_all_the_same(there: There, ada: Account) -> None:
-    """So that whoever shows it once more ends the session (security.md O-4)."""
+async def test_an_exchanged_code_stays_stored(there: There, ada: Account) -> None:
+    """A second use of it still ends the session (security O-4)."""
     assert (await there.party.exchange(there.code)).status == 200
     tenant = there.party.tenant
     answer = await tenant.api.delete(f"{tenant.path}/users/{ada.id}/sessions", token=tenant.token("owner"))
@@ -127,7 +128,7 @@ async def test_a_code_that_was_exchanged_is_remembered_all_the_same(there: There
     assert await run_sql(tenant.pool, "select count(session_id) from authorization_codes") == [(1,)]
 
 
-async def test_whoever_says_yes_afterwards_comes_in(there: There, ada: Account, session: SignedIn) -> None:
+async def test_a_later_approval_works(there: There, ada: Account, session: SignedIn) -> None:
     await end_sessions(there, ada)
     assert (await there.party.exchange(await there.party.code())).status == 200
     await there.approve(session)
@@ -135,8 +136,8 @@ async def test_whoever_says_yes_afterwards_comes_in(there: There, ada: Account, 
 
 
 @pytest.mark.parametrize("device", [False, True])
-async def test_so_it_is_for_who_comes_at_the_same_time(there: There, ada: Account, acme: Tenant, pool: Pool, device: bool) -> None:
-    """It was found good, and waits for the account, which whoever ends sessions holds."""
+async def test_an_exchange_that_waits_for_the_end_starts_no_session(there: There, ada: Account, acme: Tenant, pool: Pool, device: bool) -> None:
+    """The exchange has found the code valid, and waits for the account that the other transaction locks."""
     held: list[tuple[str, tuple[UUID, ...]]] = [
         ("select 1 from users where id = %s for update", (ada.id,)),
         ("delete from authorization_codes where user_id = %s", (ada.id,)),

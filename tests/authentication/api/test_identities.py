@@ -1,5 +1,6 @@
-"""Linked accounts and what providers gave, over HTTP: every field, both contexts, every refusal, what is recorded, races (identity.md
-section 4.2; decisions, points 73 to 75 and 77; security.md J-9, O-6, O-7, I-4, T-3, S-6)."""
+"""Tests of the API of linked accounts and provider tokens: fields, contexts, refusals, records and races (decisions 73 to 75, 77;
+security J-9, O-6, O-7, I-4, T-3, S-6).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +43,7 @@ PLATFORM, SHOP, DESK = "platform", "shop", "desk"
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody without a password who is signed in to the account itself, and to two services of two organizations."""
+    """A user without a password, with a session of the account and sessions of two services of two organizations."""
 
     tenants: Tenants
     account: Account
@@ -84,7 +85,7 @@ class Person:
         return await run_sql(self.tenants.pool, f"select {columns} from link_tickets order by provider")  # noqa: S608
 
     async def left(self) -> list[tuple[Any, ...]]:
-        """Everything that linking and unlinking change, or leave behind."""
+        """Return the rows of all tables that linking and unlinking change."""
         pool, records = self.tenants.pool, "where t.{} like 'security.%%'"
         tables = {"identities": "", "link_tickets": "", "audit_log": records.format("action"), "events": records.format("name")}
         rows = [await run_sql(pool, f"select t::text from {table} t {which} order by 1") for table, which in tables.items()]  # noqa: S608
@@ -106,7 +107,7 @@ def set_up(app: QuartTrio, providers: Sequence[Provider] = tuple(Provider)) -> N
 # The list
 
 
-async def test_what_is_linked_is_listed_with_every_field(ada: Person) -> None:
+async def test_the_list_shows_every_field(ada: Person) -> None:
     assert await ada.listed() == []
     await ada.has("websuite", subject="w-1", email="ada@websuite.example")
     await ada.has("codehost", subject="c-1")
@@ -117,7 +118,7 @@ async def test_what_is_linked_is_listed_with_every_field(ada: Person) -> None:
     ]
 
 
-async def test_each_context_shows_its_own(ada: Person) -> None:
+async def test_each_context_lists_its_own_identities(ada: Person) -> None:
     for where in (PLATFORM, SHOP, DESK):
         await ada.has(where=where, subject=f"in {where}", token=f"secret of {where}")
     eve = await add_account(ada.tenants.ports, "eve@example.com", None)
@@ -125,10 +126,10 @@ async def test_each_context_shows_its_own(ada: Person) -> None:
     for where in (PLATFORM, SHOP, DESK):
         [shown] = await ada.listed(where)
         assert shown["provider_user_id"] == f"in {where}"
-        assert shown.keys() == {"provider", "provider_user_id", "email", "linked_at"}, "and no token"
+        assert shown.keys() == {"provider", "provider_user_id", "email", "linked_at"}, "without tokens"
 
 
-async def test_having_selected_an_organization_changes_nothing(ada: Person, acme: Tenant) -> None:
+async def test_a_selected_organization_does_not_change_the_list(ada: Person, acme: Tenant) -> None:
     await ada.has()
     await acme.join("ada", ada.account)
     assert [each["provider"] for each in (await ada.api.get(PATH, token=acme.token("ada"))).json] == ["codehost"]
@@ -153,13 +154,13 @@ async def test_a_link_starts_with_a_ticket_for_the_browser(ada: Person, app: Qua
 
 
 @pytest.mark.parametrize("base_url", ["https://id.example.com", "https://example.com/id"])
-async def test_the_address_is_under_the_one_that_we_are_reached_at(ada: Person, app: QuartTrio, base_url: str) -> None:
+async def test_the_url_of_a_link_starts_with_the_base_url(ada: Person, app: QuartTrio, base_url: str) -> None:
     set_up(app)
     bind_context(app, replace(app_context(app), base_url=base_url))
     assert (await ada.link()).json["authorization_url"].startswith(f"{base_url}/auth/codehost?link=")
 
 
-async def test_only_a_provider_that_is_set_up_can_be_linked(ada: Person, app: QuartTrio) -> None:
+async def test_only_configured_providers_can_be_linked(ada: Person, app: QuartTrio) -> None:
     assert refused(await ada.link()) == MISSING
     set_up(app, [Provider.WEBSUITE])
     for provider in ("codehost", "Websuite", "websuite%20", "nothing", "password"):
@@ -168,22 +169,22 @@ async def test_only_a_provider_that_is_set_up_can_be_linked(ada: Person, app: Qu
     assert [row[4] for row in await ada.tickets()] == ["websuite"]
 
 
-async def test_what_is_linked_already_is_not_linked_again(ada: Person, app: QuartTrio) -> None:
+async def test_an_already_linked_provider_is_refused(ada: Person, app: QuartTrio) -> None:
     set_up(app)
     await ada.has("codehost")
     await ada.has("websuite", SHOP)
     assert refused(await ada.link("codehost")) == BAD
     assert await ada.tickets() == []
-    assert (await ada.link("websuite")).status == 200  # what a service has is another matter
+    assert (await ada.link("websuite")).status == 200  # an identity of a service does not count
 
 
-async def test_no_application_starts_a_link(ada: Person, app: QuartTrio) -> None:
+async def test_an_application_cannot_start_a_link(ada: Person, app: QuartTrio) -> None:
     set_up(app)
     assert refused(await ada.link(where=SHOP)) == FORBIDDEN
     assert await ada.tickets() == []
 
 
-async def test_a_session_that_ends_at_this_moment_starts_no_link(ada: Person, app: QuartTrio) -> None:
+async def test_a_session_that_ends_during_the_request_starts_no_link(ada: Person, app: QuartTrio) -> None:
     set_up(app)
     locked = ("select 1 from users where id = %s for no key update", (ada.account.id,))
     ended = ("update sessions set ended_at = now() where user_id = %s", (ada.account.id,))
@@ -194,7 +195,7 @@ async def test_a_session_that_ends_at_this_moment_starts_no_link(ada: Person, ap
 # Unlinking
 
 
-async def test_what_is_unlinked_is_gone_and_can_be_linked_again(ada: Person, app: QuartTrio) -> None:
+async def test_an_unlinked_identity_is_deleted_and_can_be_linked_again(ada: Person, app: QuartTrio) -> None:
     set_up(app)
     await ada.gets_password()
     await ada.has(token="a token")
@@ -205,7 +206,7 @@ async def test_what_is_unlinked_is_gone_and_can_be_linked_again(ada: Person, app
     assert (await ada.link()).status == 200
 
 
-async def test_a_service_unlinks_its_own(ada: Person) -> None:
+async def test_an_application_unlinks_the_identity_of_its_service(ada: Person) -> None:
     await ada.gets_password()
     for where in (PLATFORM, SHOP, DESK):
         await ada.has(where=where)
@@ -215,8 +216,8 @@ async def test_a_service_unlinks_its_own(ada: Person) -> None:
     assert [await ada.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["codehost"], [], ["codehost", "websuite"]]
 
 
-async def test_the_account_unlinks_what_services_have_as_well(ada: Person) -> None:
-    """Whoever signs in at a service has the whole account in their browser."""
+async def test_the_account_also_unlinks_the_identities_of_services(ada: Person) -> None:
+    """A sign-in at a service gives the whole account in the browser."""
     await ada.gets_password()
     for where in (PLATFORM, SHOP, DESK):
         await ada.has(where=where)
@@ -224,12 +225,12 @@ async def test_the_account_unlinks_what_services_have_as_well(ada: Person) -> No
     await ada.has("officesuite")
     assert (await ada.unlink()).status == 200
     assert [await ada.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["officesuite"], [], ["websuite"]]
-    assert (await ada.unlink("websuite")).status == 200, "although it is not one of the account's own"
+    assert (await ada.unlink("websuite")).status == 200, "although it is only linked at a service"
     assert await ada.providers(DESK) == []
     assert refused(await ada.unlink("websuite")) == MISSING
 
 
-async def test_what_is_linked_at_services_alone_can_be_the_last_way_to_sign_in_too(ada: Person) -> None:
+async def test_the_last_sign_in_method_can_be_an_identity_of_a_service(ada: Person) -> None:
     await ada.has(where=SHOP)
     assert refused(await ada.unlink()) == BAD
     assert await ada.providers(SHOP) == ["codehost"]
@@ -237,7 +238,7 @@ async def test_what_is_linked_at_services_alone_can_be_the_last_way_to_sign_in_t
     assert (await ada.unlink()).status == 200
 
 
-async def test_nobody_unlinks_what_is_somebody_elses(ada: Person) -> None:
+async def test_other_users_identities_cannot_be_unlinked(ada: Person) -> None:
     eve = await add_account(ada.tenants.ports, "eve@example.com")
     await add_identity(ada.tenants.pool, eve.id)
     await ada.gets_password()
@@ -247,10 +248,10 @@ async def test_nobody_unlinks_what_is_somebody_elses(ada: Person) -> None:
 
 
 @pytest.mark.parametrize("where", [PLATFORM, SHOP])
-async def test_the_last_way_to_sign_in_stays(ada: Person, where: str) -> None:
+async def test_the_last_sign_in_method_cannot_be_unlinked(ada: Person, where: str) -> None:
     await ada.has(where=where)
     for other in {PLATFORM, SHOP, DESK} - {where}:
-        await ada.has("websuite", other)  # nobody signs in here with it
+        await ada.has("websuite", other)  # an identity of another context does not count
     before = await ada.left()
     assert refused(await ada.unlink(where=where)) == BAD
     assert await ada.left() == before
@@ -262,13 +263,13 @@ async def test_the_last_way_to_sign_in_stays(ada: Person, where: str) -> None:
 
 
 @pytest.mark.parametrize("provider", ["nothing", "Codehost", "password", "code%00host"])
-async def test_there_are_no_other_providers(ada: Person, provider: str) -> None:
+async def test_unknown_providers_are_not_found(ada: Person, provider: str) -> None:
     await ada.gets_password()
     await ada.has()
     assert [refused(await act(provider)) for act in (ada.unlink, ada.gets_token, ada.link)] == [MISSING] * 3
 
 
-async def test_unlinking_is_told_to_the_organizations_of_the_person(ada: Person, acme: Tenant, twin: Tenant) -> None:
+async def test_unlinking_is_reported_to_the_users_organizations(ada: Person, acme: Tenant, twin: Tenant) -> None:
     await acme.join("ada", ada.account)
     await ada.gets_password()
     await ada.has()
@@ -279,7 +280,7 @@ async def test_unlinking_is_told_to_the_organizations_of_the_person(ada: Person,
     assert (await twin.log(), await twin.told()) == ([], [])
 
 
-async def test_unlinking_from_a_service_is_told_to_its_organization_alone(ada: Person, acme: Tenant, twin: Tenant) -> None:
+async def test_unlinking_from_a_service_is_reported_to_its_organization_only(ada: Person, acme: Tenant, twin: Tenant) -> None:
     await acme.join("ada", ada.account)
     await ada.gets_password()
     await ada.has(where=DESK)
@@ -290,7 +291,7 @@ async def test_unlinking_from_a_service_is_told_to_its_organization_alone(ada: P
     assert (await acme.log(), await acme.told()) == ([], [])
 
 
-async def test_what_services_lose_by_it_is_told_to_the_organization_of_each(ada: Person, acme: Tenant, twin: Tenant) -> None:
+async def test_identities_that_services_lose_are_reported_to_their_organizations(ada: Person, acme: Tenant, twin: Tenant) -> None:
     await ada.gets_password()
     await ada.has()
     for where in (SHOP, DESK):
@@ -303,8 +304,8 @@ async def test_what_services_lose_by_it_is_told_to_the_organization_of_each(ada:
         assert await tenant.told() == [(name, ada_id, details)]
 
 
-async def test_what_is_linked_at_this_moment_is_unlinked_as_well(ada: Person) -> None:
-    """As by a sign-in at a service, which holds the account when the unlinking comes."""
+async def test_an_identity_linked_during_the_request_is_unlinked_too(ada: Person) -> None:
+    """A concurrent sign-in at a service holds the account while the unlink waits."""
     await ada.gets_password()
     await ada.has()
     locked = ("select 1 from users where id = %s for no key update", (ada.account.id,))
@@ -316,7 +317,7 @@ async def test_what_is_linked_at_this_moment_is_unlinked_as_well(ada: Person) ->
     assert await run_sql(ada.tenants.pool, "select * from identities") == []
 
 
-async def test_of_two_that_are_unlinked_at_once_one_stays(ada: Person) -> None:
+async def test_of_two_identities_unlinked_concurrently_one_stays(ada: Person) -> None:
     for provider in ("codehost", "websuite"):
         await ada.has(provider)
     answers = await everyone(2, lambda number: ada.unlink(("codehost", "websuite")[number]))
@@ -325,7 +326,7 @@ async def test_of_two_that_are_unlinked_at_once_one_stays(ada: Person) -> None:
 
 
 @pytest.mark.slow
-async def test_of_twenty_who_unlink_the_same_one_does(ada: Person, acme: Tenant) -> None:
+async def test_of_twenty_concurrent_unlinks_one_succeeds(ada: Person, acme: Tenant) -> None:
     await acme.join("ada", ada.account)
     await ada.gets_password()
     await ada.has()
@@ -334,7 +335,7 @@ async def test_of_twenty_who_unlink_the_same_one_does(ada: Person, acme: Tenant)
     assert await acme.actions() == {"security.identity.unlinked": 1}
 
 
-async def test_what_goes_with_its_service_at_this_moment_is_not_unlinked_as_well(ada: Person) -> None:
+async def test_an_identity_deleted_with_its_service_is_not_reported_as_unlinked(ada: Person) -> None:
     await ada.gets_password()
     await ada.has(where=SHOP)
     gone = [("delete from identities where service_id = %s", (ada.services[SHOP],))]
@@ -342,10 +343,10 @@ async def test_what_goes_with_its_service_at_this_moment_is_not_unlinked_as_well
     assert await run_sql(ada.tenants.pool, "select count(*) from audit_log") == [(0,)]
 
 
-# What providers gave
+# Provider tokens
 
 
-async def test_a_token_is_shown_with_every_field_to_whom_it_was_given(ada: Person, clock: FakeClock) -> None:
+async def test_a_provider_token_is_returned_with_every_field(ada: Person, clock: FakeClock) -> None:
     await ada.has(token="gho_1", expires_at=clock.now() + timedelta(seconds=1), scopes=["repo", "user"])
     answer = await ada.gets_token()
     shown = {"provider": "codehost", "access_token": "gho_1", "expires_at": "2026-03-14T15:09:27.535897Z", "scopes": ["repo", "user"]}
@@ -353,7 +354,7 @@ async def test_a_token_is_shown_with_every_field_to_whom_it_was_given(ada: Perso
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_of_a_token_that_the_provider_said_nothing_about_nothing_is_said(ada: Person) -> None:
+async def test_unknown_expiry_and_scopes_are_returned_as_null_and_empty(ada: Person) -> None:
     await ada.has(token="gho_1")
     assert (await ada.gets_token()).json == {"provider": "codehost", "access_token": "gho_1", "expires_at": None, "scopes": []}
 
@@ -365,7 +366,7 @@ async def test_each_context_has_its_own_tokens(ada: Person) -> None:
     assert refused(await ada.gets_token(where=DESK)) == MISSING
 
 
-async def test_without_an_identity_or_without_a_token_there_is_none(ada: Person) -> None:
+async def test_without_an_identity_or_a_token_the_response_is_404(ada: Person) -> None:
     await ada.has("websuite", token="of websuite")
     await ada.has("codehost")
     eve = await add_account(ada.tenants.ports, "eve@example.com", None)
@@ -373,17 +374,17 @@ async def test_without_an_identity_or_without_a_token_there_is_none(ada: Person)
     assert [refused(await ada.gets_token(provider)) for provider in ("codehost", "officesuite")] == [MISSING, MISSING]
 
 
-async def test_one_that_has_expired_cannot_be_had(ada: Person, clock: FakeClock) -> None:
+async def test_an_expired_token_without_a_refresh_token_is_not_returned(ada: Person, clock: FakeClock) -> None:
     await ada.has(token="gho_1", expires_at=clock.now())
     answer = await ada.gets_token()
     assert refused(answer) == (500, "OAUTH_ERROR")
     assert "gho_1" not in answer.text
 
 
-# Who else comes near them
+# Other callers
 
 
-async def test_somebody_who_impersonates_sees_what_is_linked_and_no_more(ada: Person, app: QuartTrio) -> None:
+async def test_an_impersonator_can_only_list_identities(ada: Person, app: QuartTrio) -> None:
     set_up(app)
     await ada.gets_password()
     await ada.has(token="gho_1")
@@ -399,7 +400,7 @@ async def test_somebody_who_impersonates_sees_what_is_linked_and_no_more(ada: Pe
     assert await ada.left() == before
 
 
-async def test_an_application_whose_user_left_the_service_sees_nothing(ada: Person) -> None:
+async def test_an_application_of_a_former_user_sees_nothing(ada: Person) -> None:
     await ada.has(where=SHOP, token="gho_1")
     await run_sql(ada.tenants.pool, "delete from service_users where service_id = %s", ada.services[SHOP])
     answers = [await ada.api.get(PATH, token=ada.token(SHOP)), await ada.unlink(where=SHOP), await ada.gets_token(where=SHOP)]

@@ -1,5 +1,4 @@
-"""Signing in with the second factor (identity.md sections 3 and 4.9; decisions, points 41, 42, 60 and 61; security.md A-3, A-10, J-8, M-1
-to M-3, S-5)."""
+"""Tests of logins with the second factor (decisions 41, 42, 60, 61; security A-3, A-10, J-8, M-1 to M-3, S-5)."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,12 +34,12 @@ from tests.support.tenants import Tenants
 
 @pytest.fixture
 async def app_of_ada(ports: Ports) -> Authenticator:
-    """What makes her codes."""
+    """Return the authenticator app of the user."""
     return await add_mfa(ports, await add_account(ports))
 
 
 async def pre_auth(api: Api, **more: Any) -> str:
-    """The token that the right password gives."""
+    """Return the pre-auth token of a login with the right password."""
     answer = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, **more})
     assert (answer.status, answer.json.get("mfa_required")) == (200, True), answer.text
     return str(answer.json["access_token"])
@@ -51,7 +50,7 @@ async def verify(api: Api, token: str, code: str, **more: Any) -> Answer:
 
 
 async def trusted(api: Api, authenticator: Authenticator, clock: FakeClock) -> str:
-    """The token of a device that has just come to be trusted; the next code is a new one."""
+    """Trust a device, and return its token. The clock moves, so that the next code is a new one."""
     answer = await verify(api, await pre_auth(api), authenticator.code(), trust_device=True)
     clock.advance(timedelta(seconds=90))
     return str(answer.json["device_token"])
@@ -72,12 +71,12 @@ async def test_the_password_gives_a_pre_auth_token_and_the_code_gives_tokens(
     assert (await api.post("/api/auth/refresh", {"refresh_token": second.json["refresh_token"]})).status == 200
 
 
-async def test_without_a_second_factor_the_answer_says_nothing_of_it(api: Api, ports: Ports) -> None:
+async def test_without_a_second_factor_the_response_does_not_mention_one(api: Api, ports: Ports) -> None:
     await add_account(ports)
     assert set((await api.login()).json) == {"access_token", "refresh_token", "expires_in"}
 
 
-async def test_the_login_counts_when_the_tokens_are_issued(api: Api, pool: Pool, app_of_ada: Authenticator) -> None:
+async def test_the_login_is_recorded_when_the_tokens_are_issued(api: Api, pool: Pool, app_of_ada: Authenticator) -> None:
     records = """
         select (select count(*) from login_events), (select count(*) from devices), (select count(*) from events),
                (select count(*) from sessions)"""
@@ -88,7 +87,7 @@ async def test_the_login_counts_when_the_tokens_are_issued(api: Api, pool: Pool,
     assert await run_sql(pool, "select name, data->>'provider' from events") == [("user.login.success", "password")]
 
 
-async def test_a_pre_auth_token_opens_nothing_else(api: Api, app_of_ada: Authenticator) -> None:
+async def test_a_pre_auth_token_is_refused_everywhere_else(api: Api, app_of_ada: Authenticator) -> None:
     token = await pre_auth(api)
     for method, path in (("GET", "/api/user"), ("DELETE", "/api/user/mfa"), ("POST", "/api/auth/logout"), ("GET", "/api/organizations")):
         answer = await api.call(method, path, token=token)
@@ -98,20 +97,20 @@ async def test_a_pre_auth_token_opens_nothing_else(api: Api, app_of_ada: Authent
     assert (refused.status, refused.code) == (401, "UNAUTHORIZED")
 
 
-async def test_an_access_token_is_no_pre_auth_token(api: Api, ports: Ports, app_of_ada: Authenticator) -> None:
+async def test_an_access_token_is_not_a_pre_auth_token(api: Api, ports: Ports, app_of_ada: Authenticator) -> None:
     grace = await add_account(ports, "grace@example.com")
     answer = await verify(api, (await sign_in(ports, grace)).access_token, app_of_ada.code())
     assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
 
 
-async def test_it_needs_a_token(api: Api, app_of_ada: Authenticator) -> None:
+async def test_the_verification_needs_a_token(api: Api, app_of_ada: Authenticator) -> None:
     answer = await api.post("/api/auth/mfa/verify", {"code": app_of_ada.code()})
     assert (answer.status, answer.code, answer.headers["WWW-Authenticate"]) == (401, "UNAUTHORIZED", "Bearer")
     answer = await verify(api, "nonsense", app_of_ada.code())
     assert (answer.status, answer.code) == (401, "JWT_ERROR")
 
 
-async def test_a_pre_auth_token_is_good_once(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
+async def test_a_pre_auth_token_works_once(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
     token = await pre_auth(api)
     assert (await verify(api, token, app_of_ada.code())).status == 200
     clock.advance(timedelta(seconds=60))
@@ -119,7 +118,7 @@ async def test_a_pre_auth_token_is_good_once(api: Api, app_of_ada: Authenticator
     assert (again.status, again.code) == (401, "UNAUTHORIZED")
 
 
-async def test_it_lives_ten_minutes(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
+async def test_a_pre_auth_token_expires_after_ten_minutes(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
     token = await pre_auth(api)
     clock.advance(timedelta(seconds=599))
     assert (await verify(api, token, app_of_ada.wrong())).code == "UNAUTHORIZED"
@@ -129,7 +128,7 @@ async def test_it_lives_ten_minutes(api: Api, app_of_ada: Authenticator, clock: 
     assert "Sign in again" in late.json["error"]
 
 
-async def test_five_wrong_codes_end_it(api: Api, app_of_ada: Authenticator) -> None:
+async def test_five_wrong_codes_end_the_pre_auth_token(api: Api, app_of_ada: Authenticator) -> None:
     token = await pre_auth(api)
     for _ in range(5):
         assert (await verify(api, token, app_of_ada.wrong())).status == 401
@@ -137,7 +136,7 @@ async def test_five_wrong_codes_end_it(api: Api, app_of_ada: Authenticator) -> N
     assert (await verify(api, await pre_auth(api), app_of_ada.code())).status == 200
 
 
-async def test_tries_of_a_sign_in_that_is_over_say_nothing_of_the_account(api: Api, pool: Pool, app_of_ada: Authenticator) -> None:
+async def test_attempts_at_an_ended_sign_in_reveal_nothing_about_the_account(api: Api, pool: Pool, app_of_ada: Authenticator) -> None:
     token = await pre_auth(api)
     for _ in range(5):
         await verify(api, token, app_of_ada.wrong())
@@ -148,7 +147,7 @@ async def test_tries_of_a_sign_in_that_is_over_say_nothing_of_the_account(api: A
 
 
 @pytest.mark.parametrize("code", ["", "12345", "1234567", "12 34 56", "١٢٣٤٥٦", "abcd-efgh", "ABCDEFGH", "ABCD-EFGH ", "1234O6"])
-async def test_what_is_no_code_is_not_counted(api: Api, app_of_ada: Authenticator, code: str) -> None:
+async def test_a_malformed_code_is_not_counted(api: Api, app_of_ada: Authenticator, code: str) -> None:
     token = await pre_auth(api)
     for _ in range(6):
         answer = await verify(api, token, code)
@@ -156,13 +155,13 @@ async def test_what_is_no_code_is_not_counted(api: Api, app_of_ada: Authenticato
     assert (await verify(api, token, app_of_ada.code())).status == 200
 
 
-async def test_wrong_codes_are_failed_logins(api: Api, pool: Pool, app_of_ada: Authenticator, metrics: FakeMetrics) -> None:
+async def test_wrong_codes_are_recorded_as_failed_logins(api: Api, pool: Pool, app_of_ada: Authenticator, metrics: FakeMetrics) -> None:
     await verify(api, await pre_auth(api), app_of_ada.wrong())
     assert metrics.login_failures == {"mfa": 1}
     assert await run_sql(pool, "select provider, success from login_events") == [("password", False)]
 
 
-async def test_ten_wrong_codes_make_the_account_wait_whoever_asks(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
+async def test_ten_wrong_codes_lock_the_second_factor_for_every_client(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
     for _ in range(2):
         token = await pre_auth(api)
         for _ in range(5):
@@ -179,7 +178,7 @@ async def test_ten_wrong_codes_make_the_account_wait_whoever_asks(api: Api, app_
     assert (await verify(api, token, app_of_ada.code())).status == 200
 
 
-async def test_a_step_is_good_once_and_no_older_one_after_it(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
+async def test_a_time_step_works_once_and_older_ones_stop_working(api: Api, app_of_ada: Authenticator, clock: FakeClock) -> None:
     code, before = app_of_ada.code(), app_of_ada.code(-1)
     assert (await verify(api, await pre_auth(api), code)).status == 200
     for used in (code, before):
@@ -197,7 +196,7 @@ async def test_a_backup_code_works_once(api: Api, app_of_ada: Authenticator, sen
 
 @pytest.mark.parametrize("kind", ["step", "backup code", "pre-auth token"])
 @pytest.mark.slow
-async def test_twenty_at_once_with_one_thing_that_is_good_once_give_one_session(
+async def test_twenty_concurrent_requests_with_one_code_give_one_session(
     api: Api, pool: Pool, ports: Ports, app: QuartTrio, app_of_ada: Authenticator, kind: str
 ) -> None:
     change_ports(app, policy=Policy(mfa_guess_limit=1000))
@@ -223,7 +222,7 @@ async def test_a_service_gets_its_tokens_after_the_second_factor(api: Api, tenan
     assert await run_sql(pool, "select service_id from login_events") == [(service,)]
 
 
-async def test_a_service_that_closes_meanwhile_is_not_signed_in_to(
+async def test_a_service_that_closes_before_the_code_refuses_the_login(
     api: Api, tenants: Tenants, pool: Pool, app_of_ada: Authenticator
 ) -> None:
     acme = await tenants.add("acme")
@@ -235,11 +234,11 @@ async def test_a_service_that_closes_meanwhile_is_not_signed_in_to(
     assert await run_sql(pool, "select 1 from guesses where secret = 'mfa'") == []  # the code was right
 
 
-# What ends a sign-in that waits
+# Ends of pending sign-ins
 
 
 @pytest.mark.parametrize("how", ["change", "reset", "disable", "address", "deactivated", "anonymized"])
-async def test_what_ends_a_sign_in_that_waits(
+async def test_security_changes_end_pending_sign_ins(
     api: Api, ports: Ports, pool: Pool, app_of_ada: Authenticator, sent: FakeMailTransport, clock: FakeClock, how: str
 ) -> None:
     signed_in = (await verify(api, await pre_auth(api), app_of_ada.code())).json["access_token"]
@@ -267,7 +266,7 @@ async def test_what_ends_a_sign_in_that_waits(
 # Trusted devices
 
 
-async def test_a_trusted_device_does_without_the_second_factor(api: Api, app_of_ada: Authenticator, clock: FakeClock, pool: Pool) -> None:
+async def test_a_trusted_device_skips_the_second_factor(api: Api, app_of_ada: Authenticator, clock: FakeClock, pool: Pool) -> None:
     token = await trusted(api, app_of_ada, clock)
     answer = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "device_token": token})
     assert set(answer.json) == {"access_token", "refresh_token", "expires_in"}
@@ -276,7 +275,7 @@ async def test_a_trusted_device_does_without_the_second_factor(api: Api, app_of_
     assert token.encode() not in repr(await run_sql(pool, "select * from devices")).encode()
 
 
-async def test_trust_is_only_given_when_asked_for(api: Api, app_of_ada: Authenticator) -> None:
+async def test_trust_is_only_given_on_request(api: Api, app_of_ada: Authenticator) -> None:
     ways: list[dict[str, Any]] = [{}, {"trust_device": False}, {"trust_device": None}]
     for code, asked in zip(app_of_ada.backup_codes, ways, strict=False):
         answer = await verify(api, await pre_auth(api), code, **asked)
@@ -284,7 +283,7 @@ async def test_trust_is_only_given_when_asked_for(api: Api, app_of_ada: Authenti
     assert (await verify(api, await pre_auth(api), app_of_ada.code(), trust_device="yes")).status == 400
 
 
-async def test_a_trust_token_is_worth_nothing_without_the_password_or_for_another_account(
+async def test_a_trust_token_needs_the_password_and_its_own_account(
     api: Api, ports: Ports, app_of_ada: Authenticator, clock: FakeClock
 ) -> None:
     token = await trusted(api, app_of_ada, clock)
@@ -296,14 +295,14 @@ async def test_a_trust_token_is_worth_nothing_without_the_password_or_for_anothe
 
 
 @pytest.mark.parametrize(("days", "asked"), [(29, False), (30, True), (91, True)])
-async def test_trust_ends_after_the_period(api: Api, app_of_ada: Authenticator, clock: FakeClock, days: int, asked: bool) -> None:
+async def test_trust_ends_after_the_trust_period(api: Api, app_of_ada: Authenticator, clock: FakeClock, days: int, asked: bool) -> None:
     answer = await verify(api, await pre_auth(api), app_of_ada.code(), trust_device=True)
     clock.advance(timedelta(days=days))
     again = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "device_token": answer.json["device_token"]})
     assert again.json.get("mfa_required", False) is asked
 
 
-async def test_the_shortest_period_of_the_persons_organizations_counts(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_the_shortest_trust_period_of_the_users_organizations_applies(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     ada = await add_account(ports)
     app = await add_mfa(ports, ada)
     for slug, days in (("long", 90), ("short", 7)):
@@ -319,7 +318,7 @@ async def test_the_shortest_period_of_the_persons_organizations_counts(api: Api,
 
 
 @pytest.mark.parametrize("how", ["change", "reset", "disable and enable", "revoked"])
-async def test_what_ends_trust(
+async def test_security_changes_end_trust(
     api: Api, ports: Ports, pool: Pool, app_of_ada: Authenticator, sent: FakeMailTransport, clock: FakeClock, how: str
 ) -> None:
     token = await trusted(api, app_of_ada, clock)
@@ -345,7 +344,7 @@ async def test_what_ends_trust(
     assert answer.json["mfa_required"] is True
 
 
-async def test_an_unusual_login_is_asked_for_the_second_factor_whatever_the_trust(
+async def test_an_unusual_login_needs_the_second_factor_despite_trust(
     api: Api, pool: Pool, app_of_ada: Authenticator, clock: FakeClock
 ) -> None:
     token = await trusted(api, app_of_ada, clock)
@@ -355,7 +354,7 @@ async def test_an_unusual_login_is_asked_for_the_second_factor_whatever_the_trus
     assert (await api.post("/api/auth/login", login)).json["mfa_required"] is True
 
 
-async def test_an_unusual_login_without_a_second_factor_is_told_by_mail(
+async def test_an_unusual_login_without_a_second_factor_sends_an_email(
     api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
     await add_account(ports)
@@ -368,12 +367,12 @@ async def test_an_unusual_login_without_a_second_factor_is_told_by_mail(
     assert await run_sql(pool, "select risk_score, risk_factors from login_events where success") == [
         (90, ["new_device", "failed_attempts"])
     ]
-    assert (await api.login()).status == 200  # from the same device, after a success
+    assert (await api.login()).status == 200  # from the same device after a successful login
     await deliver(ports)
     assert len(sent.letters) == 1
 
 
-async def test_strangers_cannot_shut_out_the_owner_of_a_trusted_device(
+async def test_strangers_cannot_lock_out_a_trusted_device(
     api: Api, ports: Ports, app_of_ada: Authenticator, clock: FakeClock
 ) -> None:
     token = await trusted(api, app_of_ada, clock)
@@ -382,14 +381,14 @@ async def test_strangers_cannot_shut_out_the_owner_of_a_trusted_device(
     assert (await api.login()).status == 429
     login = {"email": EMAIL, "password": PASSWORD, "device_token": token}
     answer = await api.post("/api/auth/login", login)
-    assert (answer.status, answer.json["mfa_required"]) == (200, True)  # so many failures are unusual
-    for _ in range(10):  # ten of its own
+    assert (answer.status, answer.json["mfa_required"]) == (200, True)  # this many failures make the next login unusual
+    for _ in range(10):  # the trusted device has its own limit of ten
         assert (await api.post("/api/auth/login", {**login, "password": "wrong password"})).status == 401
     assert (await api.post("/api/auth/login", login)).status == 429
     assert (await api.post("/api/auth/login", {**login, "device_token": "made up"})).status == 429
 
 
-async def test_a_session_points_to_its_device_and_a_device_to_its_client(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_session_references_its_device_and_a_device_its_client(api: Api, ports: Ports, pool: Pool) -> None:
     await add_account(ports)
     for device in ("one", "one", "two"):
         assert (await api.login(headers={"X-Device-Id": device, "User-Agent": FIREFOX})).status == 200
@@ -398,7 +397,7 @@ async def test_a_session_points_to_its_device_and_a_device_to_its_client(api: Ap
     assert await run_sql(pool, "select distinct name from devices") == [("Firefox on Linux",)]
 
 
-async def test_twenty_first_logins_from_one_device_make_one_device(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_twenty_concurrent_first_logins_make_one_device(api: Api, ports: Ports, pool: Pool) -> None:
     await add_account(ports)
     answers = await everyone(20, lambda _: api.login(headers={"X-Device-Id": "mine"}))
     assert {answer.status for answer in answers} <= {200, 429}
@@ -407,7 +406,7 @@ async def test_twenty_first_logins_from_one_device_make_one_device(api: Api, por
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", [["step"], ["backup code"], ["step", "backup code"]], ids=" and ".join)
-async def test_wrong_codes_lose_no_count(api: Api, pool: Pool, app_of_ada: Authenticator, kinds: list[str]) -> None:
+async def test_concurrent_wrong_codes_are_all_counted(api: Api, pool: Pool, app_of_ada: Authenticator, kinds: list[str]) -> None:
     wrong = {"step": app_of_ada.wrong(), "backup code": "ZZZZ-9999"}
     tokens = [await pre_auth(api) for _ in range(20)]
     answers = await everyone(20, lambda number: verify(api, tokens[number], wrong[kinds[number % len(kinds)]]))

@@ -1,4 +1,4 @@
-"""Selecting an organization: the pair of tokens, and the session that it is of (decisions, point 51; security.md S-3, I-3, J-6)."""
+"""Tests of the selection of an organization: its tokens and its session (decision 51; security S-3, I-3, J-6)."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from tests.tenancy.api.organizations import ACME, ROLES, claims, log, refresh, t
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_selecting_gives_a_pair_that_says_so(api: Api, ports: Ports, pool: Pool, role: str) -> None:
+async def test_a_selection_returns_tokens_of_the_organization(api: Api, ports: Ports, pool: Pool, role: str) -> None:
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org, role)
     answer = await api.post(f"{ACME}/select", token=token)
@@ -50,7 +50,7 @@ async def test_selecting_gives_a_pair_that_says_so(api: Api, ports: Ports, pool:
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_platform_owner_who_is_a_member_is_shown_as_one(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_platform_owner_gets_their_membership_role(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     boss = await add_platform_owner(ports)
     await add_member(pool, org, boss.id)
@@ -58,7 +58,7 @@ async def test_a_platform_owner_who_is_a_member_is_shown_as_one(api: Api, ports:
     assert answer.json["user"]["is_platform_owner"] is True
 
 
-async def test_an_empty_body_will_do_and_so_will_none(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_empty_or_absent_body_is_accepted(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org)
     assert (await api.call("POST", f"{ACME}/select", token=token)).status == 200
@@ -70,18 +70,18 @@ async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Po
     ada, _ = await add_person(ports, pool, "ada", org)
     signed_in = await sign_in(ports, ada)
     selected = (await api.post(f"{ACME}/select", token=signed_in.access_token)).json
-    # The one right before, at once: two tabs raced.
+    # The token right before the current one, within the grace period: two tabs may race.
     assert (await refresh(api, signed_in.refresh_token)).status == 401
     renewed = (await refresh(api, selected["refresh_token"])).json
     assert (claims(renewed["access_token"])["org"], claims(renewed["access_token"])["org_id"]) == ("acme", str(org))
-    # Later, or an older one: somebody has stolen it, and the session ends.
+    # Later, or an older token: it was stolen, so the session ends.
     clock.advance(timedelta(seconds=11))
     assert (await refresh(api, signed_in.refresh_token)).status == 401
     assert (await refresh(api, renewed["refresh_token"])).status == 401
     assert (await api.get("/api/user", token=renewed["access_token"])).status == 401
 
 
-async def test_selecting_another_one_moves_the_session(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_selecting_another_organization_moves_the_session(api: Api, ports: Ports, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     ada, token = await add_person(ports, pool, "ada", org)
     await add_member(pool, twin, ada.id, "owner")
@@ -93,7 +93,7 @@ async def test_selecting_another_one_moves_the_session(api: Api, ports: Ports, p
     assert await run_sql(pool, "select org_id from sessions") == [(twin,)]
 
 
-async def test_it_is_no_login(api: Api, ports: Ports, pool: Pool, metrics: FakeMetrics) -> None:
+async def test_a_selection_is_not_recorded_as_a_login(api: Api, ports: Ports, pool: Pool, metrics: FakeMetrics) -> None:
     org = await add_organization(pool, "acme")
     _, token = await add_person(ports, pool, "ada", org)
     assert (await api.post(f"{ACME}/select", token=token)).status == 200
@@ -102,7 +102,7 @@ async def test_it_is_no_login(api: Api, ports: Ports, pool: Pool, metrics: FakeM
     assert metrics.tokens_issued == 1
 
 
-async def test_it_confirms_a_membership_but_not_for_somebody_else(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_selection_confirms_the_membership_unless_impersonated(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada, token = await add_person(ports, pool, "ada", org)
     support = await add_platform_owner(ports)
@@ -134,8 +134,8 @@ async def test_a_session_keeps_its_end(api: Api, ports: Ports, pool: Pool, clock
     assert (await refresh(api, last["refresh_token"])).status == 401
 
 
-async def test_an_impersonator_stays_one_and_gains_no_time(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    """security.md I-3."""
+async def test_a_selection_keeps_the_impersonator_and_the_end(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """(security I-3)"""
     org = await add_organization(pool, "acme")
     ada, _ = await add_person(ports, pool, "ada", org, "owner")
     support = await add_platform_owner(ports)
@@ -174,15 +174,15 @@ async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports
     assert {answer.status for answer in answers} == {200}
     assert await live_tokens(pool) == 1
     assert await run_sql(pool, "select count(*), max(generation) from refresh_tokens") == [(21, 21)]
-    # Whoever brought another one first would end the session: it would be a thief's.
+    # A reused token would end the session, so only the newest one is sent.
     [(live,)] = await run_sql(pool, "select token_hash from refresh_tokens where rotated_at is null")
     given = sorted((answer.json["refresh_token"] for answer in answers), key=lambda token: digest(token) != live)
     assert [(await refresh(api, token)).status for token in given] == [200] + [401] * 19
 
 
 @pytest.mark.slow
-async def test_selections_of_different_organizations_at_once_all_come_to_an_end(api: Api, ports: Ports, pool: Pool) -> None:
-    """No common lock but the session's own rows: whoever loses the race for the refresh token tries again with the next one."""
+async def test_concurrent_selections_of_different_organizations_all_finish(api: Api, ports: Ports, pool: Pool) -> None:
+    """The session's rows are their only common lock. A selection that loses the race for the refresh token tries the next token."""
     ada = await add_account(ports)
     for number in range(10):
         await add_member(pool, await add_organization(pool, f"acme-{number}"), ada.id)
@@ -194,7 +194,7 @@ async def test_selections_of_different_organizations_at_once_all_come_to_an_end(
 
 
 @pytest.mark.slow
-async def test_selections_and_refreshes_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     ada = await add_account(ports)
     for one in (org, twin):
@@ -213,13 +213,13 @@ async def test_selections_and_refreshes_at_once_leave_one_refresh_token(api: Api
                     return await api.post("/api/organizations/twin/select", token=mine.access_token)
 
         answers = await everyone(20, act)
-        # A refresh that comes too late finds its token used; the one before last even tells a thief, and the session ends.
+        # A late refresh finds its token used. If that token is older than the previous one, the session ends.
         assert {answer.status for answer in answers} <= {200, 401}
         assert sum("expires_in" in answer.json and "user" not in answer.json for answer in answers) <= 1
         assert await live_tokens(pool) == 1
 
 
-async def test_a_session_that_ends_at_the_same_moment_gets_no_tokens(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_session_that_ends_during_the_selection_gets_no_tokens(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     ada = await add_account(ports)
     await add_member(pool, org, ada.id)

@@ -1,4 +1,4 @@
-"""Signing in, refreshing, signing out, and what ends a session (identity.md sections 3, 4.1, 5; security.md sections 3 to 5)."""
+"""Tests of logins, refreshes, logouts and other ends of sessions (security A, B, J, S)."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -26,7 +26,7 @@ async def refresh(api: Api, refresh_token: str) -> Answer:
 
 
 async def join(pool: Pool, user_id: UUID, slug: str = "acme", status: str = "active") -> UUID:
-    """Make the person a member of a new organization, and every session of theirs one in its context."""
+    """Make the user a member of a new organization, and the organization the context of all their sessions."""
     org = await add_organization(pool, slug, status)
     await add_member(pool, org, user_id)
     await run_sql(pool, "update sessions set org_id = %s where user_id = %s", org, user_id)
@@ -36,7 +36,7 @@ async def join(pool: Pool, user_id: UUID, slug: str = "acme", status: str = "act
 # Login
 
 
-async def test_every_refused_login_has_the_same_answer(api: Api, ports: Ports) -> None:
+async def test_every_refused_login_gets_the_same_response(api: Api, ports: Ports) -> None:
     now = ports.clock.now()
     await add_account(ports)
     await add_account(ports, "unverified@example.com", verified=False)
@@ -59,7 +59,7 @@ async def test_every_refused_login_has_the_same_answer(api: Api, ports: Ports) -
     assert {(answer.json["error"], answer.code) for answer in answers} == {(answers[0].json["error"], "UNAUTHORIZED")}
 
 
-async def test_not_verified_is_said_only_after_the_right_password(api: Api, ports: Ports) -> None:
+async def test_only_the_right_password_shows_that_the_address_is_not_verified(api: Api, ports: Ports) -> None:
     await add_account(ports, verified=False)
     wrong, right = await api.login(password="wrong password"), await api.login()
     assert (wrong.status, right.status) == (401, 401)
@@ -87,7 +87,7 @@ async def test_a_login_is_recorded_and_counted(api: Api, ports: Ports, pool: Poo
     assert metrics.tokens_issued == 1
 
 
-async def test_a_hash_of_other_parameters_is_renewed_at_login(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_outdated_hash_is_renewed_at_login(api: Api, ports: Ports, pool: Pool) -> None:
     from adapters.crypto import Argon2Passwords
 
     account = await add_account(ports)
@@ -102,7 +102,7 @@ async def test_a_hash_of_other_parameters_is_renewed_at_login(api: Api, ports: P
     assert (await api.login()).status == 200
 
 
-async def test_ten_wrong_guesses_block_the_address_whether_it_is_known_or_not(api: Api, ports: Ports, clock: FakeClock) -> None:
+async def test_ten_wrong_passwords_lock_the_address_known_or_not(api: Api, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports)
     for email in (EMAIL, "nobody@example.com"):
         statuses = [(await api.login(email, "wrong password")).status for _ in range(10)]
@@ -121,7 +121,7 @@ async def test_ten_wrong_guesses_block_the_address_whether_it_is_known_or_not(ap
     assert [(await api.login(password="wrong password")).status for _ in range(10)] == [401] * 10
 
 
-async def test_guesses_are_forgotten_after_a_quiet_quarter_of_an_hour(api: Api, ports: Ports, clock: FakeClock) -> None:
+async def test_attempts_are_forgotten_after_a_quiet_quarter_of_an_hour(api: Api, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports)
     for _ in range(3):
         assert [(await api.login(password="wrong password")).status for _ in range(9)] == [401] * 9
@@ -129,13 +129,13 @@ async def test_guesses_are_forgotten_after_a_quiet_quarter_of_an_hour(api: Api, 
     assert (await api.login()).status == 200
 
 
-async def test_parallel_guesses_do_not_outrun_the_limit(api: Api, ports: Ports) -> None:
+async def test_parallel_attempts_cannot_exceed_the_limit(api: Api, ports: Ports) -> None:
     await add_account(ports)
     answers = await everyone(20, lambda _: api.login(password="wrong password"))
     assert sorted(answer.status for answer in answers) == [401] * 10 + [429] * 10
 
 
-async def test_a_reset_lifts_the_block_and_sessions_live_through_it(api: Api, ports: Ports) -> None:
+async def test_a_password_reset_lifts_the_lock_and_sessions_survive_the_lock(api: Api, ports: Ports) -> None:
     await add_account(ports)
     tokens = (await api.login()).json
     for _ in range(11):
@@ -145,7 +145,7 @@ async def test_a_reset_lifts_the_block_and_sessions_live_through_it(api: Api, po
     assert (await refresh(api, tokens["refresh_token"])).status == 200
 
 
-async def test_wrong_current_passwords_count_as_guesses(api: Api, ports: Ports) -> None:
+async def test_wrong_current_passwords_count_as_attempts(api: Api, ports: Ports) -> None:
     await add_account(ports)
     token = (await api.login()).json["access_token"]
     body = {"current_password": "wrong password", "new_password": "another good password"}
@@ -153,7 +153,7 @@ async def test_wrong_current_passwords_count_as_guesses(api: Api, ports: Ports) 
     assert statuses == [401] * 10 + [429]
 
 
-async def test_a_full_hashing_queue_says_so_at_once(api: Api, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_hashing_queue_refuses_at_once(api: Api, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*_: object) -> bool:
         raise Limited(1)
 
@@ -166,7 +166,7 @@ async def test_a_full_hashing_queue_says_so_at_once(api: Api, ports: Ports, monk
 # Access tokens
 
 
-async def test_the_access_token_says_what_it_must_and_no_more(api: Api, ports: Ports) -> None:
+async def test_the_access_token_has_exactly_the_documented_claims(api: Api, ports: Ports) -> None:
     account = await add_account(ports)
     token = (await api.login()).json["access_token"]
     keys = (await api.get("/.well-known/jwks.json")).json
@@ -180,7 +180,7 @@ async def test_the_access_token_says_what_it_must_and_no_more(api: Api, ports: P
     assert not {"d", "p", "q"} & set(key)
 
 
-async def test_each_kind_of_bad_token_has_its_code(api: Api, ports: Ports, clock: FakeClock) -> None:
+async def test_each_kind_of_invalid_token_has_its_error_code(api: Api, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports)
     token = (await api.login()).json["access_token"]
     head, body, signature = token.split(".")
@@ -207,14 +207,14 @@ async def test_each_kind_of_bad_token_has_its_code(api: Api, ports: Ports, clock
     assert (expired.status, expired.code) == (401, "TOKEN_EXPIRED")
 
 
-async def test_answers_with_tokens_are_not_stored(api: Api, ports: Ports) -> None:
+async def test_responses_with_tokens_are_not_cached(api: Api, ports: Ports) -> None:
     await add_account(ports)
     answer = await api.login()
     assert answer.headers["Cache-Control"] == "no-store"
     assert (await refresh(api, answer.json["refresh_token"])).headers["Cache-Control"] == "no-store"
 
 
-async def test_deactivation_acts_on_the_next_request(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_deactivation_takes_effect_with_the_next_request(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     tokens = (await api.login()).json
     await run_sql(pool, "update users set deactivated_at = now() where id = %s", account.id)
@@ -228,7 +228,7 @@ async def test_deactivation_acts_on_the_next_request(api: Api, ports: Ports, poo
 # Refresh
 
 
-async def test_refreshing_gives_a_new_pair_of_the_same_session(api: Api, ports: Ports) -> None:
+async def test_a_refresh_gives_a_new_pair_of_the_same_session(api: Api, ports: Ports) -> None:
     await add_account(ports)
     first = (await api.login()).json
     answer = await refresh(api, first["refresh_token"])
@@ -277,7 +277,7 @@ async def test_the_previous_token_within_the_grace_is_refused_without_ending_the
     assert (await refresh(api, second["refresh_token"])).status == 200
 
 
-async def test_twenty_refreshes_with_one_token_give_one_pair(api: Api, ports: Ports) -> None:
+async def test_of_twenty_concurrent_refreshes_with_one_token_one_succeeds(api: Api, ports: Ports) -> None:
     await add_account(ports)
     first = (await api.login()).json
     answers = await everyone(20, lambda _: refresh(api, first["refresh_token"]))
@@ -292,7 +292,7 @@ async def test_a_session_slides_for_thirty_days_and_ends_after_ninety(api: Api, 
     for _ in range(3):
         clock.advance(timedelta(days=30) - timedelta(seconds=1))
         tokens = (await refresh(api, tokens["refresh_token"])).json
-    assert tokens["expires_in"] == 3  # of the ninety days
+    assert tokens["expires_in"] == 3  # the absolute end after 90 days
     clock.advance(timedelta(seconds=3))
     assert (await refresh(api, tokens["refresh_token"])).status == 401
 
@@ -317,7 +317,7 @@ async def test_lifetimes_are_settings(api: Api, ports: Ports, app: QuartTrio, cl
 # Organization context
 
 
-async def test_a_token_of_an_organization_is_good_while_the_membership_is(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_token_of_an_organization_works_while_the_membership_exists(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     tokens = (await api.login()).json
     org = await join(pool, account.id)
@@ -331,7 +331,7 @@ async def test_a_token_of_an_organization_is_good_while_the_membership_is(api: A
     assert (await api.post("/api/auth/logout", token=tokens["access_token"])).status == 200
 
 
-async def test_suspension_refuses_refresh_and_activation_restores_it(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_suspension_refuses_refreshes_until_the_activation(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     tokens = (await api.login()).json
     await join(pool, account.id, status="suspended")
@@ -343,7 +343,7 @@ async def test_suspension_refuses_refresh_and_activation_restores_it(api: Api, p
     assert (await refresh(api, tokens["refresh_token"])).status == 200
 
 
-async def test_a_token_of_a_deleted_organization_is_worth_nothing_in_its_successor(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_a_token_of_a_deleted_organization_is_invalid_for_its_successor(api: Api, ports: Ports, pool: Pool) -> None:
     account = await add_account(ports)
     tokens = (await api.login()).json
     org = await join(pool, account.id)
@@ -370,7 +370,7 @@ async def test_logout_ends_access_and_refresh_of_this_session_only(api: Api, por
     assert (await api.get("/api/user", token=other["access_token"])).status == 200
 
 
-async def test_logout_and_refresh_at_once_leave_nothing_alive(api: Api, ports: Ports) -> None:
+async def test_a_concurrent_logout_and_refresh_leave_no_live_session(api: Api, ports: Ports) -> None:
     await add_account(ports)
     for _ in range(5):
         tokens = (await api.login()).json

@@ -1,4 +1,4 @@
-"""What is told of somebody who acts as somebody else, and to whom (decisions, points 153 and 207; security.md I-5)."""
+"""Tests of the events of an impersonation (decisions 153, 207; security I-5)."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -34,7 +34,7 @@ def session(org_id: UUID | None = None, service: ServiceContext | None = None) -
 @pytest.mark.parametrize(
     ("begun", "org_id", "service_slug"), [(session(), None, None), (session(ORG), ORG, None), (session(None, SHOP), ORG, "shop")]
 )
-def test_the_organization_of_the_context_hears_who_it_was_and_not_why(
+def test_the_organizations_event_has_the_impersonator_but_not_the_reason(
     begun: Session, org_id: UUID | None, service_slug: str | None
 ) -> None:
     event = events.impersonated(begun)
@@ -44,7 +44,7 @@ def test_the_organization_of_the_context_hears_who_it_was_and_not_why(
 
 
 @pytest.mark.parametrize("begun", [session(), session(ORG), session(None, SHOP)])
-def test_the_platform_hears_why(begun: Session) -> None:
+def test_the_platforms_event_has_the_reason(begun: Session) -> None:
     heard = events.impersonated(begun)
     event = events.impersonated_for_the_platform(heard, ENTRY, "a reason")
     assert (event.kind, event.target_id, event.org_id, event.of_person) == (heard.kind, str(ADA), None, None)
@@ -53,7 +53,7 @@ def test_the_platform_hears_why(begun: Session) -> None:
     assert event.details == {**heard.details, "org_id": org_id, "reason": "a reason"}
 
 
-def test_a_request_is_told_to_the_platform_alone() -> None:
+def test_a_request_is_recorded_for_the_platform_only() -> None:
     event = events.impersonation_request(ADA, UUID(int=7), "GET", "/api/user/<x>", {"x": "1"})
     assert (event.target_id, event.org_id, event.of_person, event.kind.platform_only) == (str(ADA), None, None, True)
     assert event.details == {"session_id": str(UUID(int=7)), "method": "GET", "route": "/api/user/<x>", "arguments": {"x": "1"}}

@@ -1,4 +1,4 @@
-"""Every statement about linked identities: each field, whose they are and in which context, and how tokens lie there."""
+"""Tests of every statement on linked identities: fields, users, contexts and the encryption of tokens."""
 
 from dataclasses import astuple, replace
 from uuid import UUID, uuid4
@@ -36,7 +36,7 @@ async def remove(storage: Postgres, user: UUID, service: UUID, provider: Provide
     return await within(storage, lambda tx: tx.identities.remove(user, service, provider))
 
 
-async def test_identities_are_found_by_person_and_context_together(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_identities_are_found_by_user_and_context(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
     ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
     await add_identity(pool, ada, FIRST, subject="1", email="ada@codehost.example", linked_at=NOW)
@@ -59,7 +59,7 @@ async def test_identities_are_found_by_person_and_context_together(storage: Post
     assert await run_sql(pool, "select provider_user_id from identities order by 1") == [("1",), ("2",), ("4",)]
 
 
-async def test_those_of_one_provider_are_found_and_go_in_all_contexts(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
     ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
     for user, provider, service in ((ada, FIRST, None), (ada, FIRST, theirs), (ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):
@@ -74,7 +74,7 @@ async def test_those_of_one_provider_are_found_and_go_in_all_contexts(storage: P
     assert set(kept) == {(ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)}
 
 
-async def test_all_of_a_person_go_at_once(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_all_identities_of_a_user_are_removed_together(storage: Postgres, pool: Pool, acme: UUID) -> None:
     ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop = await add_service(pool, acme)
     for user, provider, service in ((ada, FIRST, None), (ada, OTHER, None), (ada, FIRST, shop), (eve, FIRST, shop)):
@@ -83,7 +83,7 @@ async def test_all_of_a_person_go_at_once(storage: Postgres, pool: Pool, acme: U
     assert await run_sql(pool, "select user_id from identities") == [(eve,)]
 
 
-async def test_a_person_has_one_of_each_provider_in_each_context(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_a_user_has_one_identity_per_provider_and_context(storage: Postgres, pool: Pool, acme: UUID) -> None:
     ada, shop = (await add(storage, account())).id, await add_service(pool, acme)
     for service in (None, shop):
         await add_identity(pool, ada, FIRST, service)
@@ -91,7 +91,7 @@ async def test_a_person_has_one_of_each_provider_in_each_context(storage: Postgr
             await add_identity(pool, ada, FIRST, service)
 
 
-async def test_a_token_is_found_as_it_was_given(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_a_token_is_read_as_it_was_stored(storage: Postgres, pool: Pool, acme: UUID) -> None:
     ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop = await add_service(pool, acme)
     await add_identity(pool, ada, FIRST, token="of ada", expires_at=NOW, scopes=["repo", "user"])
@@ -105,7 +105,7 @@ async def test_a_token_is_found_as_it_was_given(storage: Postgres, pool: Pool, a
     assert [await token(storage, *of) for of in nothing] == [None] * len(nothing)
 
 
-async def test_a_token_is_sealed_for_its_identity_and_its_column(storage: Postgres, pool: Pool) -> None:
+async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgres, pool: Pool) -> None:
     ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     name = await add_identity(pool, ada, token="a token of ada")
     await add_identity(pool, eve, token="a token of eve")
@@ -121,7 +121,7 @@ async def test_a_token_is_sealed_for_its_identity_and_its_column(storage: Postgr
             await token(storage, ada)
 
 
-async def test_a_ticket_is_kept_while_its_session_is_live(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_a_ticket_needs_a_live_session(storage: Postgres, pool: Pool, acme: UUID) -> None:
     ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop = await add_service(pool, acme)
     live = (await begin(storage, ada, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
@@ -142,7 +142,7 @@ async def test_a_ticket_is_kept_while_its_session_is_live(storage: Postgres, poo
     assert kept == [astuple(plain), astuple(of_shop)]
 
 
-async def test_tickets_go_with_their_session_and_their_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_tickets_are_deleted_with_their_session_and_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
     ada, shop = (await add(storage, account())).id, await add_service(pool, acme)
     for gone in ("sessions", "services", "users"):
         session = (await begin(storage, ada, gone)).id

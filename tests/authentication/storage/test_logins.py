@@ -1,4 +1,4 @@
-"""The record of logins to services: what is stored, and that the totals of each day in UTC are what counting finds."""
+"""Tests of the login records of services, and that the daily totals in UTC match them."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -30,7 +30,7 @@ async def shop(pool: Pool) -> ServiceContext:
 
 @pytest.fixture
 async def twin(pool: Pool) -> ServiceContext:
-    """A service of another organization."""
+    """Return a service of another organization."""
     return await service_context(pool, await add_service(pool, await add_organization(pool, "twin")))
 
 
@@ -46,13 +46,13 @@ async def login(storage: Postgres, user: UUID, service: ServiceContext | None, p
 
 
 async def totals(pool: Pool) -> list[tuple[Any, ...]]:
-    """The sums over the shards."""
+    """Return the totals summed over their shards."""
     return await run_sql(
         pool, "select org_id, service_id, day, provider, sum(total)::int from login_totals group by 1, 2, 3, 4 order by 3, 4, 1"
     )
 
 
-async def test_a_login_to_a_service_is_stored_with_it_and_its_organization(
+async def test_a_login_to_a_service_is_stored_with_the_service_and_organization(
     storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID
 ) -> None:
     begun = await login(storage, ada, shop, "codehost")
@@ -63,7 +63,7 @@ async def test_a_login_to_a_service_is_stored_with_it_and_its_organization(
     assert await totals(pool) == [(shop.org_id, shop.id, TODAY, "codehost", 1)]
 
 
-async def test_a_login_to_no_service_and_one_that_failed_are_not_counted(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_logins_without_a_service_and_failed_logins_are_not_counted(storage: Postgres, pool: Pool, ada: UUID) -> None:
     await login(storage, ada, None)
     async with storage.autocommit() as at_once:
         await at_once.logins.record_failure(ada, "password", NOW, None, None)
@@ -71,7 +71,7 @@ async def test_a_login_to_no_service_and_one_that_failed_are_not_counted(storage
     assert await totals(pool) == []
 
 
-async def test_each_service_day_and_provider_has_its_own_total(
+async def test_each_service_day_and_provider_has_a_total(
     storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, ada: UUID
 ) -> None:
     other = await service_context(pool, await add_service(pool, shop.org_id, "other"))
@@ -93,7 +93,7 @@ async def test_each_service_day_and_provider_has_its_own_total(
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12", "America/New_York", "UTC"])
-async def test_a_day_is_one_in_utc_whatever_the_time_zone_of_the_connection(
+async def test_days_are_in_utc_for_every_time_zone_of_the_connection(
     conninfo: str, pool: Pool, clock: FakeClock, shop: ServiceContext, ada: UUID, zone: str
 ) -> None:
     elsewhere = Pool(make_conninfo(conninfo, options=f"-c timezone={zone}"), size=1)
@@ -109,7 +109,7 @@ async def test_a_day_is_one_in_utc_whatever_the_time_zone_of_the_connection(
 
 
 @pytest.mark.slow
-async def test_a_total_is_spread_over_shards_and_loses_nothing_at_once(
+async def test_concurrent_logins_are_all_counted_over_the_shards(
     storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID
 ) -> None:
     begun = session(ada, service=shop, created_at=NOW)
@@ -125,11 +125,11 @@ async def test_a_total_is_spread_over_shards_and_loses_nothing_at_once(
     assert shards <= set(range(SHARDS))
 
 
-# What becomes of the totals
+# Merging and subtraction
 
 
 async def count(pool: Pool, service: ServiceContext, day: date, *shards: int) -> None:
-    """Totals of a day, one for each of these shards, each as large as the number of its shard and one more."""
+    """Insert totals of a day: shard number n has the total n + 1."""
     for shard in shards:
         await run_sql(
             pool,
@@ -142,11 +142,11 @@ async def shards(pool: Pool) -> list[tuple[Any, ...]]:
     return await run_sql(pool, "select service_id, day, shard, total from login_totals order by day, service_id, shard")
 
 
-async def put_together(storage: Postgres, limit: int = 100) -> int:
+async def merge_shards(storage: Postgres, limit: int = 100) -> int:
     return await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.LOGIN_TOTALS, NOW, limit))
 
 
-async def test_the_totals_of_days_before_are_put_together_and_those_of_the_day_are_not(
+async def test_totals_of_earlier_days_are_merged_and_those_of_today_are_not(
     storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext
 ) -> None:
     await count(pool, shop, TODAY - DAY, 0, 3, 7)
@@ -154,7 +154,7 @@ async def test_the_totals_of_days_before_are_put_together_and_those_of_the_day_a
     await count(pool, shop, TODAY - 400 * DAY, 1, 2)
     await count(pool, shop, TODAY, 0, 1)
     before = await totals(pool)
-    assert await put_together(storage) == 5
+    assert await merge_shards(storage) == 5
     assert await totals(pool) == before
     assert await shards(pool) == [
         (shop.id, TODAY - 400 * DAY, 0, 5),
@@ -162,17 +162,17 @@ async def test_the_totals_of_days_before_are_put_together_and_those_of_the_day_a
         (shop.id, TODAY, 0, 1),
         (shop.id, TODAY, 1, 2),
     ]
-    assert await put_together(storage) == 0
+    assert await merge_shards(storage) == 0
 
 
-async def test_totals_are_put_together_in_batches_the_oldest_first(storage: Postgres, pool: Pool, shop: ServiceContext) -> None:
+async def test_totals_are_merged_in_batches_oldest_first(storage: Postgres, pool: Pool, shop: ServiceContext) -> None:
     for age in (1, 3, 2):
         await count(pool, shop, TODAY - age * DAY, 1, 2, 3)
-    assert [await put_together(storage, 4) for _ in range(4)] == [4, 4, 1, 0]
+    assert [await merge_shards(storage, 4) for _ in range(4)] == [4, 4, 1, 0]
     assert await shards(pool) == [(shop.id, TODAY - age * DAY, 0, 9) for age in (3, 2, 1)]
 
 
-async def test_totals_that_somebody_counts_in_or_whose_service_is_being_deleted_are_left_for_later(
+async def test_locked_totals_and_those_of_a_service_being_deleted_are_skipped(
     storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext
 ) -> None:
     await count(pool, shop, TODAY - DAY, 1, 2)
@@ -181,13 +181,13 @@ async def test_totals_that_somebody_counts_in_or_whose_service_is_being_deleted_
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("update login_totals set total = total where service_id = %s", (shop.id,))
         await connection.execute("select 1 from services where id = %s for update", (twin.id,))
-        assert await in_another_task(lambda: put_together(storage)) == 0
+        assert await in_another_task(lambda: merge_shards(storage)) == 0
     assert await shards(pool) == before
     await run_sql(pool, "delete from services where id = %s", twin.id)
-    assert await put_together(storage) == 2
+    assert await merge_shards(storage) == 2
 
 
-async def test_a_person_who_goes_is_counted_out_of_every_service_day_and_provider(
+async def test_the_removal_of_a_user_subtracts_from_every_total(
     storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, ada: UUID
 ) -> None:
     eve = (await add(storage, account(EVE))).id
@@ -206,7 +206,7 @@ async def test_a_person_who_goes_is_counted_out_of_every_service_day_and_provide
     assert await run_sql(pool, "select distinct user_id from login_events") == [(eve,)]
 
 
-async def test_nobody_is_lost_who_is_counted_out_while_totals_are_put_together(
+async def test_a_subtraction_during_a_merge_is_not_lost(
     storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID
 ) -> None:
     await login(storage, ada, shop, created_at=NOW - DAY)

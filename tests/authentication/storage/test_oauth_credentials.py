@@ -1,4 +1,4 @@
-"""Every statement about the credentials of services: each field, whose they are, and how the secret lies there."""
+"""Tests of every statement on the credentials of services: fields, keys and the encryption of the secret."""
 
 from uuid import UUID, uuid4
 
@@ -26,7 +26,7 @@ async def of(storage: Postgres, org: UUID, service: UUID, provider: Provider = F
         return await read.oauth_credentials.find(org, service, provider)
 
 
-async def test_credentials_are_found_by_organization_service_and_provider_together(storage: Postgres, pool: Pool) -> None:
+async def test_credentials_are_found_by_organization_service_and_provider(storage: Postgres, pool: Pool) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, desk, theirs = await add_service(pool, acme), await add_service(pool, acme, "desk"), await add_service(pool, twin)
     mine = ServiceOAuthCredentials(FIRST, "shop's", NOW)
@@ -43,7 +43,7 @@ async def test_credentials_are_found_by_organization_service_and_provider_togeth
     assert await of(storage, twin, theirs) == other
 
 
-async def test_new_ones_take_the_place_of_the_old_ones(storage: Postgres, pool: Pool) -> None:
+async def test_new_credentials_replace_the_old_ones(storage: Postgres, pool: Pool) -> None:
     acme = await add_organization(pool, "acme")
     shop = await add_service(pool, acme)
     await put(storage, acme, shop, ServiceOAuthCredentials(FIRST, "old", NOW - HOUR), "old secret")
@@ -53,7 +53,7 @@ async def test_new_ones_take_the_place_of_the_old_ones(storage: Postgres, pool: 
     assert make_vault().open(sealed, place(name_of(shop, FIRST))) == b"new secret"
 
 
-async def test_a_secret_is_sealed_for_its_service_and_its_provider(storage: Postgres, pool: Pool) -> None:
+async def test_a_secret_is_encrypted_for_its_service_and_provider(storage: Postgres, pool: Pool) -> None:
     acme = await add_organization(pool, "acme")
     shop, desk = await add_service(pool, acme), await add_service(pool, acme, "desk")
     await put(storage, acme, shop, ServiceOAuthCredentials(FIRST, "id", NOW), "a secret of a service")

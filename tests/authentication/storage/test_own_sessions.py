@@ -1,4 +1,4 @@
-"""Sessions as their owner sees them, and those of browsers on our own pages: every statement about these."""
+"""Tests of the statements on a user's list of sessions and on browser sessions."""
 
 from dataclasses import replace
 from uuid import uuid4
@@ -27,7 +27,7 @@ async def live_of(storage: Postgres, person: Account, limit: int = 10) -> tuple[
     return [*found.items], found.total
 
 
-async def test_every_field_of_a_live_session_is_shown(storage: Postgres, pool: Pool, ada: Account) -> None:
+async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, pool: Pool, ada: Account) -> None:
     org = await add_organization(pool, "acme")
     service = await add_service(pool, org, "shop")
     plain = session(ada.id)
@@ -57,10 +57,10 @@ async def test_every_field_of_a_live_session_is_shown(storage: Postgres, pool: P
         "update sessions set ended_at = now()",
         "update sessions set expires_at = '2026-03-14T15:09:26.535897Z'",
         "update sessions set user_id = (select id from users where email = 'eve@example.com')",
-        "update sessions set service_id = gen_random_uuid()",  # of a service that is gone
+        "update sessions set service_id = gen_random_uuid()",  # of a deleted service
     ],
 )
-async def test_what_opens_nothing_is_not_shown(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
+async def test_sessions_that_are_not_live_are_not_listed(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
     await begin(storage, ada.id, "token")
     assert (await live_of(storage, ada))[1] == 1
     await run_sql(pool, change)
@@ -76,7 +76,7 @@ async def test_what_opens_nothing_is_not_shown(storage: Postgres, pool: Pool, ad
         "update sessions set ended_at = now() where impersonator_id is null",
     ],
 )
-async def test_support_is_shown_only_while_it_may_be_there(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
+async def test_an_impersonation_is_listed_only_while_it_is_live(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
     await begin(storage, ada.id, "support", impersonator_id=eve)
     assert (await live_of(storage, ada))[1] == 1
@@ -84,20 +84,20 @@ async def test_support_is_shown_only_while_it_may_be_there(storage: Postgres, po
     assert await live_of(storage, ada) == ([], 0)
 
 
-async def test_only_the_newest_are_shown_and_all_are_counted(storage: Postgres, ada: Account) -> None:
+async def test_only_the_newest_sessions_are_listed_and_all_are_counted(storage: Postgres, ada: Account) -> None:
     begun = [await begin(storage, ada.id, f"token {number}", created_at=NOW - number * HOUR) for number in range(1, 4)]
     items, total = await live_of(storage, ada, 2)
     assert ([one.id for one in items], total) == ([begun[0].id, begun[1].id], 3)
 
 
-async def test_one_session_ends_if_it_is_the_persons_own_and_live(storage: Postgres, pool: Pool, ada: Account) -> None:
+async def test_only_a_live_session_of_the_user_can_be_ended(storage: Postgres, pool: Pool, ada: Account) -> None:
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
     mine, other = await begin(storage, ada.id, "mine"), await begin(storage, ada.id, "other")
     lapsed, hers = await begin(storage, ada.id, "lapsed", expires_at=NOW), await begin(storage, eve, "hers")
     for session_id in (hers.id, lapsed.id, uuid4()):
         assert not await within(storage, lambda tx, id_=session_id: tx.sessions.end_one(ada.id, id_, NOW))  # type: ignore[misc]
     assert await within(storage, lambda tx: tx.sessions.end_one(ada.id, mine.id, NOW))
-    assert not await within(storage, lambda tx: tx.sessions.end_one(ada.id, mine.id, NOW + SECOND)), "it has ended"
+    assert not await within(storage, lambda tx: tx.sessions.end_one(ada.id, mine.id, NOW + SECOND)), "it has already ended"
     assert await run_sql(pool, "select id, ended_at from sessions where ended_at is not null") == [(mine.id, NOW)]
     assert [one.id for one in (await live_of(storage, ada))[0]] == [other.id]
 
@@ -105,7 +105,7 @@ async def test_one_session_ends_if_it_is_the_persons_own_and_live(storage: Postg
 # Browsers
 
 
-async def test_a_cookie_stands_for_a_session_without_tokens(storage: Postgres, pool: Pool, ada: Account) -> None:
+async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, pool: Pool, ada: Account) -> None:
     begun = session(ada.id, provider="codehost")
     await within(storage, lambda tx: tx.sessions.begin_in_browser(begun, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
@@ -127,7 +127,7 @@ async def test_a_cookie_stands_for_a_session_without_tokens(storage: Postgres, p
         "update sessions set service_id = gen_random_uuid()",
     ],
 )
-async def test_a_cookie_stands_for_nothing_once_its_session_opens_nothing(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
+async def test_the_cookie_of_a_session_that_is_not_live_is_refused(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
     await within(storage, lambda tx: tx.sessions.begin_in_browser(session(ada.id), digest("cookie")))
     await run_sql(pool, change)
     async with storage.reading() as read:

@@ -1,4 +1,4 @@
-"""Sign-ins that wait for the second factor (security.md J-8)."""
+"""Tests of the storage of pending sign-ins (security J-8)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -47,12 +47,12 @@ async def take(storage: Postgres, begun: PendingSignIn, *, after: timedelta = ti
 
 
 async def failures(pool: Pool, user_id: UUID) -> int:
-    """How many guesses at the second factor are counted."""
+    """Return the number of counted attempts at the user's second factor."""
     rows = await run_sql(pool, "select failures from guesses where secret = 'mfa' and subject = %s", digest(str(user_id)))
     return int(rows[0][0]) if rows else 0
 
 
-async def test_a_try_tells_what_waits(storage: Postgres) -> None:
+async def test_an_attempt_returns_the_pending_sign_in(storage: Postgres) -> None:
     begun = await begin(storage)
     assert await take(storage, begun) == begun
     without = replace(begun, id=uuid4(), service_id=None)
@@ -67,7 +67,7 @@ BARE = PendingIdentity(None, Provider.CODEHOST, "https://codehost.example", "1",
 
 
 @pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
-async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: PendingIdentity) -> None:
+async def test_the_pending_identity_is_stored_with_the_sign_in(storage: Postgres, unlinked: PendingIdentity) -> None:
     person = await add(storage, account())
     begun, plain = replace(pending(person.id), provider="codehost", identity=unlinked), replace(pending(person.id), provider="codehost")
     for one in (begun, plain):
@@ -75,7 +75,7 @@ async def test_what_is_to_be_linked_waits_with_it(storage: Postgres, unlinked: P
     assert [await take(storage, one) for one in (begun, plain, begun)] == [begun, plain, begun]
 
 
-async def test_its_tokens_are_sealed_for_their_sign_in_and_their_column(storage: Postgres, pool: Pool) -> None:
+async def test_tokens_are_encrypted_for_their_sign_in_and_column(storage: Postgres, pool: Pool) -> None:
     person = await add(storage, account())
     begun, other = [replace(pending(person.id), provider="codehost", identity=UNLINKED) for _ in range(2)]
     for one in (begun, other):
@@ -89,14 +89,14 @@ async def test_its_tokens_are_sealed_for_their_sign_in_and_their_column(storage:
     assert await take(storage, other) == other
 
 
-async def test_there_are_so_many_tries_and_no_more_guesses_are_counted(storage: Postgres, pool: Pool) -> None:
+async def test_after_the_last_attempt_nothing_more_is_counted(storage: Postgres, pool: Pool) -> None:
     begun = await begin(storage)
     taken = await everyone(20, lambda _: take(storage, begun))
     assert sum(one is not None for one in taken) == MAX_CODE_ATTEMPTS
     assert await failures(pool, begun.user_id) == MAX_CODE_ATTEMPTS
 
 
-async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wait_is_no_try(storage: Postgres, pool: Pool) -> None:
+async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_attempt_does_not(storage: Postgres, pool: Pool) -> None:
     begun = await begin(storage)
     others = [replace(begun, id=uuid4()) for _ in range(3)]
     for other in others:
@@ -111,7 +111,7 @@ async def test_guesses_at_all_sign_ins_of_a_person_are_counted_together_and_a_wa
     assert tried.blocked_until == NOW + timedelta(seconds=30)
 
 
-async def test_it_lasts_until_its_end(storage: Postgres) -> None:
+async def test_a_pending_sign_in_lives_until_it_expires(storage: Postgres) -> None:
     begun = await begin(storage)
     assert await take(storage, begun, after=TTL - SECOND) == begun
     assert await take(storage, begun, after=TTL) is None
@@ -120,27 +120,27 @@ async def test_it_lasts_until_its_end(storage: Postgres) -> None:
 
 
 async def end(storage: Postgres, begun: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
-    """End it with the code of a step: whether that was there, or None if the sign-in was not."""
+    """Complete the sign-in with the code of a time step. Return whether the step was accepted, or None if the sign-in has ended."""
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(begun.user_id, "SECRET", NOW)
         accepted = tx.mfa.redeem_step(begun.id, begun.user_id, NOW, step, at)
     return None if accepted.value is None else accepted.value.code_taken
 
 
-async def test_exactly_one_ends_it_well(storage: Postgres) -> None:
+async def test_exactly_one_request_completes_a_sign_in(storage: Postgres) -> None:
     begun = await begin(storage)
     outcomes = await everyone(20, lambda number: end(storage, begun, number + 1))
     assert Counter(outcomes) == {None: 19, True: 1}
     assert await take(storage, begun) is None
 
 
-async def test_nobody_else_ends_it(storage: Postgres) -> None:
+async def test_another_user_cannot_complete_a_sign_in(storage: Postgres) -> None:
     begun, other = await begin(storage), await begin(storage, Email("grace@example.com"))
     assert await end(storage, replace(begun, user_id=other.user_id)) is None
     assert await take(storage, begun) == begun
 
 
-async def test_all_of_a_person_end_and_nobody_elses(storage: Postgres, pool: Pool) -> None:
+async def test_removing_all_sign_ins_of_a_user_keeps_those_of_others(storage: Postgres, pool: Pool) -> None:
     begun, other = await begin(storage), await begin(storage, Email("grace@example.com"))
     await within(storage, lambda tx: tx.pre_auths.remove_all(begun.user_id))
     assert await run_sql(pool, "select id from pre_auths") == [(other.id,)]

@@ -1,4 +1,4 @@
-"""Every statement about sessions, their refresh tokens and logins: each field, each condition, and that it touches nobody else's rows."""
+"""Tests of every statement on sessions, refresh tokens and login records: fields, conditions, and that other users' rows stay."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, b
 from tests.support.services import add_plan, add_service, add_subscription, service_context
 
 
-async def test_every_field_of_a_session_is_stored_and_its_token_is_not(storage: Postgres, pool: Pool) -> None:
+async def test_every_field_of_a_session_is_stored_but_not_its_token(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     how = {"provider": "codehost", "grant": Grant.DEVICE_CODE}
     begun = await begin(storage, ada.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()), **how)
@@ -32,7 +32,7 @@ async def test_every_field_of_a_session_is_stored_and_its_token_is_not(storage: 
     assert tokens == [(digest("token"), begun.id, 1, None, NOW - HOUR)]
 
 
-async def test_standing_tells_everything_a_request_is_judged_by(storage: Postgres, pool: Pool) -> None:
+async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account(is_platform_owner=True))
     begun = await begin(storage, ada.id, "token")
     org = await add_organization(pool, "acme", "suspended")
@@ -49,10 +49,10 @@ async def test_standing_tells_everything_a_request_is_judged_by(storage: Postgre
         )
         elsewhere = await load(begun.id, ada.id, twin, NOW)
         assert elsewhere is not None
-        assert elsewhere.organization is None, "being a member of one organization says nothing in another"
+        assert elsewhere.organization is None, "a membership of another organization does not count"
 
 
-async def test_standing_is_of_ones_own_session_only(storage: Postgres, pool: Pool) -> None:
+async def test_the_session_context_needs_the_users_own_session(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE, is_platform_owner=True))
     mine, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")
@@ -77,7 +77,7 @@ async def test_standing_is_of_ones_own_session_only(storage: Postgres, pool: Poo
         "delete from sessions",
     ],
 )
-async def test_a_session_that_is_over_stands_for_nobody(storage: Postgres, pool: Pool, end: str) -> None:
+async def test_a_session_that_is_not_live_has_no_context(storage: Postgres, pool: Pool, end: str) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "token")
     async with storage.reading() as read:
@@ -91,7 +91,7 @@ async def test_a_session_that_is_over_stands_for_nobody(storage: Postgres, pool:
     assert presented is None or not presented.session_is_live
 
 
-async def test_standing_in_an_organization_tells_what_one_is_there(storage: Postgres, pool: Pool) -> None:
+async def test_the_context_in_an_organization_has_the_role(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     begun = await begin(storage, ada.id, "token")
     org, twin = await add_organization(pool, "acme", "pending"), await add_organization(pool, "twin", "rejected")
@@ -110,7 +110,7 @@ async def test_standing_in_an_organization_tells_what_one_is_there(storage: Post
                 assert found == replace(plain, organization=organization, acts_in=acts_in), (slug, token_org)
 
 
-async def test_standing_in_an_organization_tells_whether_one_confirmed_it(storage: Postgres, pool: Pool) -> None:
+async def test_the_context_in_an_organization_tells_if_the_membership_is_confirmed(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     begun = await begin(storage, ada.id, "token")
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
@@ -126,7 +126,7 @@ async def test_standing_in_an_organization_tells_whether_one_confirmed_it(storag
     assert found == [False, False, True]
 
 
-async def test_standing_in_an_organization_is_of_ones_own_session_only(storage: Postgres, pool: Pool) -> None:
+async def test_the_context_in_an_organization_needs_the_users_own_session(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     mine, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")
@@ -136,10 +136,10 @@ async def test_standing_in_an_organization_is_of_ones_own_session_only(storage: 
             assert await read.sessions.load_session_context_in("acme", session_id, user_id, org, NOW) is None
 
 
-# Somebody behind the session
+# Impersonations
 
 
-async def test_a_session_knows_who_impersonates(storage: Postgres, pool: Pool) -> None:
+async def test_the_session_context_has_the_impersonator(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
     behind, own = await begin(storage, ada.id, "token", impersonator_id=support.id), await begin(storage, ada.id, "own")
     await add_organization(pool, "acme")
@@ -165,19 +165,19 @@ async def test_a_session_knows_who_impersonates(storage: Postgres, pool: Pool) -
         ("update users set is_platform_owner = not is_platform_owner where email = 'third@example.com'", True),
     ],
 )
-async def test_a_session_of_an_impersonator_dies_with_their_right_to_it(storage: Postgres, pool: Pool, change: str, goes_on: bool) -> None:
+async def test_an_impersonation_ends_when_the_impersonator_is_demoted(storage: Postgres, pool: Pool, change: str, goes_on: bool) -> None:
     await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
     other, third = account("other@example.com", is_platform_owner=True), account("third@example.com")
     await add(storage, other, third)
     behind, own = await begin(storage, ada.id, "token", impersonator_id=support.id), await begin(storage, ada.id, "own")
-    await begin(storage, ada.id, "another's", impersonator_id=other.id)  # which says nothing of this one
+    await begin(storage, ada.id, "another's", impersonator_id=other.id)  # another user's change has no effect
     await add_organization(pool, "acme")
     await run_sql(pool, change)
     async with storage.transaction(by=SYSTEM) as tx:
         assert (await tx.sessions.load_session_context(behind.id, ada.id, None, NOW) is not None) == goes_on
         assert (await tx.sessions.load_session_context_in("acme", behind.id, ada.id, None, NOW) is not None) == goes_on
         assert (await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is not None) == goes_on
-        # The person's own session is another matter.
+        # The user's own session is not affected.
         assert await tx.sessions.load_session_context(own.id, ada.id, None, NOW)
         assert await tx.sessions.load_session_context_in("acme", own.id, ada.id, None, NOW)
         assert await tx.sessions.rotate(digest("own"), digest("own next"), NOW, NOW + DAY)
@@ -196,7 +196,7 @@ async def test_a_session_of_an_impersonator_dies_with_their_right_to_it(storage:
         ("update sessions set impersonator_session_id = id where impersonator_id is not null", False),
     ],
 )
-async def test_a_session_of_an_impersonator_dies_with_the_one_it_was_begun_in(
+async def test_an_impersonation_ends_with_the_session_that_started_it(
     storage: Postgres, pool: Pool, change: str, goes_on: bool
 ) -> None:
     support, other = account(EVE, is_platform_owner=True), account("other@example.com", is_platform_owner=True)
@@ -219,7 +219,7 @@ async def test_a_session_of_an_impersonator_dies_with_the_one_it_was_begun_in(
             assert (await tx.sessions.rotate(digest(token), digest(f"next {token}"), NOW, NOW + DAY) is not None) == goes_on
 
 
-async def test_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, pool: Pool) -> None:
+async def test_a_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
     behind = await begin(storage, ada.id, "token", impersonator_id=support.id, expires_at=NOW + HOUR, ends_at=NOW + HOUR)
     await within(storage, lambda tx: tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY))
@@ -230,7 +230,7 @@ async def test_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, po
 # Rotation
 
 
-async def test_rotation_tells_whose_session_it_is_and_makes_a_successor(storage: Postgres, pool: Pool) -> None:
+async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     begun, other = await begin(storage, ada.id, "first"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")
@@ -267,7 +267,7 @@ async def test_rotation_tells_whose_session_it_is_and_makes_a_successor(storage:
     assert set(lives) == {(begun.id, NOW + 31 * DAY), (other.id, NOW + 30 * DAY)}
 
 
-async def test_rotation_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
+async def test_a_rotation_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     await begin(storage, ada.id, "first")
     async with storage.transaction(by=SYSTEM) as tx:
@@ -279,14 +279,14 @@ async def test_rotation_never_outlives_the_absolute_end(storage: Postgres, pool:
     ("status", "member", "passes"),
     [("active", True, True), ("active", False, False), ("suspended", True, False), ("pending", True, False), ("rejected", True, False)],
 )
-async def test_rotation_asks_for_an_active_organization_and_membership(
+async def test_a_rotation_needs_an_active_organization_and_a_membership(
     storage: Postgres, pool: Pool, status: str, member: bool, passes: bool
 ) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     begun = await begin(storage, ada.id, "first")
     org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
-    await add_member(pool, twin, ada.id, "owner")  # of another organization, which does not help
-    await add_member(pool, org, eve.id)  # somebody else, who does not either
+    await add_member(pool, twin, ada.id, "owner")  # a membership of another organization does not help
+    await add_member(pool, org, eve.id)  # nor does another user's membership
     if member:
         await add_member(pool, org, ada.id, "admin")
     await run_sql(pool, "update sessions set org_id = %s", org)
@@ -308,7 +308,7 @@ async def test_rotation_asks_for_an_active_organization_and_membership(
             )
 
 
-async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None:
+async def test_the_state_of_a_used_token_explains_the_refusal(storage: Postgres) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "1")
     async with storage.transaction(by=SYSTEM) as tx:
@@ -335,7 +335,7 @@ async def test_what_is_known_of_a_token_that_was_used(storage: Postgres) -> None
     ]
 
 
-async def test_of_twenty_rotations_of_one_token_one_wins(storage: Postgres, pool: Pool) -> None:
+async def test_of_twenty_concurrent_rotations_of_one_token_one_succeeds(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     await begin(storage, ada.id, "first")
 
@@ -358,7 +358,7 @@ async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: 
         assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
 
 
-async def test_a_rotation_that_waits_for_an_end_makes_no_successor(storage: Postgres, pool: Pool) -> None:
+async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "first")
     outcome: list[object] = []
@@ -375,7 +375,7 @@ async def test_a_rotation_that_waits_for_an_end_makes_no_successor(storage: Post
     assert await run_sql(pool, "select count(*) from refresh_tokens where token_hash = %s", digest("second")) == [(0,)]
 
 
-async def test_ending_sessions_touches_whom_it_names(storage: Postgres, pool: Pool) -> None:
+async def test_ending_sessions_affects_only_the_named_user(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     one, two, three = [await begin(storage, ada.id, f"ada {number}") for number in range(3)]
     hers = await begin(storage, eve.id, "eve")
@@ -386,14 +386,14 @@ async def test_ending_sessions_touches_whom_it_names(storage: Postgres, pool: Po
     await within(storage, lambda tx: tx.sessions.end(one.id, NOW))
     assert await ended() == {(one.id, NOW)}
     await within(storage, lambda tx: tx.sessions.end_others(ada.id, two.id, NOW + SECOND))
-    assert await ended() == {(one.id, NOW), (three.id, NOW + SECOND)}  # when it ended first is what counts
+    assert await ended() == {(one.id, NOW), (three.id, NOW + SECOND)}  # the first end stays
     await within(storage, lambda tx: tx.sessions.end_all(ada.id, NOW + 2 * SECOND))
     assert await ended() == {(one.id, NOW), (three.id, NOW + SECOND), (two.id, NOW + 2 * SECOND)}
     await within(storage, lambda tx: tx.sessions.end_others(eve.id, hers.id, NOW))
     assert hers.id not in {found[0] for found in await ended()}
 
 
-async def test_sessions_end_in_one_organization_of_one_person(storage: Postgres, pool: Pool) -> None:
+async def test_only_sessions_of_the_user_in_the_organization_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     for number, (person, where) in enumerate([(ada, org), (ada, org), (ada, twin), (ada, None), (eve, org)]):
@@ -407,7 +407,7 @@ async def test_sessions_end_in_one_organization_of_one_person(storage: Postgres,
     assert ended == [(ada.id, org, NOW)] * 2
 
 
-async def test_live_sessions_in_an_organization_are_those_that_would_end_there(storage: Postgres, pool: Pool) -> None:
+async def test_the_count_of_live_sessions_matches_those_that_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, gone, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "gone"), (twin, "shop"))]
@@ -449,7 +449,7 @@ async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
             assert await tx.end_users.enroll(service, user, NOW, signed_in=True)
 
 
-async def test_a_session_of_a_service_is_stored_with_it_and_its_organization(storage: Postgres, pool: Pool) -> None:
+async def test_a_session_of_a_service_is_stored_with_the_service_and_organization(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     begun = await begin(storage, ada.id, "token", service=await service_context(pool, shop))
@@ -458,7 +458,7 @@ async def test_a_session_of_a_service_is_stored_with_it_and_its_organization(sto
 
 @pytest.mark.parametrize("status", OrganizationStatus)
 @pytest.mark.parametrize("uses", [True, False])
-async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
+async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     storage: Postgres, pool: Pool, status: OrganizationStatus, uses: bool
 ) -> None:
     await add(storage, ada := account(is_platform_owner=True), eve := account(EVE))
@@ -466,7 +466,7 @@ async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
     shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
     context = await service_context(pool, shop)
     begun = await begin(storage, ada.id, "token", service=context)
-    # Others use it, and she uses others: none of that counts.
+    # Other users of the service and other services of the user do not count.
     await use(storage, shop, eve.id)
     for service in (wiki, other):
         await use(storage, service, ada.id)
@@ -485,7 +485,7 @@ async def test_standing_with_a_service_tells_everything_a_request_is_judged_by(
     assert (context.id, context.org_id, context.org_slug, context.slug, context.status) == (shop, org, "acme", "shop", status)
 
 
-async def test_a_session_stands_only_for_its_own_kind_of_token_and_its_own_service(storage: Postgres, pool: Pool) -> None:
+async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, wiki, other = [
@@ -531,7 +531,7 @@ async def test_a_session_stands_only_for_its_own_kind_of_token_and_its_own_servi
         "delete from organizations",
     ],
 )
-async def test_a_session_of_a_service_that_is_over_stands_for_nobody(storage: Postgres, pool: Pool, end: str) -> None:
+async def test_an_application_session_that_is_not_live_has_no_context(storage: Postgres, pool: Pool, end: str) -> None:
     await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
     shop = await add_service(pool, await add_organization(pool, "acme"))
     context = await service_context(pool, shop)
@@ -548,7 +548,7 @@ async def test_a_session_of_a_service_that_is_over_stands_for_nobody(storage: Po
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
 
 
-async def test_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None:
+async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     context = await service_context(pool, shop)
@@ -570,7 +570,7 @@ async def test_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None
     assert await run_sql(pool, "select service_id, org_id, expires_at from sessions") == [(shop, org, NOW + 31 * DAY)]
 
 
-async def test_rotation_tells_what_the_person_has_of_the_service(storage: Postgres, pool: Pool, ports: Ports) -> None:
+async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgres, pool: Pool, ports: Ports) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     shop, other = [await add_service(pool, org, slug) for org in [await add_organization(pool, "acme")] for slug in ("shop", "other")]
     gold, removed = [await add_plan(pool, shop, name, features=[name]) for name in ("Gold", "Free")]
@@ -609,14 +609,14 @@ async def test_rotation_tells_what_the_person_has_of_the_service(storage: Postgr
     [
         ("active", True, False, True, True),
         ("active", True, True, True, True),
-        ("active", False, True, True, False),  # membership is no relation to a service
+        ("active", False, True, True, False),  # a membership does not make the user a user of the service
         ("suspended", True, True, True, False),
         ("pending", True, True, True, False),
         ("rejected", True, True, True, False),
         ("active", True, True, False, False),
     ],
 )
-async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_and_somebody_who_uses_it(
+async def test_a_rotation_needs_an_active_organization_an_existing_service_and_its_user(
     storage: Postgres, pool: Pool, status: str, uses: bool, member: bool, there: bool, passes: bool
 ) -> None:
     await add(storage, ada := account(), eve := account(EVE))
@@ -650,7 +650,7 @@ async def test_rotation_asks_for_an_active_organization_a_service_that_is_there_
             )
 
 
-async def test_a_rotation_that_waits_for_a_revocation_makes_no_successor(storage: Postgres, pool: Pool) -> None:
+async def test_a_rotation_that_waits_for_a_revocation_adds_no_successor(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     await use(storage, shop, ada.id)
@@ -689,10 +689,10 @@ async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(sto
         assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
 
 
-# Removing them
+# Removal
 
 
-async def test_sessions_are_removed_with_their_tokens_ended_ones_too(storage: Postgres, pool: Pool) -> None:
+async def test_sessions_and_their_tokens_are_removed_even_ended_ones(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     shop, second = [await service_context(pool, await add_service(pool, org, slug)) for slug in ("shop", "second")]
@@ -714,8 +714,8 @@ async def test_sessions_are_removed_with_their_tokens_ended_ones_too(storage: Po
     assert await run_sql(pool, "select count(*) from sessions") == [(3,)]
 
 
-async def test_a_removal_that_waits_for_a_rotation_takes_its_successor_too(storage: Postgres, pool: Pool) -> None:
-    """Whoever renews a token holds it and then wants its session. A removal that held the session by then would wait for ever."""
+async def test_a_removal_that_waits_for_a_rotation_removes_its_successor_too(storage: Postgres, pool: Pool) -> None:
+    """A rotation locks the token and then the session. A removal that locked the session first would deadlock."""
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "first")
     succeeding = "insert into refresh_tokens (token_hash, session_id, generation, created_at) values (%s, %s, 2, now())"
@@ -731,7 +731,7 @@ async def test_a_removal_that_waits_for_a_rotation_takes_its_successor_too(stora
 # Selecting an organization
 
 
-async def test_selecting_gives_the_session_its_organization_and_another_token(storage: Postgres, pool: Pool) -> None:
+async def test_a_selection_sets_the_organization_and_replaces_the_token(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     begun, other, hers = [await begin(storage, who, token) for who, token in ((ada.id, "first"), (ada.id, "other"), (eve.id, "eve"))]
     org = await add_organization(pool, "acme")
@@ -750,7 +750,7 @@ async def test_selecting_gives_the_session_its_organization_and_another_token(st
     }
 
 
-async def test_selecting_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
+async def test_a_selection_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
     org = await add_organization(pool, "acme")
@@ -759,7 +759,7 @@ async def test_selecting_never_outlives_the_absolute_end(storage: Postgres, pool
 
 
 @pytest.mark.parametrize("end", ["ended_at", "expires_at"])
-async def test_a_session_that_is_over_selects_nothing(storage: Postgres, pool: Pool, end: str) -> None:
+async def test_a_session_that_is_not_live_cannot_select(storage: Postgres, pool: Pool, end: str) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "first")
     org = await add_organization(pool, "acme")
@@ -772,7 +772,7 @@ async def test_a_session_that_is_over_selects_nothing(storage: Postgres, pool: P
 
 
 @pytest.mark.slow
-async def test_of_twenty_selections_and_rotations_each_makes_one_successor_of_the_one_before(storage: Postgres, pool: Pool) -> None:
+async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "first")
     org = await add_organization(pool, "acme")
@@ -791,7 +791,7 @@ async def test_of_twenty_selections_and_rotations_each_makes_one_successor_of_th
     assert won >= 1
 
 
-# The record of logins
+# Login records
 
 
 async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -> None:
@@ -807,7 +807,7 @@ async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -
     ]
 
 
-async def test_a_failed_login_leaves_the_connection_as_careful_as_it_was(storage: Postgres, pool: Pool) -> None:
+async def test_recording_a_failed_login_leaves_the_connection_synchronous(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     async with pool.connection() as connection:
         before = await connection.row("show synchronous_commit")
@@ -817,7 +817,7 @@ async def test_a_failed_login_leaves_the_connection_as_careful_as_it_was(storage
         assert await connection.row("show synchronous_commit") == before
 
 
-async def test_a_live_session_of_the_person_has_an_end(storage: Postgres, pool: Pool) -> None:
+async def test_a_live_session_of_the_user_has_an_absolute_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, ada := account(), eve := account(EVE))
     begun, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve", ends_at=NOW + DAY)
     async with storage.transaction(by=SYSTEM) as tx:
@@ -829,7 +829,7 @@ async def test_a_live_session_of_the_person_has_an_end(storage: Postgres, pool: 
 
 
 @pytest.mark.parametrize("column", ["ended_at", "expires_at"])
-async def test_a_session_that_is_over_has_none(storage: Postgres, pool: Pool, column: str) -> None:
+async def test_a_session_that_is_not_live_has_no_absolute_end(storage: Postgres, pool: Pool, column: str) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "ada")
     await run_sql(pool, f"update sessions set {column} = %s", NOW)  # noqa: S608

@@ -1,4 +1,4 @@
-"""Every statement about signing keys: each field, each condition, and that one is active."""
+"""Tests of every statement on signing keys: fields, conditions, and that one key is active."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from tests.support.builders import everyone, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, in_another_task, within
 
 
-async def test_every_field_of_a_signing_key_comes_back_newest_first(storage: Postgres, pool: Pool) -> None:
+async def test_signing_keys_are_read_with_every_field_newest_first(storage: Postgres, pool: Pool) -> None:
     old, new = SigningKey("old", b"old pem", NOW - DAY, None), SigningKey("new", b"new pem", NOW, None)
     async with storage.transaction(by=SYSTEM) as tx:
         assert not await tx.signing_keys.has_active()
@@ -31,7 +31,7 @@ async def test_every_field_of_a_signing_key_comes_back_newest_first(storage: Pos
     assert all(b"pem" not in bytes(value) for (value,) in sealed)
 
 
-async def test_there_is_one_active_key(storage: Postgres) -> None:
+async def test_only_one_key_can_be_active(storage: Postgres) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.add(SigningKey("one", b"pem", NOW, None))
     with pytest.raises(psycopg.errors.UniqueViolation):
@@ -46,7 +46,7 @@ async def test_retiring_again_does_not_extend_a_key(storage: Postgres) -> None:
         assert await tx.signing_keys.live(NOW + HOUR) == []
 
 
-async def test_keys_are_rotated_by_one_at_a_time_while_others_still_read(storage: Postgres) -> None:
+async def test_rotations_run_one_at_a_time_while_reads_continue(storage: Postgres) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.lock()
         await tx.signing_keys.add(SigningKey("one", b"pem", NOW, None))
@@ -72,7 +72,7 @@ async def test_keys_are_rotated_by_one_at_a_time_while_others_still_read(storage
     assert await everyone(6, rotate) == [1] * 6
 
 
-async def test_all_processes_hear_of_a_new_key(storage: Postgres, conninfo: str) -> None:
+async def test_a_new_key_is_notified_to_all_processes(storage: Postgres, conninfo: str) -> None:
     listening = await connect(conninfo, timeout=5.0)
     try:
         await listening.execute("listen signing_keys")
