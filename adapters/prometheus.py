@@ -37,7 +37,7 @@ _DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 360
 
 
 @contextmanager
-def shared_directory() -> Iterator[None]:
+def metrics_directory() -> Iterator[None]:
     """Around a service: make the directory in which its processes share their figures, and name it to them by DIRECTORY_VARIABLE."""
     temporary = Path(tempfile.gettempdir())
     for left in temporary.glob(f"{_PREFIX}*"):  # by a service that was killed, and could not remove it
@@ -59,7 +59,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def mark_dead(pid: int, directory: Path | None = None) -> None:
+def forget_process(pid: int, directory: Path | None = None) -> None:
     """Forget what only a living process has: its database connections. Its counts stay. For the parent, when a worker has ended."""
     multiprocess.mark_process_dead(pid, str(_given(directory)))  # type: ignore[no-untyped-call]
 

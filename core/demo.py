@@ -76,7 +76,7 @@ class DemoRefused(Invalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class DemoUser:
     """Somebody who can sign in: with the password alone, or also with the codes that an authenticator app makes of the base32 secret."""
 
     id: UUID
@@ -99,9 +99,9 @@ class Tenant:
     `saml` is how the first application has people signed in with SAML, which is open."""
 
     organization: Organization
-    owner: Credentials
-    admin: Credentials
-    member: Credentials
+    owner: DemoUser
+    admin: DemoUser
+    member: DemoUser
     web: Application
     mobile: Application
     saml: SamlConfiguration
@@ -110,14 +110,14 @@ class Tenant:
     scim_token: str = field(repr=False)
     webhook: Webhook
     webhook_secret: str = field(repr=False)
-    end_users: Sequence[Credentials]
+    end_users: Sequence[DemoUser]
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
     """All of it."""
 
-    platform_owner: Credentials
+    platform_owner: DemoUser
     first: Tenant
     other: Tenant
 
@@ -140,7 +140,7 @@ async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
     return Demo(steward, first, other)
 
 
-def for_devices_alone(redirect_uris: Sequence[str]) -> list[str]:
+def mobile_only_uris(redirect_uris: Sequence[str]) -> list[str]:
     """Those that only an application installed on a device may have: they are of its own kind."""
     return [uri for uri in redirect_uris if not uris.is_web_url(uri)]
 
@@ -242,7 +242,7 @@ async def _ours(tx: Transaction, slug: Slug) -> Organization | None:
 # What there is to be
 
 
-async def _person(seeding: _Seeding, email: Email) -> Credentials:
+async def _person(seeding: _Seeding, email: Email) -> DemoUser:
     """An account with this address, verified, with its new password."""
     tx, now = seeding.tx, seeding.ports.clock.now()
     account, _ = await accounts.find_or_add(tx, email, now)
@@ -250,14 +250,14 @@ async def _person(seeding: _Seeding, email: Email) -> Credentials:
         await accounts.revoke_all_access(tx, account, now)
     await tx.accounts.mark_verified(account.id, now)
     await tx.accounts.set_password(account.id, seeding.hashes[email], now)
-    return Credentials(account.id, email, seeding.passwords[email])
+    return DemoUser(account.id, email, seeding.passwords[email])
 
 
-def _as_person(who: Credentials) -> Person:
+def _as_person(who: DemoUser) -> Person:
     return Person(user_id=who.id, email=who.email, email_verified=True, session_id=new_id())
 
 
-async def _tenant(seeding: _Seeding, steward: Credentials, slug: Slug, there: Organization | None) -> Tenant:
+async def _tenant(seeding: _Seeding, steward: DemoUser, slug: Slug, there: Organization | None) -> Tenant:
     """Raises DemoRefused."""
     try:
         return await _furnished(seeding, steward, slug, there)
@@ -265,7 +265,7 @@ async def _tenant(seeding: _Seeding, steward: Credentials, slug: Slug, there: Or
         raise DemoRefused(f"In the organization {slug} the demo cannot be made: {refusal.message}") from refusal
 
 
-async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there: Organization | None) -> Tenant:
+async def _furnished(seeding: _Seeding, steward: DemoUser, slug: Slug, there: Organization | None) -> Tenant:
     owner = await _person(seeding, _owner(slug))
     organization = await _active(seeding, steward, owner, slug, there)
     context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
@@ -297,7 +297,7 @@ async def _furnished(seeding: _Seeding, steward: Credentials, slug: Slug, there:
     )
 
 
-async def _active(seeding: _Seeding, steward: Credentials, owner: Credentials, slug: Slug, found: Organization | None) -> Organization:
+async def _active(seeding: _Seeding, steward: DemoUser, owner: DemoUser, slug: Slug, found: Organization | None) -> Organization:
     if found is None:
         now = seeding.ports.clock.now()
         found = await organizations.add_organization(seeding.tx, seeding.ports, slug, ORGANIZATIONS[slug], now)
@@ -307,7 +307,7 @@ async def _active(seeding: _Seeding, steward: Credentials, owner: Credentials, s
     return found
 
 
-async def _member(seeding: _Seeding, me: Member, role: Role) -> Credentials:
+async def _member(seeding: _Seeding, me: Member, role: Role) -> DemoUser:
     tx, org_id, now = seeding.tx, me.acts_in.id, seeding.ports.clock.now()
     who = await _person(seeding, _colleague(Slug(me.acts_in.slug), role))
     if await tx.members.lock(org_id, who.id) is None:
@@ -318,7 +318,7 @@ async def _member(seeding: _Seeding, me: Member, role: Role) -> Credentials:
 
 
 async def _application(seeding: _Seeding, me: Member, slug: Slug, name: str, service_type: ServiceType) -> Application:
-    others = () if service_type.is_public else for_devices_alone(seeding.redirect_uris)
+    others = () if service_type.is_public else mobile_only_uris(seeding.redirect_uris)
     wanted = tuple(uri for uri in seeding.redirect_uris if uri not in others)
     first = ServiceSettings(redirect_uris=wanted or (MOBILE_URIS if service_type.is_public else WEB_URIS))
     service = await seeding.tx.services.by_slug(me.acts_in.id, slug)
@@ -339,7 +339,7 @@ async def _identity_provider(seeding: _Seeding, me: Member, service: Service) ->
     if there is None or not there.enabled:
         await saml.configure(seeding.ports, me, service.slug, there := SAML)
     if await tx.saml.certificate(service.org_id, service.id) is None:  # core.saml would look for the service outside the transaction
-        certificate = await seeding.ports.certificates.new(me.acts_in.slug, service.slug, now, saml_rules.CERTIFICATE_YEARS)
+        certificate = await seeding.ports.certificates.create(me.acts_in.slug, service.slug, now, saml_rules.CERTIFICATE_YEARS)
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
         tx.record(saml_events.saml_certificate_created(service, certificate))
     return there
@@ -379,7 +379,7 @@ async def _webhook(seeding: _Seeding, me: Member) -> tuple[Webhook, str]:
     return await hooks.create(seeding.ports, me, HOOK, HOOK_URL, HOOK_EVENTS)
 
 
-async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug, name: str) -> Credentials:
+async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug, name: str) -> DemoUser:
     tx, now = seeding.tx, seeding.ports.clock.now()
     who = await _person(seeding, _customer(slug, name))
     if await tx.service_users.by_id(service.org_id, service.id, who.id) is None:
@@ -394,7 +394,7 @@ async def _end_user(seeding: _Seeding, me: Member, service: Service, slug: Slug,
     return await _secured(seeding, who) if name == CAUTIOUS else who
 
 
-async def _secured(seeding: _Seeding, who: Credentials) -> Credentials:
+async def _secured(seeding: _Seeding, who: DemoUser) -> DemoUser:
     """The same person, with a second factor and its new secret. There are no backup codes until somebody asks for some."""
     tx, secret, now = seeding.tx, seeding.ports.codes.new_secret(), seeding.ports.clock.now()
     account = await tx.accounts.lock(who.id)
@@ -409,7 +409,7 @@ async def _secured(seeding: _Seeding, who: Credentials) -> Credentials:
     return replace(who, totp_secret=secret)
 
 
-async def _subscribe(seeding: _Seeding, me: Member, service: Service, key_id: UUID, who: Credentials, plan: Plan) -> None:
+async def _subscribe(seeding: _Seeding, me: Member, service: Service, key_id: UUID, who: DemoUser, plan: Plan) -> None:
     if await seeding.tx.subscriptions.of_user(service.org_id, service.id, who.id, seeding.ports.clock.now()) is None:
         context = await seeding.tx.services.context_by_slug(me.acts_in.slug, service.slug)
         assert context is not None, "it is there by now"

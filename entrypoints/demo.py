@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from core.demo import Application, Credentials, Demo, Tenant, for_devices_alone
+from core.demo import Application, DemoUser, Demo, Tenant, mobile_only_uris
 from core.federation.saml import configuration_rules as saml_rules
 
 
@@ -41,7 +41,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
     }
 
 
-def _user(user: Credentials) -> dict[str, Any]:
+def _user(user: DemoUser) -> dict[str, Any]:
     return {"id": str(user.id), "email": user.email, "password": user.password}
 
 
@@ -54,7 +54,7 @@ def _application(application: Application) -> dict[str, Any]:
 
 def notes(demo: Demo, redirect_uris: Sequence[str]) -> list[str]:
     """Return a note if some redirect URIs were set only for the mobile application."""
-    mobile_only = for_devices_alone(redirect_uris)
+    mobile_only = mobile_only_uris(redirect_uris)
     if not mobile_only:
         return []
     web, mobile = demo.first.web.service, demo.first.mobile.service

@@ -13,7 +13,7 @@ import trio
 
 from adapters.clock import SystemClock
 from adapters.crypto import verifications_per_second
-from adapters.dns import Resolver, why
+from adapters.dns import DnsResolver, describe_dns_failure
 from adapters.http.payments import HttpPayments, KeyRefused
 from adapters.postgres.engine.embedded import EmbeddedError
 from adapters.postgres.engine.migrate import MigrationRefused, pending
@@ -195,23 +195,23 @@ def name_servers(settings: Settings) -> Iterator[Finding]:
     """Check each name server for domain verification. A single silent server would slow down every lookup."""
     for server in settings.dns_servers:
         name = "SSO_DNS_SERVERS: " + show_server(server)
-        if (reason := _resolver_error(Resolver([server], deadline=DNS_DEADLINE))) is None:
+        if (reason := _resolver_error(DnsResolver([server], deadline=DNS_DEADLINE))) is None:
             yield Finding("DNS", Health.GOOD, f"{name} responds")
         else:
             yield Finding("DNS", Health.BAD, f"{name} is not usable: {reason}")
     if not settings.dns_servers:
-        if (reason := _resolver_error(Resolver(deadline=DNS_DEADLINE))) is None:
+        if (reason := _resolver_error(DnsResolver(deadline=DNS_DEADLINE))) is None:
             yield Finding("DNS", Health.GOOD, "the system's resolver responds")
         else:
             text = f"the system's resolver is not usable, so domains cannot be verified: {reason}. Set SSO_DNS_SERVERS"
             yield Finding("DNS", Health.WARNING, text)
 
 
-def _resolver_error(resolver: Resolver) -> str | None:
+def _resolver_error(resolver: DnsResolver) -> str | None:
     try:
         trio.run(resolver.check)
     except DnsFailed as error:
-        return why(error)
+        return describe_dns_failure(error)
     return None
 
 

@@ -17,7 +17,7 @@ import trio
 
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import MigrationRefused, migrate
-from adapters.prometheus import mark_dead, shared_directory
+from adapters.prometheus import forget_process, metrics_directory
 from adapters.saml.libraries import XmlLibrariesDisagree
 from core import demo
 from core.accounts import platform
@@ -96,7 +96,7 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
     if openings(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
-        stack.enter_context(shared_directory())
+        stack.enter_context(metrics_directory())
         listening = stack.enter_context(listen(settings.bind))
         address = base_url(settings, listening)
         keys = encryption_keys(settings)
@@ -121,7 +121,7 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
         }
         command = (sys.executable, "-m", "entrypoints.cli", "worker")
         greet()
-        return run_workers(settings.workers, command, listening, environment, on_death=mark_dead, give_up=partial(_has_ended, own))
+        return run_workers(settings.workers, command, listening, environment, on_death=forget_process, give_up=partial(_has_ended, own))
 
 
 def _check(settings: Settings) -> None:
@@ -349,5 +349,5 @@ def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
             return await use(wired.ports)
 
     _check(settings)
-    with shared_directory(), database(settings) as conninfo:
+    with metrics_directory(), database(settings) as conninfo:
         return trio.run(once, conninfo)

@@ -25,11 +25,11 @@ from actors.subscription_sweeper import subscription_sweeper
 from actors.supervisor import supervise
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates, generate_key, parse_keys
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates, generate_key, parse_keys
 from adapters.email.message import EmailTemplates
-from adapters.email.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport, parse_sender
+from adapters.email.smtp import MailRouter, FolderTransport, OrganizationSmtp, SmtpTransport, parse_sender
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
-from adapters.http.guard import Guard, Opening, impatient, parse_openings
+from adapters.http.guard import Guard, AllowedTarget, shorten_resolver_timeouts, parse_allowed_targets
 from adapters.http.payments import HttpPayments, PaymentSettings
 from adapters.http.providers import HttpProviders, ProviderSettings
 from adapters.postgres.engine.connecting import parse_address
@@ -163,17 +163,17 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     policy = settings.policy  # the property reads a file each time
     mailboxes = Mailboxes()
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
-    impatient(os.environ)
+    shorten_resolver_timeouts(os.environ)
     guard = Guard(openings(settings))
     ports = Ports(
         storage=storage,
         passwords=passwords,
-        codes=TimedCodes(),
+        codes=TotpCodes(),
         tokens=JwtTokens(base_url),
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
         email_templates=EmailTemplates(base_url, policy),
-        mail=Dispatch(outbox(settings), OwnServers(guard)),
+        mail=MailRouter(outbox(settings), OrganizationSmtp(guard)),
         dns=_Dns(settings.dns_servers),
         providers=HttpProviders(provider_settings(settings), clock),
         payments=HttpPayments(payment_settings(settings), clock),
@@ -206,9 +206,9 @@ class _Dns:
         return await self._resolver.texts(name)
 
     def _load(self) -> TxtRecords:
-        from adapters.dns import Resolver
+        from adapters.dns import DnsResolver
 
-        return Resolver(self._servers)
+        return DnsResolver(self._servers)
 
 
 class _Sender:
@@ -287,13 +287,13 @@ def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
         raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
 
 
-def openings(settings: Settings) -> tuple[Opening, ...]:
+def openings(settings: Settings) -> tuple[AllowedTarget, ...]:
     """Return the private networks that tenants can make us connect to.
 
     Raises: SettingsInvalid.
     """
     try:
-        return parse_openings(settings.outbound_allow)
+        return parse_allowed_targets(settings.outbound_allow)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_OUTBOUND_ALLOW {error}.") from None
 

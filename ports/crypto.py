@@ -105,7 +105,7 @@ class Certificates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SecretContext:
     """Where a sealed value is kept; part of what its seal covers, so that it opens nowhere else (security.md L-1)."""
 
     table: str
@@ -116,11 +116,11 @@ class Place:
 class Vault(Protocol):
     """AES-256-GCM with key ids (security.md L-1). The purpose of a value is its table and column; each purpose has a key of its own."""
 
-    def seal(self, plaintext: bytes, place: Place) -> bytes:
+    def seal(self, plaintext: bytes, place: SecretContext) -> bytes:
         """The value, encrypted under the active key."""
         ...
 
-    def open(self, sealed: bytes, place: Place) -> bytes:
+    def open(self, sealed: bytes, place: SecretContext) -> bytes:
         """The plaintext. Raises SealBroken when the key is unknown, the value was changed, or it comes from another place."""
         ...
 

@@ -7,9 +7,7 @@ T = TypeVar("T")
 
 
 class WorkerThreads(Protocol):
-    """Threads for pure CPU work of the core that would block other requests for more than a few
-    milliseconds.
-    """
+    """Threads for CPU work of the core that would block other requests for milliseconds."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result. Raises: the errors of `work`."""

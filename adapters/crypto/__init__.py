@@ -1,8 +1,8 @@
 """Passwords, one-time codes, tokens of ours and of identity providers, secrets at rest; what imports cryptographic libraries."""
 
 from adapters.crypto.certificates import X509Certificates
-from adapters.crypto.id_tokens import IdTokenInvalid, KeyUnknown, read_id_token
-from adapters.crypto.one_time_codes import TimedCodes
+from adapters.crypto.id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
+from adapters.crypto.one_time_codes import TotpCodes
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
 from adapters.crypto.tokens import JwtTokens
 from adapters.crypto.vault import AesVault, generate_key, parse_keys
@@ -12,8 +12,8 @@ __all__ = [
     "Argon2Passwords",
     "IdTokenInvalid",
     "JwtTokens",
-    "KeyUnknown",
-    "TimedCodes",
+    "IdTokenKeyUnknown",
+    "TotpCodes",
     "X509Certificates",
     "generate_key",
     "parse_keys",

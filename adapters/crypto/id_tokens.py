@@ -28,14 +28,14 @@ class IdTokenInvalid(Exception):
     """The token proves nothing. The text is one of a few, and holds nothing of what the token says."""
 
 
-class KeyUnknown(IdTokenInvalid):
+class IdTokenKeyUnknown(IdTokenInvalid):
     """None of these keys has signed the token; the provider may have another one by now."""
 
 
 def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce: str, now: datetime) -> dict[str, Any]:
     """What a token says that this issuer made for this client, for the request with this nonce. `sub` is a text.
 
-    Raises IdTokenInvalid, KeyUnknown.
+    Raises IdTokenInvalid, IdTokenKeyUnknown.
     """
     if "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT takes it
         raise IdTokenInvalid("the ID token is not a signed token")
@@ -61,7 +61,7 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
 
 
 def _key(keys: Keys, algorithm: str, kid: object) -> Any:
-    """The key that has this id; without one, the only key there is of the kind (OpenID Connect Core section 10.1). Raises KeyUnknown."""
+    """The key that has this id; without one, the only key there is of the kind (OpenID Connect Core section 10.1). Raises IdTokenKeyUnknown."""
     kind = "EC" if algorithm == "ES256" else "RSA"
     fitting = [
         key
@@ -70,7 +70,7 @@ def _key(keys: Keys, algorithm: str, kid: object) -> Any:
     ]
     named = fitting if kid is None else [key for key in fitting if key.get("kid") == kid]
     if len(named) != 1:
-        raise KeyUnknown("the ID token is signed with a key that the provider does not publish")
+        raise IdTokenKeyUnknown("the ID token is signed with a key that the provider does not publish")
     try:
         key = jwt.PyJWK.from_dict(dict(named[0]), algorithm=algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):

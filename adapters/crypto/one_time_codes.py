@@ -22,7 +22,7 @@ class _Totp(pyotp.TOTP):
         return self._key
 
 
-class TimedCodes:
+class TotpCodes:
     """ports.crypto.OneTimeCodes with what pyotp makes by default: SHA-1, six digits, steps of 30 seconds."""
 
     def new_secret(self) -> str:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from ports.crypto import Place, SealBroken
+from ports.crypto import SecretContext, SealBroken
 
 _VERSION = 1
 _NONCE = 12  # 96 bits
@@ -44,13 +44,13 @@ class AesVault:
         self._active = keys[0][0]
         self._derived: dict[tuple[str, str, str], AESGCM] = {}
 
-    def seal(self, plaintext: bytes, place: Place) -> bytes:
+    def seal(self, plaintext: bytes, place: SecretContext) -> bytes:
         """The value, encrypted under the active key."""
         nonce = os.urandom(_NONCE)
         head = bytes((_VERSION, len(self._active))) + self._active.encode()
         return head + nonce + self._cipher(self._active, place).encrypt(nonce, plaintext, _associated(place, self._active))
 
-    def open(self, sealed: bytes, place: Place) -> bytes:
+    def open(self, sealed: bytes, place: SecretContext) -> bytes:
         """The plaintext. Raises SealBroken."""
         key_id, start = _key_id(sealed)
         if key_id is None:
@@ -67,7 +67,7 @@ class AesVault:
         """Whether the value was sealed under the active key."""
         return _key_id(sealed)[0] == self._active
 
-    def _cipher(self, key_id: str, place: Place) -> AESGCM:
+    def _cipher(self, key_id: str, place: SecretContext) -> AESGCM:
         purpose = (key_id, place.table, place.column)
         cipher = self._derived.get(purpose)
         if cipher is None:
@@ -108,7 +108,7 @@ def _key_id(sealed: bytes) -> tuple[str | None, int]:
     return (key_id, start) if _KEY_ID.fullmatch(key_id) else (None, 0)
 
 
-def _associated(place: Place, key_id: str) -> bytes:
+def _associated(place: SecretContext, key_id: str) -> bytes:
     purpose = f"{place.table}.{place.column}"
     return bytes((_VERSION,)) + _prefixed(*(part.encode() for part in (purpose, place.table, place.row, place.column, key_id)))
 
@@ -118,5 +118,5 @@ def _prefixed(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def _broken(place: Place, fact: str) -> NoReturn:
+def _broken(place: SecretContext, fact: str) -> NoReturn:
     raise SealBroken(f"{place.table}.{place.column} of {place.row} {fact}.") from None

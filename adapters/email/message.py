@@ -88,7 +88,7 @@ class EmailTemplates:
         if mail.kind in (EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION):
             words["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:
-            words["lifetime"] = spoken(self._lifetimes[mail.kind])
+            words["lifetime"] = format_duration(self._lifetimes[mail.kind])
         if mail.kind is EmailKind.WELCOME:
             words["sign_in"] = f"{self._base_url}{SIGN_IN}"
         if mail.invitation is not None:
@@ -138,7 +138,7 @@ def _invitation(offer: ReceivedInvitation) -> dict[str, str | None]:
     }
 
 
-def spoken(time: timedelta) -> str:
+def format_duration(time: timedelta) -> str:
     """A span in the largest unit that says it exactly: 1 hour, 24 hours, 90 minutes."""
     seconds = round(time.total_seconds())
     count, unit = next(

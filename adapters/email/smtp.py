@@ -41,7 +41,7 @@ GOODBYE_TIMEOUT: Final = 2.0
 # Whoever tries a server out waits for it.
 TRIAL_DEADLINE: Final = 10.0
 TRIALS: Final = 16  # at once
-LONGEST_ANSWERS: Final = 64 * 1024  # bytes that a server may say in one conversation; it may be anybody's
+MAX_CONVERSATION_SIZE: Final = 64 * 1024  # bytes that a server may say in one conversation; it may be anybody's
 LONGEST_LINE: Final = 998  # RFC 5322 section 2.1.1
 QUOTED: Final = 120  # characters of a server's answer that are worth keeping
 
@@ -131,7 +131,7 @@ def parse_sender(text: str) -> Address:
 # -- the message -------------------------------------------------------------------------------------------------------
 
 
-def to_message(letter: EmailMessage, sender: Address) -> MimeMessage:
+def to_mime(letter: EmailMessage, sender: Address) -> MimeMessage:
     """The letter as a message of RFC 5322 with a text and an HTML part. Raises MailRefused for control characters (security.md E-4)."""
     if not all(is_printable(header) for header in (letter.message_id, letter.to, letter.subject)):
         raise MailRefused("a header of the letter holds a control character")
@@ -186,7 +186,7 @@ class SmtpTransport:
 
     async def send(self, letter: EmailMessage) -> None:
         """As ports.outside.MailTransport."""
-        message = to_message(letter, self._sender)
+        message = to_mime(letter, self._sender)
         await self._converse(lambda client: client.deliver(message, letter.to), letter.to)
 
     async def check(self) -> None:
@@ -205,7 +205,7 @@ class SmtpTransport:
             raise MailRefused(f"{self._server}: {_reason(error, recipient)}") from None
 
 
-class OwnServers:
+class OrganizationSmtp:
     """The servers of organizations. They may be anybody's: they are reached through the guard, and what they say is repeated to nobody."""
 
     def __init__(
@@ -227,7 +227,7 @@ class OwnServers:
 
     async def send(self, letter: EmailMessage, server: MailServer) -> None:
         """As ports.outside.MailTransport."""
-        message = to_message(letter, Address(display_name=server.from_name or "", addr_spec=server.from_email))
+        message = to_mime(letter, Address(display_name=server.from_name or "", addr_spec=server.from_email))
         try:
             with trio.fail_after(self._exchange_deadline):
                 await self._converse(server, lambda client: client.deliver(message, letter.to), self._threads)
@@ -277,10 +277,10 @@ def _to_server(server: MailServer) -> SmtpServer:
     )
 
 
-class Dispatch:
+class MailRouter:
     """ports.outside.MailTransport: each letter the way that it is to go."""
 
-    def __init__(self, platform: "SmtpTransport | FolderTransport", own_servers: OwnServers) -> None:
+    def __init__(self, platform: "SmtpTransport | FolderTransport", own_servers: OrganizationSmtp) -> None:
         self._platform = platform
         self._own_servers = own_servers
 
@@ -443,7 +443,7 @@ class _Answers:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._left = LONGEST_ANSWERS
+        self._left = MAX_CONVERSATION_SIZE
 
     def readline(self, limit: int) -> bytes:
         line = self._file.readline(limit)
@@ -506,7 +506,7 @@ class FolderTransport:
 
     async def send(self, letter: EmailMessage) -> None:
         """As ports.outside.MailTransport."""
-        message = to_message(letter, self._sender)
+        message = to_mime(letter, self._sender)
         identity = re.sub(r"[^A-Za-z0-9.-]", "_", letter.message_id.strip("<>").partition("@")[0])
         name = f"{letter.date.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{identity}.eml"
         try:

@@ -19,10 +19,10 @@ from core.kernel.outbound import SendFailed, SendFailure
 
 LOOKUP_DEADLINE: Final = 5.0  # seconds
 # At once. One whose deadline has passed goes on until the system's resolver gives it up, which takes it some three times as long
-# (`impatient`): so many that those of one tenant, or ten, whose name servers are silent leave threads to everybody else.
+# (`shorten_resolver_timeouts`): so many that those of one tenant, or ten, whose name servers are silent leave threads to everybody else.
 LOOKUPS: Final = 256
 # How many addresses of one name are tried: whoever lists hundreds shall not have us try them all.
-TRIED: Final = 4
+MAX_ADDRESSES: Final = 4
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -59,7 +59,7 @@ class TargetRefused(SendFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class AllowedTarget:
     """What the operator lets tenants reach although it is not public; on one port, or on all."""
 
     network: Network
@@ -87,14 +87,14 @@ class Opening:
         return self.port in (None, port) and address in self.network
 
 
-def parse_openings(text: str) -> tuple[Opening, ...]:
+def parse_allowed_targets(text: str) -> tuple[AllowedTarget, ...]:
     """Read `SSO_OUTBOUND_ALLOW`. Raises ValueError, whose text is a clause to follow the setting's name."""
     openings = []
     for position, entry in enumerate((part.strip() for part in text.split(",")), 1):
         if not entry:
             continue
         try:
-            opening = Opening.parse(entry)
+            opening = AllowedTarget.parse(entry)
         except ValueError:
             raise ValueError(
                 f"has an entry, number {position}, that is neither a network, such as 10.0.0.0/8 or fd00::/8, "
@@ -111,7 +111,7 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_reserved and not any(address in network for network in _REFUSED)
 
 
-def impatient(environment: MutableMapping[str, str]) -> None:
+def shorten_resolver_timeouts(environment: MutableMapping[str, str]) -> None:
     """Have the system's resolver give up when nobody waits any more, rather than after half a minute; unless the operator has said when
     it should. To be called before the first lookup."""
     environment.setdefault("RES_OPTIONS", "timeout:2 attempts:2")
@@ -124,7 +124,7 @@ Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
 class Guard:
     """Gives the addresses of a target, if all of them may be reached."""
 
-    def __init__(self, openings: Iterable[Opening] = (), *, lookup: Lookup = socket.getaddrinfo, deadline: float = LOOKUP_DEADLINE) -> None:
+    def __init__(self, openings: Iterable[AllowedTarget] = (), *, lookup: Lookup = socket.getaddrinfo, deadline: float = LOOKUP_DEADLINE) -> None:
         self._openings = tuple(openings)
         self._lookup = lookup
         self._deadline = deadline
@@ -137,7 +137,7 @@ class Guard:
         # All of them, also those that will not be tried: a name that leads astray at times is not to be believed at others.
         if not all(self._lets(address, port) for address in found):
             raise TargetRefused(SendFailure.NOT_ALLOWED)
-        return tuple(dict.fromkeys(str(address) for address in found if address is not None))[:TRIED]
+        return tuple(dict.fromkeys(str(address) for address in found if address is not None))[:MAX_ADDRESSES]
 
     def _lets(self, address: Address | None, port: int) -> bool:
         return address is not None and (is_public(address) or any(opening.lets(address, port) for opening in self._openings))

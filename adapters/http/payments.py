@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from adapters.http.upstream import LONGEST_ANSWER, ExchangeFailed, Exchanges, decoded, read
+from adapters.http.upstream import MAX_RESPONSE_SIZE, UpstreamFailed, UpstreamHttp, parse_json, read_body
 from core.billing.checkout_rules import Checkout, CheckoutSession, CustomerNotFound, IdempotencyKeySpent
 from core.billing.provider_objects import ProviderSnapshot, UnreadableObject, parse_provider_id, parse_subscription
 from core.kernel.errors import PaymentsFailed
@@ -56,7 +56,7 @@ class HttpPayments:
     def __init__(self, settings: PaymentSettings | None, clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings
         self._clock = clock
-        self._exchanges = Exchanges(deadline, MAX_CONCURRENT)
+        self._http = UpstreamHttp(deadline, MAX_CONCURRENT)
 
     @property
     def is_on(self) -> bool:
@@ -137,7 +137,7 @@ class HttpPayments:
                     raise KeyRefused(response.summary)
                 if response.status != 200:
                     _fail(response.summary)
-        except ExchangeFailed as failure:
+        except UpstreamFailed as failure:
             raise PaymentsFailed(str(failure)) from None
 
     def _to_snapshot(self, data: Mapping[str, Any], date: datetime | None) -> ProviderSnapshot:
@@ -151,7 +151,7 @@ class HttpPayments:
         for item in items:
             try:
                 yield self._to_snapshot(item, date)
-            except ExchangeFailed as failure:
+            except UpstreamFailed as failure:
                 log.warning("payments_failed", reason=str(failure), subscription=parse_provider_id(item))
 
     @asynccontextmanager
@@ -160,14 +160,14 @@ class HttpPayments:
         try:
             async with self._connection() as connection:
                 yield connection
-        except ExchangeFailed as failure:
+        except UpstreamFailed as failure:
             log.warning("payments_failed", reason=str(failure))
             raise PaymentsFailed(str(failure)) from None
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator["_Connection"]:
         settings = self._settings or _fail("it is not configured")
-        async with self._exchanges.conversation() as client:
+        async with self._http.connect() as client:
             yield _Connection(client, settings)
 
 
@@ -210,7 +210,7 @@ class _Connection:
             _fail(response.summary)
 
     async def get(
-        self, path: str, query: Mapping[str, str], *, object_id: str | None = None, max_size: int = LONGEST_ANSWER
+        self, path: str, query: Mapping[str, str], *, object_id: str | None = None, max_size: int = MAX_RESPONSE_SIZE
     ) -> Mapping[str, Any] | None:
         """Return the object or list at this path, or None if it does not exist."""
         response = await self.request("GET", path, object_id=object_id, query=query, max_size=max_size)
@@ -229,17 +229,17 @@ class _Connection:
         fields: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         key: str | None = None,
-        max_size: int = LONGEST_ANSWER,
+        max_size: int = MAX_RESPONSE_SIZE,
     ) -> _Response:
         """Send a request and return the response, whatever its status. `object_id` is appended to the path and kept out of the log."""
         url = f"{self._base}/{path}" if object_id is None else f"{self._base}/{path}/{object_id}"
         headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
         async with self._client.stream(method, url, headers=headers, data=fields, params=query) as response:
-            raw = await read(response, max_size)
+            raw = await read_body(response, max_size)
         self.date = _parse_date(response.headers.get("Date"))
         try:
-            body = decoded(raw)
-        except ExchangeFailed:
+            body = parse_json(raw)
+        except UpstreamFailed:
             if response.status_code == 200:
                 raise
             body = {}  # some errors are HTML
@@ -268,4 +268,4 @@ def _is_page_url(url: object) -> TypeGuard[str]:
 
 def _fail(reason: str) -> NoReturn:
     """Raise an error with a reason for the log, which must contain no words of the provider."""
-    raise ExchangeFailed(reason)
+    raise UpstreamFailed(reason)

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import structlog
 
-from adapters.crypto import IdTokenInvalid, KeyUnknown, read_id_token
-from adapters.http.upstream import ExchangeFailed, Exchanges, decoded, read
+from adapters.crypto import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
+from adapters.http.upstream import UpstreamFailed, UpstreamHttp, decoded, read
 from core.kernel.errors import ProviderFailed
 from core.kernel.providers import (
     SUPPORTS_REAUTHENTICATION,
@@ -80,7 +80,7 @@ class HttpProviders:
     def __init__(self, settings: Mapping[Provider, ProviderSettings], clock: Clock, *, deadline: float = DEADLINE) -> None:
         self._settings = settings
         self._clock = clock
-        self._exchanges = Exchanges(deadline, AT_ONCE)
+        self._exchanges = UpstreamHttp(deadline, AT_ONCE)
         self._keys: dict[Provider, _Kept] = {}
 
     def knows(self, provider: Provider) -> bool:
@@ -146,7 +146,7 @@ class HttpProviders:
             try:
                 async with self._exchanges.conversation() as client:
                     yield _Conversation(client, settings)
-            except ExchangeFailed as failure:
+            except UpstreamFailed as failure:
                 _fail(str(failure))
         except ProviderFailed as failure:
             log.warning("provider_failed", provider=provider.value, reason=str(failure))
@@ -212,7 +212,7 @@ class HttpProviders:
             if kept is not None and now < kept.asked_at + KEYS_KEPT:
                 try:
                     return read(kept.keys)
-                except KeyUnknown:
+                except IdTokenKeyUnknown:
                     if now < kept.asked_at + KEYS_ASKED_AGAIN:
                         raise
             found = await talk.get(settings.jwks_url)

@@ -15,7 +15,7 @@ import trio
 from adapters.http.guard import Guard
 from core.kernel.outbound import Reply, SendFailed, SendFailure
 
-LONGEST_ANSWER: Final = 64 * 1024  # bytes
+MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
 # For one of several addresses, so that there is time to try the next.
 CONNECT_PATIENCE: Final = 3.0
 
@@ -86,9 +86,9 @@ async def _beginning(response: httpcore.Response) -> bytes:
     with trio.CancelScope() as enough:  # the library's iterators, one in another, come to a clean end only from within
         async for part in response.aiter_stream():
             body += part
-            if len(body) >= LONGEST_ANSWER:
+            if len(body) >= MAX_RESPONSE_SIZE:
                 enough.cancel()
-    return bytes(body[:LONGEST_ANSWER])
+    return bytes(body[:MAX_RESPONSE_SIZE])
 
 
 def _is_of_tls(error: BaseException) -> bool:

@@ -15,16 +15,16 @@ import trio
 if TYPE_CHECKING:
     import httpx
 
-LONGEST_ANSWER: Final = 64 * 1024  # bytes
+MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Gatehouse"}
 
 
-class ExchangeFailed(Exception):
+class UpstreamFailed(Exception):
     """Nothing usable was answered; the text says why, for the operator's log."""
 
 
-class Exchanges:
-    """Exchanges with one of them, of which there are so many at once, so that one that keeps us waiting does not pile up sockets."""
+class UpstreamHttp:
+    """UpstreamHttp with one of them, of which there are so many at once, so that one that keeps us waiting does not pile up sockets."""
 
     def __init__(self, deadline: float, at_once: int) -> None:
         """`deadline` is in seconds, for everything that is asked in one conversation, and for the wait until it is one's turn."""
@@ -34,7 +34,7 @@ class Exchanges:
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator["httpx.AsyncClient"]:
-        """What asks; whatever stops it from being answered is ExchangeFailed."""
+        """What asks; whatever stops it from being answered is UpstreamFailed."""
         try:
             with trio.fail_after(self._deadline):
                 async with self._turns:
@@ -50,12 +50,12 @@ class Exchanges:
                     ) as client:
                         yield client
         except trio.TooSlowError:
-            raise ExchangeFailed("it did not answer in time") from None
+            raise UpstreamFailed("it did not answer in time") from None
         except (OSError, ValueError) as error:  # also what has no place in an address or a header
-            raise ExchangeFailed(f"it cannot be spoken to: {type(error).__name__}") from None
+            raise UpstreamFailed(f"it cannot be spoken to: {type(error).__name__}") from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] == "httpx":  # which is not imported for its errors alone
-                raise ExchangeFailed(f"it cannot be spoken to: {type(error).__name__}") from None
+                raise UpstreamFailed(f"it cannot be spoken to: {type(error).__name__}") from None
             raise
 
 
@@ -66,10 +66,10 @@ def _load() -> tuple[ModuleType, ssl.SSLContext]:
     return httpx, ssl.create_default_context()
 
 
-async def read(response: "httpx.Response", longest: int = LONGEST_ANSWER) -> bytes:
-    """The body as it came: a few bytes of a packed one could be a gigabyte. Raises ExchangeFailed."""
+async def read(response: "httpx.Response", longest: int = MAX_RESPONSE_SIZE) -> bytes:
+    """The body as it came: a few bytes of a packed one could be a gigabyte. Raises UpstreamFailed."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise ExchangeFailed("its answer is packed")
+        raise UpstreamFailed("its answer is packed")
     body = bytearray()
     with trio.CancelScope() as enough:  # the library's iterators, one in another, come to a clean end only from within
         async for part in response.aiter_raw():
@@ -77,13 +77,13 @@ async def read(response: "httpx.Response", longest: int = LONGEST_ANSWER) -> byt
             if len(body) > longest:
                 enough.cancel()
     if len(body) > longest:
-        raise ExchangeFailed("its answer is too long")
+        raise UpstreamFailed("its answer is too long")
     return bytes(body)
 
 
 def decoded(raw: bytes) -> object:
-    """Raises ExchangeFailed."""
+    """Raises UpstreamFailed."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise ExchangeFailed("its answer is not JSON") from None
+        raise UpstreamFailed("its answer is not JSON") from None

@@ -49,7 +49,7 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
         declared_type=client.device_type,
         user_agent=ports.user_agents.parse(caller.agent),
         address=caller.address,
-        location=ports.geoip.of(caller.address),
+        location=ports.geoip.locate(caller.address),
     )
 
 

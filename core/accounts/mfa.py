@@ -106,7 +106,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
         enrollment = _confirmable(await read.mfa.enrollment(caller.user_id), ports.clock.now())
     await attempt_limits.count_attempt(ports, SecretKind.MFA, attempt_subject(caller.user_id))
     now = ports.clock.now()
-    step = ports.codes.step_of(enrollment.secret, code, now)
+    step = ports.codes.matching_step(enrollment.secret, code, now)
     if step is None:
         async with ports.storage.autocommit() as at_once:
             await at_once.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
@@ -212,7 +212,7 @@ async def log_failed_code(ports: Ports, caller: Caller, user_id: UUID) -> None:
 
 
 def _verify_totp_code(ports: Ports, enrollment: MfaEnrollment, code: str) -> VerifiedCode | None:
-    step = ports.codes.step_of(enrollment.secret, code, ports.clock.now())
+    step = ports.codes.matching_step(enrollment.secret, code, ports.clock.now())
     if step is None or (enrollment.last_step is not None and step <= enrollment.last_step):
         return None
     return VerifiedCode(step=step, setup_at=enrollment.setup_at)

@@ -290,7 +290,7 @@ def _pre_auth_token(ports: Ports, pending: PendingSignIn, saml_state: str | None
 
 async def _record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
     ports.metrics.login_failed(reason)
-    location = ports.geoip.of(caller.address)  # also without an account, so that the answer takes as long (security B-2)
+    location = ports.geoip.locate(caller.address)  # also without an account, so that the answer takes as long (security B-2)
     if user_id is not None:
         async with ports.storage.autocommit() as count:
             await count.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)

@@ -1,5 +1,7 @@
-"""Webhook deliveries: queued in the transaction of their event, and sent until a receiver accepts
-them or the attempts run out.
+"""Sending webhook deliveries.
+
+A delivery is queued in the transaction of its event, and sent until the receiver accepts it or the
+attempts run out.
 
 The dispatcher claims deliveries, sends them, and records the outcomes. A claim is a lease that
 expires, so a process that is killed at any point loses nothing. If it is killed after sending and

@@ -1,6 +1,4 @@
-"""The SCIM group: each organization has one, with its members (security C-6, decisions 134, 135,
-136, 137, 138).
-"""
+"""The SCIM group of an organization, and its members (security C-6, decisions 134, 135, 136)."""
 
 from __future__ import annotations
 
@@ -116,8 +114,7 @@ async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, chang
 
 
 def _load_members(tx: Transaction, org_id: UUID, changes: MemberChanges) -> Batches[GroupMember]:
-    """Load the users that the changes name, or all users that the directory knows if there may be
-    more names than in a batch.
+    """Load the users that the changes name, or all known users if a batch is too short for them.
 
     The batches let other requests run in between, because a group can have a hundred thousand
     members.
@@ -138,9 +135,7 @@ def _count_active(group_members: Sequence[GroupMember]) -> int:
 
 
 async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[GroupMember], now: datetime) -> None:
-    """End the memberships of locked users of a locked organization, and everything that depends on
-    them.
-    """
+    """End memberships and everything that depends on them. Organization and users are locked."""
     if not leaving:
         return
     user_ids = [member.user_id for member in leaving]

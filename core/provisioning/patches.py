@@ -122,9 +122,7 @@ def find_target(schema: ScimSchema, path: PatchPath) -> PatchTarget | None:
 
 
 def is_without_path(schema: ScimSchema, operation: PatchOperation) -> bool:
-    """Return whether the value names the targets: there is no path, or it is only the URN of the
-    schema.
-    """
+    """Return whether the value names the targets: the path is absent or the URN of the schema."""
     return operation.path is None or operation.path.lower() == schema.id.lower()
 
 

@@ -1,6 +1,4 @@
-"""SCIM tokens, with which the directory of an organization provisions its users (security C-1, C-8,
-decision 141).
-"""
+"""SCIM tokens, with which directories provision users (security C-1, C-8, decision 141)."""
 
 from __future__ import annotations
 
@@ -106,8 +104,7 @@ async def authenticate(ports: Ports, token: str, *, address: str | None, agent: 
 
 
 def lock_organization_deferred(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:
-    """Lock the organization and check the token again with the next statement of the transaction
-    (security Z-5).
+    """Lock the organization and check the token again, with the next statement (security Z-5).
 
     Every change by a directory starts here. The caller runs its first statement, which may raise
     its own errors, and then calls the returned function, which returns the organization or raises

@@ -55,9 +55,7 @@ class ScimToken:
 
 @dataclass(frozen=True, slots=True)
 class ScimTokenRecord:
-    """The result of the statement that looks up a token: a token that has not expired, and its
-    organization.
-    """
+    """A token that has not expired, and its organization, as one statement reads them."""
 
     token_id: UUID
     token_hash: bytes = field(repr=False)

@@ -329,8 +329,7 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 
 
 async def _deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
-    """Suspend the membership, and deactivate the whole account if the directory controls it
-    (security C-5).
+    """Suspend the membership, and deactivate an account that the directory controls (security C-5).
 
     A suspended membership is not counted and gives no access.
     """

@@ -56,4 +56,4 @@ async def try_out(ports: Ports, caller: Member) -> MailServerCheck:
     """
     async with ports.storage.reading() as read:
         server = await read.smtp.server(caller.acts_in.id) or refuse(MailServerNotSet)
-    return await ports.mail.try_out(server)
+    return await ports.mail.check_server(server)

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import psycopg
 
-from adapters.postgres.eventing.webhooks import place
+from adapters.postgres.eventing.webhooks import secret_context
 from core.eventing.webhooks_rules import new_signing_secret
 from core.kernel.values import rfc3339
 from entrypoints.settings import Settings
@@ -49,7 +49,7 @@ class WebhookReceiver:
                         f"bench {number}",
                         f"{address}/",
                         [EVENT],
-                        vault.seal(new_signing_secret().encode(), place(webhook)),
+                        vault.seal(new_signing_secret().encode(), secret_context(webhook)),
                         now,
                         now,
                     ),

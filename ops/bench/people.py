@@ -57,12 +57,12 @@ def add_second_factors(service: Service, count: int) -> PendingSignIns:
         people = (f"{user}\tsecond-{user}@bench.example\t{before}\t{before}\tplatform\t{before}\t{before}\t{before}\n" for user in accounts)
         columns = "id, email, email_verified_at, first_verified_at, origin, mfa_enabled_at, created_at, updated_at"
         copy(connection, f"copy users ({columns})", people)
-        sealed = (f"{user}\t\\\\x{vault.seal(SECRET.encode(), mfa.place(user)).hex()}\t{before}\t1\n" for user in accounts)
+        sealed = (f"{user}\t\\\\x{vault.seal(SECRET.encode(), mfa.secret_context(user)).hex()}\t{before}\t1\n" for user in accounts)
         copy(connection, "copy mfa (user_id, secret, setup_at, last_step)", sealed)
         _add_devices(connection, accounts, 1, before)
         keys = connection.execute("select kid, private_key, created_at, retires_at from signing_keys").fetchall()
     tokens = JwtTokens(service.address)
-    tokens.use([SigningKey(kid, vault.open(sealed, signing_keys.place(kid)), at, end) for kid, sealed, at, end in keys], now)
+    tokens.use([SigningKey(kid, vault.open(sealed, signing_keys.secret_context(kid)), at, end) for kid, sealed, at, end in keys], now)
     tidy(service)
     return PendingSignIns(service, accounts, tokens)
 

@@ -145,9 +145,7 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Forget a user who is not a member, and block them from the organization's services until
-        they join again.
-        """
+        """Forget a former member, and block their use of services until they join again."""
         ...
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:

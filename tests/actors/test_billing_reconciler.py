@@ -1,5 +1,8 @@
-"""What events that never came have left behind is repaired: the provider is asked, in bounded batches, by one process at a time, and may be
-away (decisions, points 165 and 169; security.md N-9)."""
+"""The billing reconciler repairs the effects of lost events.
+
+It asks the payment provider in bounded batches, in one process at a time, and the provider may be down (decisions 165, 169;
+security N-9).
+"""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -56,8 +59,8 @@ async def till(ports: Ports, pool: Pool, clock: FakeClock) -> Till:
     return await open_till(acme, clock)
 
 
-async def paid(till: Till, provider: FakePayments, *, heard: bool) -> Object:
-    """What the member has bought, and whether we have heard of it."""
+async def buy(till: Till, provider: FakePayments, *, heard: bool) -> Object:
+    """Let the member buy a subscription, and deliver its events if `heard`."""
     made = provider.complete((await till.begin()).json["session_id"])
     if heard:
         await provider.deliver(till.sent)
@@ -68,12 +71,12 @@ async def paid(till: Till, provider: FakePayments, *, heard: bool) -> Object:
 
 async def reconcile(ports: Ports) -> dict[str, int]:
     done = await reconciliation.reconcile(ports, HOLDER)
-    assert done is not None, "nobody else is at it"
+    assert done is not None, "no other process has the lease"
     return dict(done)
 
 
-async def rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list[Mapping[str, int]]:
-    """What comes of so many, where anything does."""
+async def run_rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list[Mapping[str, int]]:
+    """Reconcile `count` times with a pause before each, and return the results that are not empty."""
     done = []
     for _ in range(count):
         till.clock.advance(pause)
@@ -81,22 +84,22 @@ async def rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list
     return [each for each in done if each]
 
 
-async def alive(till: Till) -> list[str | None]:
-    """What the provider calls those that are active, if it looks after them."""
+async def active_subscriptions(till: Till) -> list[str | None]:
+    """Return the provider's ids of the active subscriptions, with None for those without a provider."""
     found = await run_sql(till.tenant.pool, "select provider_subscription_id from subscriptions where status = 'active'")
     return [name for (name,) in found]
 
 
-async def fails_for(till: Till, provider: FakePayments, name: str, since: datetime) -> None:
-    """A subscription of that name to ask the provider about, which then fails."""
+async def add_failing_check(till: Till, provider: FakePayments, name: str, since: datetime) -> None:
+    """Add a subscription with this id to check, and let the provider fail for it."""
     facts = "insert into billing_facts (provider_subscription_id, org_id, heard_at, check_at) values (%s, %s, %s, %s)"
     await run_sql(till.tenant.pool, facts, name, till.tenant.org, since, since)
     provider.answers[f"subscriptions/{name}"] = Answer(500)
 
 
-async def test_a_checkout_that_was_completed_and_never_heard_of_is_found(till: Till, provider: FakePayments, ports: Ports) -> None:
-    await paid(till, provider, heard=False)
-    assert await reconcile(ports) == {}, "it may be heard of yet"
+async def test_a_completed_checkout_without_events_is_found(till: Till, provider: FakePayments, ports: Ports) -> None:
+    await buy(till, provider, heard=False)
+    assert await reconcile(ports) == {}, "its events may still arrive"
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"checkouts": 1, "changed": 1}
     assert [row[:2] for row in await till.rows()] == [("active", "Gold")]
@@ -105,7 +108,7 @@ async def test_a_checkout_that_was_completed_and_never_heard_of_is_found(till: T
     assert await reconcile(ports) == {}
 
 
-async def test_a_checkout_that_nobody_completes_is_asked_about_for_some_days(till: Till, provider: FakePayments, ports: Ports) -> None:
+async def test_an_abandoned_checkout_is_checked_for_some_days(till: Till, provider: FakePayments, ports: Ports) -> None:
     assert (await till.begin()).status == 200
     asked = 0
     for _ in range(100):
@@ -115,7 +118,7 @@ async def test_a_checkout_that_nobody_completes_is_asked_about_for_some_days(til
     assert await till.rows() == []
 
 
-async def test_a_subscription_of_which_only_the_checkout_was_told_is_asked_about(till: Till, provider: FakePayments, ports: Ports) -> None:
+async def test_a_subscription_is_checked_if_only_its_checkout_event_arrived(till: Till, provider: FakePayments, ports: Ports) -> None:
     provider.complete((await till.begin()).json["session_id"])
     await till.sent(provider.events[-1])
     assert await till.rows() == []
@@ -125,8 +128,10 @@ async def test_a_subscription_of_which_only_the_checkout_was_told_is_asked_about
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("past_due", "past_due"), ("canceled", "cancelled"), ("incomplete_expired", "expired")])
-async def test_missed_news_is_learnt_within_a_day(till: Till, provider: FakePayments, ports: Ports, theirs: str, ours: str) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_change_without_an_event_is_found_within_a_day(
+    till: Till, provider: FakePayments, ports: Ports, theirs: str, ours: str
+) -> None:
+    made = await buy(till, provider, heard=True)
     provider.subscriptions[made["id"]]["status"] = theirs
     till.clock.advance(CHECK_INTERVAL - timedelta(seconds=10))
     assert await reconcile(ports) == {}
@@ -134,11 +139,11 @@ async def test_missed_news_is_learnt_within_a_day(till: Till, provider: FakePaym
     assert await reconcile(ports) == {"subscriptions": 1, "changed": 1}
     assert await till.status() == ours
     till.clock.advance(CHECK_INTERVAL)
-    assert await reconcile(ports) == ({"subscriptions": 1} if ours == "past_due" else {}), "what is over is asked about no more"
+    assert await reconcile(ports) == ({"subscriptions": 1} if ours == "past_due" else {}), "an ended subscription is not checked again"
 
 
-async def test_a_period_that_ended_without_news_is_asked_about_soon(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_period_that_ended_without_an_event_is_checked_soon(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     till.clock.advance(timedelta(seconds=MONTH) - timedelta(hours=1))
     await reconcile(ports)
     provider.subscriptions[made["id"]]["current_period_end"] = till.now + 2 * MONTH
@@ -147,8 +152,8 @@ async def test_a_period_that_ended_without_news_is_asked_about_soon(till: Till, 
     assert (await till.rows())[0][2] > "2026-06"
 
 
-async def test_what_the_provider_does_not_know_any_more_ends_with_its_period(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_subscription_unknown_to_the_provider_ends_with_its_period(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     del provider.subscriptions[made["id"]]
     till.clock.advance(CHECK_INTERVAL)
     await reconcile(ports)
@@ -160,14 +165,12 @@ async def test_what_the_provider_does_not_know_any_more_ends_with_its_period(til
     assert await reconcile(ports) == {}
 
 
-async def test_what_the_provider_does_not_know_is_told_of_once_a_day_while_it_is_live_here(
-    till: Till, provider: FakePayments, ports: Ports
-) -> None:
-    """An operator with the key of another account or mode hears of nothing else."""
-    made = await paid(till, provider, heard=True)
+async def test_an_unknown_subscription_is_reported_once_a_day_while_it_is_active(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """This is the only sign of an API key of another account or mode."""
+    made = await buy(till, provider, heard=True)
     del provider.subscriptions[made["id"]]
     with structlog.testing.capture_logs() as log:
-        done = await rounds(till, ports, 3 * 24, timedelta(hours=1))
+        done = await run_rounds(till, ports, 3 * 24, timedelta(hours=1))
     assert done == [{"subscriptions": 1, "unknown": 1}] * 3
     assert [line for line in log if line["event"] == "billing_learnt"] == [
         {
@@ -178,17 +181,17 @@ async def test_what_the_provider_does_not_know_is_told_of_once_a_day_while_it_is
             "log_level": "warning",
         }
     ] * 3
-    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)  # so that it stays for now that it was ended here
+    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)  # so that the cancellation stays pending
     assert (await till.by_key("DELETE")).status == 204
     provider.answers.clear()
     till.clock.advance(CHECK_INTERVAL)
     assert "unknown" not in await reconcile(ports)
 
 
-async def test_what_was_paid_for_last_is_its_period_also_when_the_provider_does_not_know_it_any_more(
+async def test_the_last_paid_period_counts_for_a_subscription_unknown_to_the_provider(
     till: Till, provider: FakePayments, ports: Ports
 ) -> None:
-    made = await paid(till, provider, heard=True)
+    made = await buy(till, provider, heard=True)
     ends = till.now + 2 * MONTH
     await till.tell("invoice.paid", invoice(made["id"], ends, customer=made["customer"]), till.now + 1)
     del provider.subscriptions[made["id"]]
@@ -197,9 +200,9 @@ async def test_what_was_paid_for_last_is_its_period_also_when_the_provider_does_
     assert [(row[0], row[2]) for row in await till.rows()] == [("expired", rfc3339(datetime.fromtimestamp(ends, UTC)))]
 
 
-async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
-    provider.change(made["id"], status="past_due")  # which is on its way for two days
+async def test_a_check_is_newer_than_a_late_event(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
+    provider.change(made["id"], status="past_due")  # its event arrives two days late
     till.clock.advance(CHECK_INTERVAL)
     provider.subscriptions[made["id"]]["status"] = "active"
     provider.subscriptions[made["id"]]["current_period_end"] += MONTH
@@ -208,8 +211,8 @@ async def test_what_was_read_is_newer_than_what_comes_late(till: Till, provider:
     assert await till.status() == "active"
 
 
-async def test_each_that_something_is_learnt_of_is_told_with_whose_it_is(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_each_finding_is_logged_with_its_organization(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     for price, effect, level in (("price_silver", "done", "info"), ("price_of_nothing", "mismatch", "warning")):
         provider.change(made["id"], price=price)
         till.clock.advance(CHECK_INTERVAL)
@@ -224,8 +227,8 @@ async def test_each_that_something_is_learnt_of_is_told_with_whose_it_is(till: T
     assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
 
 
-async def test_what_is_read_counts_whatever_a_key_has_made_of_it_if_it_is_news(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_new_state_at_the_provider_overrides_a_change_by_an_api_key(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     provider.change(made["id"], status="past_due")
     till.clock.advance(timedelta(seconds=1))
     await provider.deliver(till.sent)
@@ -237,21 +240,21 @@ async def test_what_is_read_counts_whatever_a_key_has_made_of_it_if_it_is_news(t
         assert await till.status() == ours
 
 
-async def test_what_does_not_agree_with_what_is_stored_is_told_of_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_mismatch_with_stored_data_is_reported_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     provider.subscriptions[made["id"]]["metadata"] = till.metadata(user_id=till.tenant.id("owner"))
-    told = []
+    reports = []
     for _ in range(3 * 24):
         till.clock.advance(timedelta(hours=1))
-        told.append((await reconcile(ports)).get("mismatch", 0))
-    assert sum(told) == 3
+        reports.append((await reconcile(ports)).get("mismatch", 0))
+    assert sum(reports) == 3
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_second_page_that_is_paid_for_and_never_heard_of_is_found(
+async def test_a_second_paid_checkout_without_events_is_found(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, *, is_known: bool
 ) -> None:
-    """Whether it is known which page the first subscription came of or not; and it is told of once a day."""
+    """It is reported once a day, whether or not the checkout of the first subscription is known."""
     pages = [(await till.begin()).json["session_id"] for _ in range(2)]
     first = provider.complete(pages[0])
     if not is_known:
@@ -260,31 +263,31 @@ async def test_a_second_page_that_is_paid_for_and_never_heard_of_is_found(
     open_ = [session for (session,) in await run_sql(pool, "select session_id from billing_checkouts where check_at is not null")]
     assert sorted(open_) == sorted(pages[1:] if is_known else pages)
     till.clock.advance(SOON)
-    assert await reconcile(ports) == {"checkouts": len(open_)}, "there is nothing new"
+    assert await reconcile(ports) == {"checkouts": len(open_)}, "the provider has no news"
     second = provider.complete(pages[1])
     provider.events.clear()
-    told = []
+    reports = []
     for _ in range(5 * 24):
         till.clock.advance(timedelta(hours=1))
-        told.append((await reconcile(ports)).get("duplicate_subscription", 0))
-    assert (sum(told), told[0]) == (5, 1)
+        reports.append((await reconcile(ports)).get("duplicate_subscription", 0))
+    assert (sum(reports), reports[0]) == (5, 1)
     assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
-    assert await alive(till) == [first["id"]]
+    assert await active_subscriptions(till) == [first["id"]]
     assert (await till.by_key("DELETE")).status == 204
     await reconcile(ports)
-    assert await alive(till) == [second["id"]]
+    assert await active_subscriptions(till) == [second["id"]]
 
 
-async def test_of_two_that_were_never_heard_of_the_first_lives(till: Till, provider: FakePayments, ports: Ports) -> None:
+async def test_of_two_purchases_without_events_the_first_becomes_active(till: Till, provider: FakePayments, ports: Ports) -> None:
     pages = [(await till.begin()).json["session_id"] for _ in range(2)]
     first, _ = [provider.complete(page) for page in pages]
     provider.events.clear()
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"checkouts": 2, "changed": 1, "duplicate_subscription": 1}
-    assert await alive(till) == [first["id"]]
+    assert await active_subscriptions(till) == [first["id"]]
 
 
-async def test_which_page_it_came_of_may_be_heard_first_or_last(till: Till, provider: FakePayments, pool: Pool) -> None:
+async def test_the_checkout_event_may_arrive_first_or_last(till: Till, provider: FakePayments, pool: Pool) -> None:
     for name, order in (("member", 1), ("owner", -1)):
         provider.complete((await till.begin(by=name)).json["session_id"])
         for one in provider.events[::order]:
@@ -294,28 +297,28 @@ async def test_which_page_it_came_of_may_be_heard_first_or_last(till: Till, prov
     assert [row[0] for row in await till.rows()] == ["active"] * 2
 
 
-async def test_what_is_found_and_does_not_agree_is_told_of_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=False)
+async def test_a_mismatch_of_a_found_purchase_is_reported_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=False)
     provider.subscriptions[made["id"]]["items"]["data"][0]["price"]["id"] = "price_of_nothing"
-    told = []
+    reports = []
     for _ in range(5 * 24):
         till.clock.advance(timedelta(hours=1))
-        told.append((await reconcile(ports)).get("mismatch", 0))
-    assert (sum(told[:24]), sum(told[24:48]), sum(told[48:72]), sum(told[96:])) == (1, 1, 1, 0)
+        reports.append((await reconcile(ports)).get("mismatch", 0))
+    assert (sum(reports[:24]), sum(reports[24:48]), sum(reports[48:72]), sum(reports[96:])) == (1, 1, 1, 0)
 
 
-async def test_one_process_does_it(till: Till, provider: FakePayments, ports: Ports) -> None:
+async def test_one_process_at_a_time_reconciles(till: Till, provider: FakePayments, ports: Ports) -> None:
     await reconcile(ports)
     assert await reconciliation.reconcile(ports, new_id()) is None
     till.clock.advance(reconciliation_rules.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) == {}
 
 
-async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_failing_checks_do_not_delay_others(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     provider.subscriptions[made["id"]]["status"] = "past_due"
     for name in ("sub_a", "sub_b"):
-        await fails_for(till, provider, name, till.clock.now())
+        await add_failing_check(till, provider, name, till.clock.now())
     till.clock.advance(CHECK_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 3, "changed": 1, "failed": 2}
     assert await reconcile(ports) == {}
@@ -323,14 +326,14 @@ async def test_what_fails_holds_back_nothing_else(till: Till, provider: FakePaym
     assert await reconcile(ports) == {"subscriptions": 2, "failed": 2}
 
 
-async def test_one_that_cannot_be_read_holds_up_nobody(till: Till, provider: FakePayments, ports: Ports) -> None:
-    """It is told of by name, asked about again after some minutes, and no reason to wait for the provider."""
-    made = await paid(till, provider, heard=True)
+async def test_an_unreadable_subscription_delays_no_others(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """It is reported by its id and checked again after some minutes. The provider does not count as down."""
+    made = await buy(till, provider, heard=True)
     provider.answers[f"subscriptions/{made['id']}"] = Answer(200, b"{{{")
     till.clock.advance(CHECK_INTERVAL)
     provider.asked.clear()
     with structlog.testing.capture_logs() as log:
-        done = await rounds(till, ports, 60, timedelta(minutes=1))
+        done = await run_rounds(till, ports, 60, timedelta(minutes=1))
     assert done == [{"subscriptions": 1, "failed": 1}] * 12
     assert len(provider.asked) == 12
     assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {made["id"]}
@@ -339,7 +342,9 @@ async def test_one_that_cannot_be_read_holds_up_nobody(till: Till, provider: Fak
     assert await reconcile(ports) == {"subscriptions": 1}
 
 
-async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_period(till: Till, ports: Ports, clock: FakeClock) -> None:
+async def test_without_a_provider_a_subscription_that_is_not_renewed_ends_after_its_period(
+    till: Till, ports: Ports, clock: FakeClock
+) -> None:
     object.__setattr__(ports, "payments", HttpPayments(None, clock))
     for id_ in ("sub_1", "sub_else"):
         metadata = till.metadata() if id_ == "sub_1" else {}
@@ -356,24 +361,24 @@ async def test_where_nobody_can_be_asked_what_is_not_prolonged_ends_after_its_pe
     assert await reconcile(ports) == {}
 
 
-async def a_second_one(till: Till, provider: FakePayments) -> tuple[Object, Object]:
-    """Two checkouts that were begun by one person, both paid for: the one that was heard of first, which is ours, and the other."""
+async def buy_twice(till: Till, provider: FakePayments) -> tuple[Object, Object]:
+    """Let the member complete two checkouts. Return the subscription that became ours, and the duplicate."""
     sessions = [(await till.begin()).json["session_id"] for _ in range(2)]
     made = {one["id"]: one for one in [provider.complete(session) for session in sessions]}
     await provider.deliver(till.sent)
-    [ours] = await alive(till)
+    [ours] = await active_subscriptions(till)
     provider.events.clear()
     return made.pop(ours), next(iter(made.values()))
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_ends(
-    till: Till, provider: FakePayments, ports: Ports, *, told: bool
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_duplicate_becomes_active_when_the_first_subscription_ends(
+    till: Till, provider: FakePayments, ports: Ports, *, heard: bool
 ) -> None:
-    first, second = await a_second_one(till, provider)
+    first, second = await buy_twice(till, provider)
     bill = {"id": "in_2", "object": "invoice", "subscription": second["id"], "customer": second["customer"]}
-    await till.tell("invoice.paid", bill, till.now + 1)  # says nothing of whose it is
-    if told:
+    await till.tell("invoice.paid", bill, till.now + 1)  # it names no organization
+    if heard:
         ended = provider.change(first["id"], status="canceled")
         await till.tell("customer.subscription.deleted", ended, till.now + 2)
     else:
@@ -382,25 +387,25 @@ async def test_one_that_is_paid_for_beside_another_takes_its_place_when_that_end
     for _ in range(2):
         await reconcile(ports)
     assert sorted(status for status, _, _ in await till.rows()) == ["active", "cancelled"]
-    assert await alive(till) == [second["id"]]
+    assert await active_subscriptions(till) == [second["id"]]
 
 
 @pytest.mark.parametrize("status", [None, "cancelled", "expired"])
-@pytest.mark.parametrize("is_away", [False, True])
-async def test_one_takes_the_place_of_one_that_was_ended_here_at_once(
-    till: Till, provider: FakePayments, ports: Ports, status: str | None, *, is_away: bool
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_a_duplicate_becomes_active_when_an_api_key_ends_the_first_subscription(
+    till: Till, provider: FakePayments, ports: Ports, status: str | None, *, is_down: bool
 ) -> None:
-    """Whether the provider has heard that the first one is to end or not, and without any news of it."""
-    first, second = await a_second_one(till, provider)
-    if is_away:
+    """This needs no event, and it does not matter whether the provider has processed the cancellation."""
+    first, second = await buy_twice(till, provider)
+    if is_down:
         provider.answers[f"subscriptions/{first['id']}"] = Answer(500)
     answer = await till.by_key("DELETE") if status is None else await till.by_key(status=status)
     assert answer.status == (204 if status is None else 200)
     await reconcile(ports)
-    assert await alive(till) == [second["id"]]
+    assert await active_subscriptions(till) == [second["id"]]
 
 
-async def test_one_takes_the_place_of_the_organizations_own_when_that_ends(
+async def test_a_purchase_becomes_active_when_the_organizations_own_subscription_ends(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
     member = till.tenant.people["member"].id
@@ -418,17 +423,17 @@ async def test_one_takes_the_place_of_the_organizations_own_when_that_ends(
             case _:
                 await run_sql(pool, "delete from subscriptions")
         await reconcile(ports)
-        assert await alive(till) == [made["id"]]
+        assert await active_subscriptions(till) == [made["id"]]
         await run_sql(pool, "delete from subscriptions")
         await reconcile(ports)
         provider.events.clear()
 
 
-async def test_one_of_which_nobody_says_any_more_whose_it_is_is_asked_about_no_more_until_the_other_ends(
+async def test_a_duplicate_without_metadata_is_checked_once_and_again_when_the_first_ends(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    _, second = await a_second_one(till, provider)
-    await run_sql(pool, "delete from billing_checkouts")  # which go after some time
+    _, second = await buy_twice(till, provider)
+    await run_sql(pool, "delete from billing_checkouts")  # as after some time
     provider.subscriptions[second["id"]]["metadata"] = {}
 
     async def asked() -> int:
@@ -444,8 +449,8 @@ async def test_one_of_which_nobody_says_any_more_whose_it_is_is_asked_about_no_m
     assert await till.status() == "cancelled"
 
 
-async def test_one_of_which_no_customer_is_known_takes_the_place_as_well(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_duplicate_without_a_customer_becomes_active_too(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     second = {**till.subscription("sub_second"), "customer": None}
     provider.subscriptions["sub_second"] = second
     await till.tell("customer.subscription.created", second)
@@ -456,31 +461,31 @@ async def test_one_of_which_no_customer_is_known_takes_the_place_as_well(till: T
 
 
 @pytest.mark.parametrize("is_paid", [False, True])
-async def test_one_that_came_to_life_beside_another_is_asked_about_when_that_ends(
+async def test_a_revived_subscription_is_checked_when_the_other_one_ends(
     till: Till, provider: FakePayments, ports: Ports, *, is_paid: bool
 ) -> None:
-    """Also when something is heard of it meanwhile that says nothing of how it is."""
-    made = await paid(till, provider, heard=True)
+    """An event without a status in between does not change that."""
+    made = await buy(till, provider, heard=True)
     provider.change(made["id"], status="incomplete_expired")
     await provider.deliver(till.sent)
-    other = await paid(till, provider, heard=True)
+    other = await buy(till, provider, heard=True)
     provider.change(made["id"], status="active")
     till.clock.advance(timedelta(seconds=1))
     await till.tell("customer.subscription.updated", provider.subscriptions[made["id"]])
     provider.events.clear()
     if is_paid:
         await till.tell("invoice.paid", invoice(made["id"], till.ends, customer=made["customer"]))
-    assert await alive(till) == [other["id"]]
+    assert await active_subscriptions(till) == [other["id"]]
     till.clock.advance(timedelta(seconds=1))
     assert (await till.by_key("DELETE")).status == 204
     await reconcile(ports)
-    assert await alive(till) == [made["id"]]
+    assert await active_subscriptions(till) == [made["id"]]
 
 
-async def test_one_of_which_something_is_heard_in_the_moment_when_the_other_ends_is_asked_about_soon(
+async def test_a_duplicate_with_an_event_at_the_end_of_the_first_is_checked_soon(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    _, second = await a_second_one(till, provider)
+    _, second = await buy_twice(till, provider)
     await run_sql(pool, "update billing_checkouts set check_at = null")  # as after some days
     till.clock.advance(SOON)
     await reconcile(ports)
@@ -491,34 +496,38 @@ async def test_one_of_which_something_is_heard_in_the_moment_when_the_other_ends
             await everyone(1, lambda _: till.by_key("DELETE"))
     till.clock.advance(SOON)
     await reconcile(ports)
-    assert await alive(till) == [second["id"]]
+    assert await active_subscriptions(till) == [second["id"]]
 
 
-# What an API key does
+# Changes by an API key
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])
-async def test_what_a_key_ends_ends_there_and_stays_what_it_was_made(till: Till, provider: FakePayments, ports: Ports, status: str) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_subscription_ended_by_a_key_is_canceled_at_the_provider_and_stays_ended(
+    till: Till, provider: FakePayments, ports: Ports, status: str
+) -> None:
+    made = await buy(till, provider, heard=True)
     assert (await till.by_key(status=status)).json["status"] == status
     assert provider.subscriptions[made["id"]]["status"] == "canceled"
     rows, before = await till.rows(), await till.recorded()
     await provider.deliver(till.sent)
     await till.tell("invoice.paid", invoice(made["id"], till.ends + MONTH, customer=made["customer"]))  # late
-    assert (await till.begin()).status == 200, "nothing is paid for beside what they buy now"
+    assert (await till.begin()).status == 200, "the user pays for nothing else"
     till.clock.advance(CHECK_INTERVAL)
     await reconcile(ports)
     assert await till.rows() == rows
     assert await till.recorded() == before
 
 
-async def test_what_a_key_has_ended_stays_so_while_the_provider_is_away(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_a_subscription_ended_by_a_key_stays_ended_while_the_provider_is_down(
+    till: Till, provider: FakePayments, ports: Ports
+) -> None:
+    made = await buy(till, provider, heard=True)
     provider.answers[f"subscriptions/{made['id']}"] = Answer(500)
     assert (await till.by_key(status="expired")).status == 200
     till.clock.advance(timedelta(seconds=1))
     await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
-    assert await till.status() == "expired", "that is no reason to let it live, and somebody pay for it"
+    assert await till.status() == "expired", "otherwise the user would pay for an ended subscription"
     provider.answers.clear()
     till.clock.advance(cancellations_rules.LEASE)
     await reconcile(ports)
@@ -527,20 +536,20 @@ async def test_what_a_key_has_ended_stays_so_while_the_provider_is_away(till: Ti
     assert await till.status() == "expired"
 
 
-async def test_what_a_key_has_expired_that_was_over_there_is_not_asked_to_end(
+async def test_a_subscription_already_ended_at_the_provider_is_not_canceled_there(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    made = await paid(till, provider, heard=True)
+    made = await buy(till, provider, heard=True)
     provider.change(made["id"], status="canceled")
     await provider.deliver(till.sent)
     assert (await till.by_key(status="expired")).status == 200
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
 
-async def test_what_a_key_makes_live_again_before_it_was_cancelled_there_goes_on_there(
+async def test_a_subscription_reactivated_before_its_cancellation_stays_active_at_the_provider(
     till: Till, provider: FakePayments, ports: Ports
 ) -> None:
-    made = await paid(till, provider, heard=True)
+    made = await buy(till, provider, heard=True)
     provider.answers[f"subscriptions/{made['id']}"] = Answer(500)
     for status in ("cancelled", "active", "expired", "active"):
         assert (await till.by_key(status=status)).status == 200
@@ -553,10 +562,10 @@ async def test_what_a_key_makes_live_again_before_it_was_cancelled_there_goes_on
     assert await till.status() == "past_due"
 
 
-async def test_what_a_key_makes_live_again_while_it_is_cancelled_there_is_the_organizations_own(
+async def test_a_subscription_reactivated_during_its_cancellation_is_detached_from_the_provider(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    made = await paid(till, provider, heard=True)
+    made = await buy(till, provider, heard=True)
 
     class Slow(HttpPayments):
         async def cancel(self, id_: str) -> bool:
@@ -574,17 +583,17 @@ async def test_what_a_key_makes_live_again_while_it_is_cancelled_there_is_the_or
     assert await till.status() == "expired"
 
 
-@pytest.mark.parametrize("what", ["service", "person", "use"])
-async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
-    till: Till, provider: FakePayments, ports: Ports, pool: Pool, what: str
+@pytest.mark.parametrize("deleted", ["service", "user", "subscription"])
+async def test_all_purchases_are_canceled_when_their_service_or_user_is_deleted(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, deleted: str
 ) -> None:
-    made = await a_second_one(till, provider)
-    if what == "service":
+    made = await buy_twice(till, provider)
+    if deleted == "service":
         path = f"{till.tenant.path}/services/shop"
         assert (await till.tenant.api.delete(path, token=till.tenant.token("owner"))).status == 204
     else:
         await run_sql(pool, "delete from subscriptions")
-    if what == "person":
+    if deleted == "user":
         await run_sql(pool, "delete from memberships where user_id = %s", till.tenant.id("member"))
         await run_sql(pool, "delete from users where id = %s", till.tenant.id("member"))
     for _ in range(2):
@@ -594,26 +603,26 @@ async def test_all_that_somebody_pays_for_ends_there_with_what_it_was_for(
     for _ in range(2):
         till.clock.advance(reconciliation_rules.CHECKOUT_CHECK_PERIOD)
         done = await reconcile(ports)
-    assert done == {}, "nobody asks for ever"
+    assert done == {}, "the checks end"
 
 
-@pytest.mark.parametrize("what", ["services", "users", "organizations"])
-async def test_what_waited_ends_there_with_what_it_was_for_though_no_checkout_tells_of_it(
-    till: Till, provider: FakePayments, ports: Ports, pool: Pool, what: str
+@pytest.mark.parametrize("deleted", ["services", "users", "organizations"])
+async def test_a_waiting_duplicate_is_canceled_with_its_service_even_without_a_checkout(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool, deleted: str
 ) -> None:
-    """That it waited says that it is ours. Of what was only heard of after all that was gone, nobody can tell."""
-    made = await paid(till, provider, heard=True)
+    """A waiting duplicate is known to be ours. A purchase first heard of after the deletion may belong to another installation."""
+    made = await buy(till, provider, heard=True)
     names = ("sub_second", "sub_else")
     for name in names:
         provider.subscriptions[name] = till.subscription(name, customer=made["customer"])
     await till.tell("customer.subscription.created", provider.subscriptions["sub_second"])
-    await run_sql(pool, "delete from billing_checkouts")  # which go after some time, and those of others are not here at all
-    if what == "users":
+    await run_sql(pool, "delete from billing_checkouts")  # as after some time, and as in another installation
+    if deleted == "users":
         await run_sql(pool, "delete from subscriptions")
         await run_sql(pool, "delete from memberships where user_id = %s", till.tenant.id("member"))
         await run_sql(pool, "delete from users where id = %s", till.tenant.id("member"))
     else:
-        await run_sql(pool, "delete from services" if what == "services" else "delete from organizations")
+        await run_sql(pool, "delete from services" if deleted == "services" else "delete from organizations")
     await till.tell("customer.subscription.created", provider.subscriptions["sub_else"])
     done = await reconcile(ports)
     assert (done["orphaned"], done.get("mismatch")) == (1, None)
@@ -622,15 +631,11 @@ async def test_what_waited_ends_there_with_what_it_was_for_though_no_checkout_te
     assert [provider.subscriptions[name]["status"] for name in (made["id"], *names)] == ["canceled", "canceled", "active"]
     with structlog.testing.capture_logs() as log:
         await provider.deliver(till.sent)
-    assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_managed_here"] * 2, (
-        "there is nothing left to look after"
-    )
+    assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_managed_here"] * 2, "nothing is left to manage"
 
 
-async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
-    till: Till, provider: FakePayments, ports: Ports, pool: Pool
-) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_an_unpaid_purchase_is_not_canceled_with_its_service(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    made = await buy(till, provider, heard=True)
     provider.change(made["id"], status="incomplete_expired")
     await provider.deliver(till.sent)
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
@@ -639,8 +644,8 @@ async def test_what_was_never_paid_for_needs_no_end_there_with_what_it_was_for(
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
 
-async def test_an_event_of_the_same_second_counts_more_than_what_was_asked(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_an_event_overrides_a_check_of_the_same_second(till: Till, provider: FakePayments, ports: Ports) -> None:
+    made = await buy(till, provider, heard=True)
     till.clock.advance(CHECK_INTERVAL)
     await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -649,7 +654,7 @@ async def test_an_event_of_the_same_second_counts_more_than_what_was_asked(till:
     assert await till.status() == "past_due"
 
 
-async def test_many_checkouts_of_one_customer_are_one_question(till: Till, provider: FakePayments, ports: Ports) -> None:
+async def test_many_checkouts_of_one_customer_take_one_request(till: Till, provider: FakePayments, ports: Ports) -> None:
     for _ in range(5):
         assert (await till.begin()).status == 200
     provider.asked.clear()
@@ -658,8 +663,8 @@ async def test_many_checkouts_of_one_customer_are_one_question(till: Till, provi
     assert len(provider.asked) == 1
 
 
-async def test_that_is_so_also_where_they_were_begun_one_after_the_other(till: Till, provider: FakePayments, ports: Ports) -> None:
-    """But who has begun one just now is given the time to complete it."""
+async def test_checkouts_started_one_after_the_other_take_one_request(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """A checkout that has just started gets some time first."""
     for _ in range(5):
         assert (await till.begin()).status == 200
         till.clock.advance(timedelta(minutes=1))
@@ -673,11 +678,11 @@ async def test_that_is_so_also_where_they_were_begun_one_after_the_other(till: T
     assert len(provider.asked) == 1
 
 
-async def test_what_the_provider_does_not_know_is_not_taken_for_cancelled(
+async def test_a_subscription_unknown_to_the_provider_does_not_count_as_canceled(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    """With a key of the other mode it knows nothing, and goes on charging."""
-    made = await paid(till, provider, heard=True)
+    """With an API key of the other mode, the provider knows no subscription and continues to charge."""
+    made = await buy(till, provider, heard=True)
     hidden = provider.subscriptions.pop(made["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     recorded = "select 1 from audit_log where action = 'subscription.canceled'"
@@ -692,8 +697,10 @@ async def test_what_the_provider_does_not_know_is_not_taken_for_cancelled(
     assert await run_sql(pool, recorded) == [(1,)]
 
 
-async def test_what_the_provider_goes_on_not_to_know_is_given_up(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_the_cancellation_of_a_permanently_unknown_subscription_is_given_up(
+    till: Till, provider: FakePayments, ports: Ports, pool: Pool
+) -> None:
+    made = await buy(till, provider, heard=True)
     provider.subscriptions.pop(made["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     await run_sql(pool, "update billing_cancellations set asked_at = %s", till.clock.now())
@@ -702,11 +709,11 @@ async def test_what_the_provider_goes_on_not_to_know_is_given_up(till: Till, pro
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
 
-async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider: FakePayments, ports: Ports) -> None:
-    """And it is gone on with what was not asked about yet, then with what has just failed; nothing waits for an hour."""
+async def test_reconciliation_waits_while_the_provider_is_down(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """It continues with the checks that were not tried yet, then with the failed ones. No check waits for an hour."""
     names = [f"sub_{number}" for number in range(8)]
     for number, name in enumerate(names):
-        await fails_for(till, provider, name, till.clock.now() - timedelta(minutes=10 - number))
+        await add_failing_check(till, provider, name, till.clock.now() - timedelta(minutes=10 - number))
     provider.asked.clear()
     with structlog.testing.capture_logs() as log:
         assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
@@ -720,12 +727,10 @@ async def test_while_the_provider_is_away_it_is_waited_for(till: Till, provider:
     assert await reconcile(ports) == {"subscriptions": 6}
 
 
-async def test_what_always_fails_does_not_stand_before_everything_else(
-    till: Till, provider: FakePayments, ports: Ports, pool: Pool
-) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_permanently_failing_checks_do_not_block_others(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    made = await buy(till, provider, heard=True)
     for number in range(reconciliation_rules.MAX_CONSECUTIVE_FAILURES):
-        await fails_for(till, provider, f"sub_bad_{number}", till.clock.now())
+        await add_failing_check(till, provider, f"sub_bad_{number}", till.clock.now())
     await run_sql(pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, made["id"])
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
@@ -734,23 +739,21 @@ async def test_what_always_fails_does_not_stand_before_everything_else(
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
 
 
-async def test_an_event_that_comes_while_the_provider_fails_says_when_to_ask(
-    till: Till, provider: FakePayments, ports: Ports, pool: Pool
-) -> None:
-    made = await paid(till, provider, heard=True)
+async def test_an_event_during_a_failing_check_sets_the_next_check(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
+    made = await buy(till, provider, heard=True)
     till.clock.advance(CHECK_INTERVAL)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         until = till.clock.now() + reconciliation_rules.RECHECK_INTERVAL
         assert await tx.billing.claim_check(till.clock.now(), until) == made["id"]
     await till.tell("customer.subscription.updated", made)
-    said = await run_sql(pool, "select check_at from billing_facts")
+    check_at = await run_sql(pool, "select check_at from billing_facts")
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.billing.reschedule_check(made["id"], until, till.clock.now())
-    assert await run_sql(pool, "select check_at from billing_facts") == said
+    assert await run_sql(pool, "select check_at from billing_facts") == check_at
 
 
-async def test_checkouts_are_asked_about_as_soon_as_the_provider_is_back(till: Till, provider: FakePayments, ports: Ports) -> None:
-    """Also those that are so old by then that they are asked about for the last time."""
+async def test_checkouts_are_checked_once_the_provider_is_back(till: Till, provider: FakePayments, ports: Ports) -> None:
+    """This includes checkouts that are old enough for their last check."""
     for _ in range(2):
         provider.complete((await till.begin()).json["session_id"])
     till.clock.advance(reconciliation_rules.CHECKOUT_CHECK_PERIOD + SOON)
@@ -765,19 +768,17 @@ async def test_checkouts_are_asked_about_as_soon_as_the_provider_is_back(till: T
     assert "checkouts" not in await reconcile(ports)
 
 
-async def test_a_checkout_that_is_heard_of_while_the_provider_fails_is_not_asked_about_again(
+async def test_a_checkout_with_an_event_during_a_failing_check_is_not_checked_again(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    await paid(till, provider, heard=True)
+    await buy(till, provider, heard=True)
     ids = [id_ for (id_,) in await run_sql(pool, "select id from billing_checkouts")]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.checkouts.reschedule(ids, till.clock.now(), till.clock.now() - reconciliation_rules.CHECKOUT_CHECK_PERIOD)
     assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
 
 
-async def test_who_cannot_be_asked_about_checkouts_and_cancellations_holds_back_no_more_than_that(
-    till: Till, provider: FakePayments, ports: Ports, pool: Pool
-) -> None:
+async def test_failing_cancellations_delay_only_other_cancellations(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
     for number in range(4):
         await run_sql(
             pool,

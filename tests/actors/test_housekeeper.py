@@ -1,4 +1,4 @@
-"""What is past its use goes, what is not stays, and one process at a time does it."""
+"""The housekeeper deletes obsolete rows and no others, in one process at a time."""
 
 from datetime import timedelta
 
@@ -29,7 +29,7 @@ async def count(pool: Pool, table: str) -> int:
 
 
 @pytest.mark.slow
-async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_expired_tokens_and_sessions_are_deleted(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     account = await add_account(ports)
     await log_in(ports)
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -44,16 +44,16 @@ async def test_expired_tokens_and_sessions_go(ports: Ports, pool: Pool, clock: F
     removed = await housekeeping.sweep(ports, holder)
     assert removed is not None
     assert removed["one_time_tokens"] == 1
-    assert "sessions" not in removed  # not a moment too soon
+    assert "sessions" not in removed  # not too early
     clock.advance(timedelta(microseconds=1))
     assert await housekeeping.sweep(ports, holder) == {"sessions": 1}
     assert await count(pool, "refresh_tokens") == 0
     assert await count(pool, "one_time_tokens") == 1
     assert await count(pool, "users") == 1
-    assert await count(pool, "login_events") == 1  # never swept
+    assert await count(pool, "login_events") == 1  # kept forever
 
 
-async def test_finished_mails_go_and_others_stay(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_finished_emails_are_deleted_and_others_stay(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     done, waiting = (email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.add(done)
@@ -65,7 +65,7 @@ async def test_finished_mails_go_and_others_stay(ports: Ports, pool: Pool, clock
         assert await connection.rows("select id from mails") == [(waiting.id,)]
 
 
-async def test_accounts_that_were_never_verified_go(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_accounts_that_were_never_verified_are_deleted(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await accounts.register(ports, Anonymous(), Email(EMAIL), PASSWORD)
     await add_account(ports, OTHER)
     await add_account(ports, "scim@example.com", password=None, verified=False)
@@ -77,8 +77,8 @@ async def test_accounts_that_were_never_verified_go(ports: Ports, pool: Pool, cl
         assert await connection.rows("select email from users order by email") == [(OTHER,), ("scim@example.com",)]
 
 
-async def test_to_be_kept_out_of_services_keeps_no_address_occupied(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    """Somebody whom a directory has deleted, who never showed that the address is theirs."""
+async def test_a_block_by_a_directory_does_not_keep_an_unverified_account(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """The directory deleted the user, who never verified the address."""
     await accounts.register(ports, Anonymous(), Email(EMAIL), PASSWORD)
     org_id = await add_organization(pool, "acme")
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -92,7 +92,7 @@ async def test_to_be_kept_out_of_services_keeps_no_address_occupied(ports: Ports
     assert await count(pool, "scim_users") == 0
 
 
-async def test_a_backlog_goes_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backlog_is_deleted_in_batches(ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "BATCH", 4)
     account = await add_account(ports)
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -109,14 +109,14 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, clock: FakeClock) -> N
     assert await housekeeping.sweep(ports, one) == {}
     assert await housekeeping.sweep(ports, other) is None
     clock.advance(housekeeping_rules.LEASE - timedelta(seconds=1))
-    assert await housekeeping.sweep(ports, one) == {}  # goes on as long as it lives
+    assert await housekeeping.sweep(ports, one) == {}  # a living process keeps its lease
     clock.advance(timedelta(seconds=1))
     assert await housekeeping.sweep(ports, other) is None
     clock.advance(housekeeping_rules.LEASE)
     assert await housekeeping.sweep(ports, other) == {}
 
 
-async def test_the_actor_tells_what_it_removed(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
+async def test_the_actor_logs_the_deleted_rows(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
     await accounts.register(ports, Anonymous(), Email(EMAIL), PASSWORD)
     clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
     with structlog.testing.capture_logs() as log:

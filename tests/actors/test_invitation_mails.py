@@ -1,5 +1,4 @@
-"""Mails of invitations: their link, what keeps them from going out, and that they are counted apart (organizations.md section 4.7;
-security.md A-5, E-1, E-2, E-5 and L-3)."""
+"""Emails of invitations: their link, reasons not to send them, and their separate limit (security A-5, E-1, E-2, E-5, L-3)."""
 
 from datetime import timedelta
 from typing import Any
@@ -24,7 +23,7 @@ HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 
 
 async def add_owner(ports: Ports, pool: Pool, slug: str) -> Member:
-    """Who invites: the owner of a new organization."""
+    """Add an organization and return its owner, who invites."""
     org = await add_organization(pool, slug)
     account = await add_account(ports, f"owner@{slug}.example", None)
     now = ports.clock.now()
@@ -41,7 +40,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
 
 
 async def invite(ports: Ports, owner: Member, email: Email = ADA) -> str:
-    """The token of an invitation."""
+    """Invite this address and return the token of the invitation."""
     return (await invitations.invite(ports, owner, email, "member"))[1]
 
 
@@ -51,19 +50,19 @@ async def claim(ports: Ports) -> QueuedEmail:
 
 
 async def prepared(ports: Ports, mail: QueuedEmail) -> tuple[QueuedEmail, EmailMessage]:
-    """`mail` ready to be sent."""
+    """Return the prepared email."""
     found = await email_preparation.prepare(ports, mail)
     assert not isinstance(found, EmailResult)
     return found
 
 
 async def row(pool: Pool) -> tuple[Any, ...]:
-    """What became of the one mail: its outcome, why, and what is left of its token."""
+    """Return the outcome of the only email, its reason, and the stored token."""
     [found] = await run_sql(pool, "select outcome, last_failure, token from mails")
     return found
 
 
-async def test_the_mail_brings_the_link_to_the_invited_address(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
+async def test_the_email_contains_the_link_and_goes_to_the_invited_address(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
     token = await invite(ports, owner)
     await deliver(ports)
     [letter] = sent.letters
@@ -74,7 +73,7 @@ async def test_the_mail_brings_the_link_to_the_invited_address(ports: Ports, own
         assert words in letter.text
 
 
-async def test_the_token_is_kept_sealed_until_the_mail_is_out(ports: Ports, owner: Member, pool: Pool) -> None:
+async def test_the_token_is_stored_encrypted_until_the_email_is_sent(ports: Ports, owner: Member, pool: Pool) -> None:
     token = await invite(ports, owner)
     _, _, stored = await row(pool)
     assert token.encode() not in stored
@@ -82,7 +81,7 @@ async def test_the_token_is_kept_sealed_until_the_mail_is_out(ports: Ports, owne
     assert await row(pool) == (EmailOutcome.SENT, None, None)
 
 
-async def test_a_refused_invitation_sends_nothing(ports: Ports, owner: Member, pool: Pool) -> None:
+async def test_a_refused_invitation_sends_no_email(ports: Ports, owner: Member, pool: Pool) -> None:
     await invite(ports, owner)
     with pytest.raises(invitations_rules.InvitationAlreadySent):
         await invite(ports, owner)
@@ -90,7 +89,9 @@ async def test_a_refused_invitation_sends_nothing(ports: Ports, owner: Member, p
 
 
 @pytest.mark.parametrize("end", ["accepted", "declined", "cancelled", "deleted"])
-async def test_what_is_over_is_not_mailed_any_more(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool, end: str) -> None:
+async def test_an_invitation_that_has_ended_is_not_emailed(
+    ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool, end: str
+) -> None:
     token = await invite(ports, owner)
     match end:
         case "accepted":
@@ -108,7 +109,7 @@ async def test_what_is_over_is_not_mailed_any_more(ports: Ports, owner: Member, 
 
 
 @pytest.mark.parametrize("marked", [False, True])
-async def test_an_invitation_that_expired_on_the_way_is_given_up(
+async def test_an_invitation_that_expired_before_sending_is_given_up(
     ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool, clock: FakeClock, marked: bool
 ) -> None:
     await invite(ports, owner)
@@ -120,7 +121,7 @@ async def test_an_invitation_that_expired_on_the_way_is_given_up(
     assert await row(pool) == (EmailOutcome.GIVEN_UP, email_queue_rules.LINK_EXPIRED, None)
 
 
-async def test_a_token_whose_seal_is_broken_cannot_be_mailed(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool) -> None:
+async def test_an_unreadable_token_cannot_be_emailed(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool) -> None:
     await invite(ports, owner)
     await run_sql(pool, "update mails set token = 'x'")
     await deliver(ports)
@@ -130,7 +131,7 @@ async def test_a_token_whose_seal_is_broken_cannot_be_mailed(ports: Ports, owner
     assert "link is lost" in reason
 
 
-async def test_a_second_attempt_says_what_the_first_said(ports: Ports, owner: Member, clock: FakeClock) -> None:
+async def test_a_second_attempt_sends_the_same_message(ports: Ports, owner: Member, clock: FakeClock) -> None:
     token = await invite(ports, owner)
     first, letter = await prepared(ports, await claim(ports))
     clock.advance(HOUR)
@@ -144,7 +145,7 @@ async def test_a_second_attempt_says_what_the_first_said(ports: Ports, owner: Me
 # The limit per recipient
 
 
-async def test_an_address_gets_so_many_invitations_an_hour_whoever_sends_them(
+async def test_an_address_gets_a_limited_number_of_invitations_per_hour_from_all_senders(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     owners = [await add_owner(ports, pool, f"org-{number}") for number in range(8)]
@@ -156,7 +157,7 @@ async def test_an_address_gets_so_many_invitations_an_hour_whoever_sends_them(
     await invite(ports, owners[0], Email("eve@example.com"))
     await deliver(ports)
     assert [letter.to for letter in sent.letters].count(Email("eve@example.com")) == 1
-    # The sixth is still an invitation: the own list has it.
+    # The sixth invitation still exists, and the invitee's list shows it.
     assert await run_sql(pool, "select count(*) from invitations where status = 'pending' and email = %s", ADA) == [(6,)]
     clock.advance(HOUR)
     await invite(ports, owners[6])
@@ -164,7 +165,7 @@ async def test_an_address_gets_so_many_invitations_an_hour_whoever_sends_them(
     assert len(sent.letters) == 7
 
 
-async def test_invitations_do_not_use_up_the_mails_of_the_account(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_invitations_do_not_count_towards_the_limit_of_account_emails(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     await add_account(ports)
     for number in range(6):
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
@@ -177,7 +178,7 @@ async def test_invitations_do_not_use_up_the_mails_of_the_account(ports: Ports, 
     assert sum(subject.startswith("You are invited") for subject in subjects) == 5
 
 
-async def test_mails_of_the_account_do_not_use_up_invitations(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
+async def test_account_emails_do_not_count_towards_the_limit_of_invitations(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
     await add_account(ports)
     for _ in range(6):
         await accounts.forgot_password(ports, Anonymous(), ADA)
@@ -187,7 +188,7 @@ async def test_mails_of_the_account_do_not_use_up_invitations(ports: Ports, owne
     assert sent.letters[-1].subject == "You are invited to Acme - Gatehouse"
 
 
-async def test_a_mail_that_was_let_through_is_counted_once_and_stays_so(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_an_email_within_the_limit_is_counted_once_and_stays_allowed(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     owners = [await add_owner(ports, pool, f"org-{number}") for number in range(6)]
     await invite(ports, owners[0])
     first, _ = await prepared(ports, await claim(ports))
@@ -201,7 +202,7 @@ async def test_a_mail_that_was_let_through_is_counted_once_and_stays_so(ports: P
 
 
 @pytest.mark.slow
-async def test_mailers_that_prepare_at_once_keep_to_the_limit(ports: Ports, pool: Pool) -> None:
+async def test_parallel_mailers_respect_the_limit(ports: Ports, pool: Pool) -> None:
     for number in range(12):
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
     claimed = await email_queue.claim_due(ports, 12)

@@ -1,5 +1,4 @@
-"""Invitations expire by themselves, in bounded batches, each once, whatever number of processes looks after them (organizations.md section
-3; security.md N-9)."""
+"""Invitations expire in bounded batches, each once, with any number of processes (security N-9)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,8 +24,8 @@ from tests.support.waiting import PATIENCE, eventually
 
 
 async def invite(ports: Ports, org: UUID, count: int, expires_at: datetime, name: str = "late") -> list[UUID]:
-    """So many invitations that expire then."""
-    made = [
+    """Add `count` invitations that expire at this time."""
+    invitations_ = [
         Invitation(
             id=new_id(),
             org_id=org,
@@ -41,9 +40,9 @@ async def invite(ports: Ports, org: UUID, count: int, expires_at: datetime, name
         for number in range(count)
     ]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        for one in made:
-            await tx.invitations.add(one)
-    return [one.id for one in made]
+        for invitation in invitations_:
+            await tx.invitations.add(invitation)
+    return [invitation.id for invitation in invitations_]
 
 
 async def expired(pool: Pool) -> set[UUID]:
@@ -56,7 +55,7 @@ async def recorded(pool: Pool) -> list[tuple[Any, ...]]:
     )
 
 
-async def test_what_is_past_its_time_expires_in_the_name_of_the_system(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_overdue_invitations_expire_and_the_system_is_the_actor(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     acme, other = await add_organization(pool, "acme"), await add_organization(pool, "acme-two", "suspended")
     late = [await invite(ports, org, 1, clock.now(), org.hex) for org in (acme, other)]
     await invite(ports, acme, 1, clock.now() + timedelta(microseconds=1), "in-time")
@@ -80,7 +79,7 @@ async def test_what_is_past_its_time_expires_in_the_name_of_the_system(ports: Po
     assert await run_sql(pool, "select count(*), count(distinct target_id) from events where name = 'invitation.expired'") == [(2, 2)]
 
 
-async def test_nothing_to_do_is_nothing_done(ports: Ports, pool: Pool) -> None:
+async def test_a_sweep_without_overdue_invitations_changes_nothing(ports: Ports, pool: Pool) -> None:
     assert await invitations.sweep(ports, new_id()) == {}
     assert await recorded(pool) == []
 
@@ -100,7 +99,7 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
     assert await invitations.sweep(ports, other) is None
     assert await expired(pool) == set()
     clock.advance(invitations_rules.LEASE - timedelta(seconds=1))
-    assert await invitations.sweep(ports, one) == {"invitations": 1}  # goes on as long as it lives
+    assert await invitations.sweep(ports, one) == {"invitations": 1}  # a living process keeps its lease
     clock.advance(timedelta(seconds=1))
     assert await invitations.sweep(ports, other) is None
     clock.advance(invitations_rules.LEASE)
@@ -108,11 +107,11 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
 
 
 @pytest.mark.slow
-async def test_each_invitation_expires_once_however_many_sweep(
+async def test_each_invitation_expires_once_with_many_sweepers(
     ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(invitations, "BATCH", 7)
-    # A lease that is over as soon as it is taken: they get in each other's way as much as they can.
+    # The lease ends at once, so the sweepers get in each other's way as much as possible.
     monkeypatch.setattr(invitations, "LEASE", timedelta())
     orgs = [await add_organization(pool, slug) for slug in ("acme", "acme-two", "acme-three")]
     late = [id_ for org in orgs for id_ in await invite(ports, org, 20, clock.now(), org.hex)]
@@ -124,7 +123,9 @@ async def test_each_invitation_expires_once_however_many_sweep(
     assert await run_sql(pool, "select count(*) from events") == [(60,)]
 
 
-async def test_the_actors_of_several_processes_tell_what_they_did(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
+async def test_the_actors_of_several_processes_log_their_work_once(
+    ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics
+) -> None:
     org = await add_organization(pool, "acme")
     await invite(ports, org, 3, clock.now())
 

@@ -1,4 +1,4 @@
-"""The mailer on a real queue: each mail once, in spite of several mailers, crashes, outages and slow recipients."""
+"""The mailer on a real queue: each email is sent once, despite several mailers, crashes, outages and slow recipients."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -14,7 +14,7 @@ import actors.mailer
 from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from adapters.clock import SystemClock
-from adapters.email.smtp import Dispatch, OwnServers, SmtpTransport
+from adapters.email.smtp import MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
@@ -35,12 +35,12 @@ from tests.support.builders import add_account, link, run_sql
 from tests.support.waiting import PATIENCE, eventually
 
 ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
-MIDDLE = 0.5  # of the spread, so that delays are exact
+MIDDLE = 0.5  # the middle of the spread, so that delays are exact
 
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test waits for is not found by a look that comes anyway."""
+    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
     monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
 
 
@@ -64,7 +64,7 @@ async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
 
 
 async def rows(pool: Pool) -> list[dict[str, Any]]:
-    """The queue as it is in the database, oldest first."""
+    """Return the queue in the database, oldest first."""
     columns = ("id", "outcome", "attempts", "claims", "token", "last_failure", "due_at", "finished_at")
     found = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608  (those of the line above)
     return [dict(zip(columns, row, strict=True)) for row in found]
@@ -79,7 +79,7 @@ async def all_finished(pool: Pool) -> None:
 
 @asynccontextmanager
 async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """That many mailers at work; their mailboxes."""
+    """Run that many mailers, and yield their mailboxes."""
     inboxes = [Mailbox() for _ in range(count)]
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -90,9 +90,9 @@ async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator
 
 
 async def settled(inbox: Mailbox) -> None:
-    """Return once the mailer has looked after every post, found nothing more that it could start, and waits for the next one.
+    """Return once the mailer has handled every post, found no more email to start, and waits for the next post.
 
-    That no task runs says less: one that waits for the database does not run either.
+    It is not enough that no task runs, because a task that waits for the database does not run either.
     """
     await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
 
@@ -104,7 +104,7 @@ def logged() -> Iterator[list[Any]]:
 
 
 class ShakyStorage:
-    """A storage that is away for the next `outages` transactions."""
+    """A storage that is down for the next `outages` transactions."""
 
     def __init__(self, storage: Storage) -> None:
         self.outages = 0
@@ -131,7 +131,7 @@ class ShakyStorage:
 # -- the actor ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_queued_mail_is_sent_and_its_token_forgotten(
+async def test_a_queued_email_is_sent_and_its_token_deleted(
     ports: Ports, pool: Pool, sent: FakeMailTransport, metrics: FakeMetrics
 ) -> None:
     await add_account(ports, ADA, verified=False)
@@ -160,7 +160,7 @@ async def test_a_post_wakes_the_mailer(ports: Ports, pool: Pool, sent: FakeMailT
         await all_finished(pool)
 
 
-async def test_every_mail_is_sent_once_by_two_mailers_with_few_slots(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_two_mailers_with_few_slots_send_each_email_once(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     addresses = [Email(f"person{number}@example.com") for number in range(30)]
     await queue(ports, EmailKind.PASSWORD_CHANGED, *addresses)
     async with mailing(ports, count=2, slots=3):
@@ -169,7 +169,7 @@ async def test_every_mail_is_sent_once_by_two_mailers_with_few_slots(ports: Port
     assert {(row["outcome"], row["claims"]) for row in await rows(pool)} == {("sent", 1)}
 
 
-async def test_no_more_is_claimed_than_can_start(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_only_emails_that_can_start_are_claimed(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     await queue(ports, EmailKind.PASSWORD_CHANGED, *[ADA] * 5)
     sent.gates[ADA] = trio.Event()
     async with mailing(ports, slots=2) as [inbox]:
@@ -185,7 +185,7 @@ async def test_no_more_is_claimed_than_can_start(ports: Ports, pool: Pool, sent:
         await all_finished(pool)
 
 
-async def test_a_slow_recipient_holds_nobody_back(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_a_slow_recipient_does_not_delay_others(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     others = [Email(f"person{number}@example.com") for number in range(10)]
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA, *others)
     sent.gates[ADA] = trio.Event()
@@ -195,7 +195,7 @@ async def test_a_slow_recipient_holds_nobody_back(ports: Ports, pool: Pool, sent
         await all_finished(pool)
 
 
-async def test_an_outage_of_the_mail_server_costs_time_and_no_mail(
+async def test_an_outage_of_the_mail_server_delays_emails_but_loses_none(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     await add_account(ports, ADA, verified=False)
@@ -216,7 +216,7 @@ async def test_an_outage_of_the_mail_server_costs_time_and_no_mail(
                 clock.advance(timedelta(seconds=wait - 0.001))
                 inbox.post()
                 await settled(inbox)
-                assert (await rows(pool))[0]["claims"] == attempt  # not a moment too soon
+                assert (await rows(pool))[0]["claims"] == attempt  # not too early
                 if attempt == 3:
                     sent.refusal = None
                 clock.advance(timedelta(milliseconds=1))
@@ -231,7 +231,7 @@ async def test_an_outage_of_the_mail_server_costs_time_and_no_mail(
 @pytest.mark.slow
 async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     with SmtpSink() as gone:
-        transport = Dispatch(SmtpTransport(gone.url, "Gatehouse <gatehouse@example.com>"), OwnServers(Guard()))
+        transport = MailRouter(SmtpTransport(gone.url, "Gatehouse <gatehouse@example.com>"), OrganizationSmtp(Guard()))
     await add_account(ports, ADA)
     [mail] = await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     async with mailing(replace(ports, mail=transport)) as [inbox]:
@@ -253,7 +253,7 @@ async def test_a_mail_server_that_comes_back_gets_the_mail(ports: Ports, pool: P
     assert "/auth/reset-password?token=" in body.get_content()
 
 
-async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
+async def test_the_mailer_wakes_by_itself_for_a_retry(
     ports: Ports, pool: Pool, sent: FakeMailTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class RefusesOnce(FakeMailTransport):
@@ -266,7 +266,7 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
             await sent.send(letter)
 
     monkeypatch.setattr(email_queue, "backoff", lambda attempts, spread: timedelta(milliseconds=20))
-    # On the machine's clock, because the mailer sleeps by one that runs as well.
+    # With the system clock, because the mailer sleeps in real time.
     running = replace(ports, mail=RefusesOnce(), clock=SystemClock())
     await queue(running, EmailKind.PASSWORD_CHANGED, ADA)
     async with mailing(running):
@@ -275,7 +275,7 @@ async def test_a_retry_that_is_soon_due_wakes_the_mailer_itself(
     assert [row["attempts"] for row in await rows(pool)] == [2]
 
 
-async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+async def test_giving_up_an_email_is_logged(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
     await add_account(ports, ADA, verified=False)
     [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     for _ in range(email_queue_rules.MAX_ATTEMPTS - 1):
@@ -284,7 +284,7 @@ async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMa
         assert due_at is not None
         clock.advance(due_at - clock.now())
     assert timedelta(hours=12) < clock.now() - mail.created_at < timedelta(hours=20)
-    sent.refusal = "refused for good"
+    sent.refusal = "refused permanently"
     with logged() as log:
         async with mailing(ports):
             await all_finished(pool)
@@ -293,15 +293,15 @@ async def test_a_mail_is_given_up_visibly(ports: Ports, pool: Pool, sent: FakeMa
         "given_up",
         email_queue_rules.MAX_ATTEMPTS,
         None,
-        "refused for good",
+        "refused permanently",
     )
     [entry] = log
-    assert (entry["event"], entry["log_level"], entry["reason"]) == ("mail_given_up", "error", "refused for good")
+    assert (entry["event"], entry["log_level"], entry["reason"]) == ("mail_given_up", "error", "refused permanently")
     assert (entry["job_id"], entry["kind"]) == (str(mail.id), "verify_email")
     assert ADA not in str(log)
 
 
-async def test_a_defect_in_one_mail_stops_no_other(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_a_defect_in_one_email_does_not_affect_others(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     class EmailTemplates:
         def compose(self, mail: PreparedEmail) -> EmailMessage:
             if mail.address == ADA:
@@ -323,7 +323,7 @@ async def test_a_defect_in_one_mail_stops_no_other(ports: Ports, pool: Pool, sen
     assert "mail_not_prepared" in [entry["event"] for entry in log if entry["log_level"] == "error"]
 
 
-async def test_an_outcome_is_recorded_once_the_database_is_back(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_an_outcome_is_stored_once_the_database_is_back(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     shaky = ShakyStorage(ports.storage)
     sent.gates[ADA] = trio.Event()
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
@@ -337,7 +337,7 @@ async def test_an_outcome_is_recorded_once_the_database_is_back(ports: Ports, po
     assert "mail_outcome_not_recorded" in [entry["event"] for entry in log]
 
 
-async def test_an_outage_of_the_database_cuts_off_no_letter(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_an_outage_of_the_database_interrupts_no_email(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     shaky = ShakyStorage(ports.storage)
     sent.gates[ADA] = trio.Event()
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
@@ -378,13 +378,13 @@ async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(port
     assert [row["outcome"] for row in await rows(pool)] == ["sent"]
 
 
-async def test_an_idle_mailer_stops_without_waiting_for_its_grace(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actors.mailer, "GRACE", 2 * PATIENCE)  # longer than `mailing` lets anything take
+async def test_an_idle_mailer_stops_at_once(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors.mailer, "GRACE", 2 * PATIENCE)  # longer than the limit of `mailing`
     async with mailing(ports) as [inbox]:
         await settled(inbox)
 
 
-async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
+async def test_a_crash_between_sending_and_storing_the_outcome_causes_one_duplicate(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actors.mailer, "GRACE", 0.01)
@@ -397,7 +397,7 @@ async def test_a_crash_between_sending_and_recording_gives_one_duplicate(
     sent.stuck_after.clear()
     async with mailing(ports) as [inbox]:
         await settled(inbox)
-        assert len(sent.letters) == 1  # while the lease lasts
+        assert len(sent.letters) == 1  # as long as the lease lasts
         clock.advance(email_queue_rules.LEASE)
         inbox.post()
         await all_finished(pool)
@@ -424,7 +424,7 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
     assert (row["outcome"], row["attempts"], row["claims"]) == ("sent", 1, 2)
 
 
-async def test_a_mail_that_takes_every_process_down_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_an_email_that_crashes_every_process_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
     for _ in range(email_queue_rules.MAX_LOST_CLAIMS):
         await prepared_one(ports)
@@ -437,10 +437,10 @@ async def test_a_mail_that_takes_every_process_down_is_given_up(ports: Ports, po
     assert [(entry["event"], entry["log_level"]) for entry in log] == [("mail_given_up", "error")]
 
 
-# -- what is sent, and what is not -------------------------------------------------------------------------------------
+# -- preparation -------------------------------------------------------------------------------------
 
 
-async def test_attempts_say_the_same(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_all_attempts_send_the_same_message(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await add_account(ports, ADA, verified=False)
     await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     mail, first = await prepared_one(ports)
@@ -451,7 +451,7 @@ async def test_attempts_say_the_same(ports: Ports, pool: Pool, clock: FakeClock)
     assert second == first
 
 
-async def test_a_token_lies_sealed_in_the_queue(ports: Ports, pool: Pool) -> None:
+async def test_a_token_is_encrypted_in_the_queue(ports: Ports, pool: Pool) -> None:
     await add_account(ports, ADA, verified=False)
     await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     mail, letter = await prepared_one(ports)
@@ -465,7 +465,7 @@ async def test_a_token_lies_sealed_in_the_queue(ports: Ports, pool: Pool) -> Non
 
 
 @pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD])
-async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind) -> None:
+async def test_no_email_goes_to_an_address_without_an_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind) -> None:
     await queue(ports, kind, ADA)
     with logged() as log:
         async with mailing(ports):
@@ -476,7 +476,7 @@ async def test_nothing_goes_to_an_address_without_account(ports: Ports, pool: Po
     assert {entry["log_level"] for entry in log} == {"debug"}
 
 
-async def test_nothing_goes_to_a_deactivated_account(ports: Ports) -> None:
+async def test_no_email_goes_to_a_deactivated_account(ports: Ports) -> None:
     await add_account(ports, ADA, deactivated_at=ports.clock.now())
     await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
@@ -488,7 +488,9 @@ async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
     assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
 
 
-async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+async def test_a_recipient_gets_five_emails_with_tokens_per_hour(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
     await add_account(ports, ADA, verified=False)
     await add_account(ports, BOB, verified=False)
     await queue(ports, EmailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
@@ -496,8 +498,8 @@ async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Poo
         await all_finished(pool)
         assert sorted(letter.to for letter in sent.letters) == [ADA] * 5 + [BOB]
         clock.advance(timedelta(minutes=59))
-        await queue(ports, EmailKind.RESET_PASSWORD, ADA)  # every kind with a token counts
-        await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)  # has none
+        await queue(ports, EmailKind.RESET_PASSWORD, ADA)  # all kinds with a token count
+        await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)  # has no token
         inbox.post()
         await all_finished(pool)
         assert [letter.subject for letter in sent.letters[6:]] == ["Your password was changed - Gatehouse"]
@@ -508,7 +510,7 @@ async def test_a_recipient_gets_five_token_mails_an_hour(ports: Ports, pool: Poo
     assert [letter.subject for letter in sent.letters[7:]] == ["Choose a new password - Gatehouse"]
 
 
-async def test_a_reset_link_cancels_the_one_before(ports: Ports, clock: FakeClock) -> None:
+async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: FakeClock) -> None:
     await add_account(ports, ADA)
     await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     mail, first = await prepared_one(ports)
@@ -522,10 +524,10 @@ async def test_a_reset_link_cancels_the_one_before(ports: Ports, clock: FakeCloc
     clock.advance(timedelta(seconds=5))
     assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(
         EmailOutcome.DROPPED
-    )  # its link would open nothing
+    )  # its link would not be valid
 
 
-async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await add_account(ports, ADA)
     await queue(ports, EmailKind.RESET_PASSWORD, ADA)
     mail, _ = await prepared_one(ports)
@@ -537,7 +539,7 @@ async def test_a_link_that_expired_on_the_way_is_given_up(ports: Ports, pool: Po
     assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
 
 
-def test_waits_double_up_to_an_hour() -> None:
+def test_delays_double_up_to_an_hour() -> None:
     assert [email_queue_rules.backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
         5,
         10,

@@ -1,5 +1,7 @@
-"""Mails through the servers of organizations: which ones they are, whose turn it is, and that nobody waits for a slow one (decisions,
-points 30 and 208; security.md E-1, L-1 and P-7)."""
+"""Emails through the organizations' own mail servers.
+
+These tests cover the choice of the server, the order of organizations, and slow servers (decisions 30, 208; security E-1, L-1, P-7).
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +29,7 @@ ADA = Email("ada@example.com")
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test waits for is not found by a look that comes anyway."""
+    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
     monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
 
 
@@ -55,7 +57,7 @@ async def queue(ports: Ports, *queued: QueuedEmail) -> None:
 
 
 async def invite(ports: Ports, org: UUID, *addresses: str) -> None:
-    """Queue the mails of invitations to these addresses."""
+    """Queue the emails of invitations to these addresses."""
     for address in addresses:
         token = str(new_id())
         await add_invitation(ports, org, address, token_hash=digest(token))
@@ -67,7 +69,7 @@ def people(slug: str, count: int) -> list[str]:
 
 
 def gate(sent: FakeMailTransport, addresses: Sequence[str]) -> None:
-    """Make whatever server these are reached through slow."""
+    """Let emails to these addresses hang until the test opens their gates."""
     sent.gates.update({address: trio.Event() for address in addresses})
 
 
@@ -82,7 +84,7 @@ async def mailing(ports: Ports, slots: int = 8) -> AsyncIterator[Mailbox]:
 
 
 async def settled(inbox: Mailbox) -> None:
-    """Return once the mailer has begun all that it could."""
+    """Return once the mailer has started all emails that it can."""
     await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
 
 
@@ -90,10 +92,10 @@ def begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
     return sum(sent.begun[address] for address in addresses)
 
 
-# Which mails go through which server
+# Choice of the server
 
 
-async def test_invitations_go_through_the_server_of_their_own_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_invitations_use_the_mail_server_of_their_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     acme, twin, plain = await add(ports, pool, "acme"), await add(ports, pool, "twin"), await add(ports, pool, "plain", server=False)
     for org, slug in ((acme, "acme"), (twin, "twin"), (plain, "plain")):
         await invite(ports, org, f"new@{slug}.example")
@@ -107,7 +109,7 @@ async def test_invitations_go_through_the_server_of_their_own_organization(ports
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EmailKind if kind is not EmailKind.INVITATION])
-async def test_mails_of_an_account_never_do_whoever_they_look_like(
+async def test_emails_about_an_account_use_the_server_of_the_platform(
     ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind
 ) -> None:
     acme = await add(ports, pool, "acme")
@@ -118,29 +120,31 @@ async def test_mails_of_an_account_never_do_whoever_they_look_like(
     assert sent.servers == {letter.message_id: None}
 
 
-async def test_each_attempt_goes_through_the_server_that_there_is_then(
+async def test_each_attempt_uses_the_server_that_is_configured_at_that_time(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     acme = await add(ports, pool, "acme")
     await invite(ports, acme, ADA)
-    there = []
+    uses_own_server = []
     for change in (None, remove_server, put_server, remove_server):
         if change is not None:
             await change(ports, acme)
         [mail] = await email_queue.claim_due(ports, 1)
         prepared = await email_preparation.prepare(ports, mail)
         assert not isinstance(prepared, EmailResult)
-        there.append(prepared[0].server is not None)
+        uses_own_server.append(prepared[0].server is not None)
         due_at = await email_queue.record_failure(ports, mail, "refused", 0.5)
         assert due_at is not None
         clock.advance(due_at - clock.now())
-    assert there == [True, False, True, False]
+    assert uses_own_server == [True, False, True, False]
     await deliver(ports)
     [letter] = sent.letters
     assert sent.servers == {letter.message_id: None}
 
 
-async def test_no_mail_goes_around_a_server_whose_password_is_lost(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_an_unreadable_server_password_does_not_fall_back_to_another_server(
+    ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
     await invite(ports, await add(ports, pool, "acme"), ADA)
     await run_sql(pool, "update smtp_settings set password = 'x'")
     async with mailing(ports) as inbox:
@@ -150,7 +154,7 @@ async def test_no_mail_goes_around_a_server_whose_password_is_lost(ports: Ports,
     assert (attempts, failure) == (1, "it could not be prepared: SealBroken")
 
 
-async def test_a_refusal_is_tried_again_later_as_any_other(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
+async def test_a_refusal_by_an_own_server_is_retried(ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock) -> None:
     await invite(ports, await add(ports, pool, "acme"), ADA)
     sent.refusal = "the organization's server: the host is at an address that is not allowed"
     async with mailing(ports) as inbox:
@@ -166,10 +170,10 @@ async def test_a_refusal_is_tried_again_later_as_any_other(ports: Ports, pool: P
         await sent.arrived(1)
 
 
-# Whose turn it is
+# Order of organizations
 
 
-async def test_a_slow_server_holds_back_the_mails_of_its_own_organization_only(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_a_slow_server_delays_only_its_own_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     slow, others, platform = people("acme", 6), people("twin", 3), people("plain", 3)
     gate(sent, slow)
     await invite(ports, await add(ports, pool, "acme"), *slow)
@@ -185,7 +189,7 @@ async def test_a_slow_server_holds_back_the_mails_of_its_own_organization_only(p
         await sent.arrived(15)
 
 
-async def test_slow_servers_leave_slots_for_the_mails_of_the_platform(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
+async def test_slow_servers_leave_slots_for_emails_of_the_platform(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     slow = [address for slug in ("acme", "twin", "third", "fourth", "fifth") for address in people(slug, 2)]
     gate(sent, slow)
     for slug in ("acme", "twin", "third", "fourth", "fifth"):
@@ -201,7 +205,7 @@ async def test_slow_servers_leave_slots_for_the_mails_of_the_platform(ports: Por
         await sent.arrived(21)
 
 
-async def test_organizations_take_turns_however_long_the_backlog_of_one_is(
+async def test_organizations_take_turns_despite_a_long_backlog_of_one(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     for slug, count in (("acme", 5), ("twin", 2), ("third", 1)):
@@ -213,7 +217,7 @@ async def test_organizations_take_turns_however_long_the_backlog_of_one_is(
     assert order == ["acme", "twin", "third", "acme", "twin", "acme", "acme", "acme"]
 
 
-async def test_who_comes_late_goes_before_the_second_mails_of_those_that_are_slow(
+async def test_a_new_organization_comes_before_second_emails_of_slow_ones(
     ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     slugs = ["acme", "twin", "third", "fourth"]
@@ -222,7 +226,7 @@ async def test_who_comes_late_goes_before_the_second_mails_of_those_that_are_slo
     for slug, addresses in backlog.items():
         await invite(ports, await add(ports, pool, slug), *addresses)
     async with mailing(ports) as inbox:
-        await eventually(lambda: all(begun(sent, addresses) == 1 for addresses in backlog.values()), "each has one turn")
+        await eventually(lambda: all(begun(sent, addresses) == 1 for addresses in backlog.values()), "each organization has had one turn")
         clock.advance(email_queue_rules.LEASE / 4)
         await invite(ports, await add(ports, pool, "late"), "new@late.example")
         inbox.post()

@@ -1,4 +1,4 @@
-"""The forwarder on a real queue and real sinks: everything arrives in its order, in spite of outages, slow sinks, crashes and company."""
+"""The SIEM forwarder: entries arrive in order despite outages, slow SIEMs, crashes and several processes."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -29,7 +29,7 @@ from tests.support.waiting import PATIENCE, eventually
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test waits for is not found by a look that comes anyway."""
+    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
     monkeypatch.setattr(actors.siem_forwarder, "POLL", 10 * PATIENCE)
 
 
@@ -56,7 +56,7 @@ async def sink() -> AsyncIterator[FakeSiem]:
 
 @asynccontextmanager
 async def forwarding(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """That many forwarders at work; their mailboxes."""
+    """Run that many forwarders, and yield their mailboxes."""
     inboxes = [Mailbox() for _ in range(count)]
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -67,15 +67,15 @@ async def forwarding(ports: Ports, count: int = 1, **options: Any) -> AsyncItera
 
 
 async def settled(inbox: Mailbox) -> None:
-    """Return once the forwarder has found nothing more that it could start, and waits."""
+    """Return once the forwarder has found no more queue to start, and waits for the next post."""
     await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the forwarder waits")
 
 
 async def empty(pool: Pool, org: UUID) -> None:
-    async def nothing_waits() -> bool:
+    async def is_empty() -> bool:
         return not await queued(pool, org)
 
-    await eventually(nothing_waits, "everything was taken")
+    await eventually(is_empty, "everything was taken")
 
 
 def targets(sink: FakeSiem, path: str | None = None) -> list[str]:
@@ -88,9 +88,7 @@ def logged() -> Iterator[list[Any]]:
         yield entries
 
 
-async def test_what_is_queued_is_forwarded_in_its_order(
-    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics
-) -> None:
+async def test_queued_entries_are_forwarded_in_order(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "1", "2")
     with logged() as log:
@@ -107,7 +105,7 @@ async def test_what_is_queued_is_forwarded_in_its_order(
     assert TOKEN not in str(log)
 
 
-async def test_a_large_queue_goes_in_posts_of_some_size(
+async def test_a_large_queue_is_sent_in_several_posts(
     reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
@@ -120,7 +118,7 @@ async def test_a_large_queue_goes_in_posts_of_some_size(
     assert [len(post.items) for post in sink.posts] == [4, 4, 2]
 
 
-async def test_several_forwarders_never_send_for_one_organization_at_once(
+async def test_only_one_forwarder_at_a_time_sends_for_an_organization(
     reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 1)
@@ -137,7 +135,7 @@ async def test_several_forwarders_never_send_for_one_organization_at_once(
     assert sink.busiest == {"/acme": 1, "/twin": 1}
 
 
-async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_first(
+async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
     reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, metrics: FakeMetrics
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
@@ -145,10 +143,10 @@ async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_f
     await record(reaching, acme, *names)
 
     async def failures(count: int) -> None:
-        async def there() -> bool:
+        async def have_failed() -> bool:
             return await run_sql(pool, "select failures from siem_configurations") == [(count,)]
 
-        await eventually(there, f"{count} failures")
+        await eventually(have_failed, f"{count} failures")
 
     with logged() as log:
         async with forwarding(reaching) as [inbox]:
@@ -160,7 +158,7 @@ async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_f
                 clock.advance(timedelta(seconds=3.7 * 2 ** (number - 1)))
                 inbox.post()
                 await settled(inbox)
-                assert len(sink.posts) == number  # not a moment too soon
+                assert len(sink.posts) == number  # not too early
                 clock.advance(timedelta(seconds=2.6 * 2 ** (number - 1)))
             sink.close()
             inbox.post()
@@ -185,7 +183,7 @@ async def test_a_sink_that_fails_gets_everything_when_it_is_back_and_little_at_f
     assert {entry["organization"] for entry in log} == {str(acme)}
 
 
-async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_after_it(
+async def test_a_refused_entry_delays_only_later_entries(
     reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
@@ -205,32 +203,32 @@ async def test_an_entry_that_a_sink_does_not_like_holds_back_only_what_comes_aft
 
 
 @pytest.mark.slow
-async def test_a_sink_that_hangs_holds_back_nobody_else(
+async def test_a_siem_that_hangs_does_not_delay_others(
     reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With as many that hang as there is room for those that were slow or failed, and one more."""
+    """One more SIEM hangs than there are slots for struggling ones."""
     running = replace(reaching, clock=SystemClock())
-    stuck = [acme, *[await add_organization(pool, f"stuck-{number}") for number in range(3)]]
-    for org in stuck:
+    hanging = [acme, *[await add_organization(pool, f"stuck-{number}") for number in range(3)]]
+    for org in hanging:
         await configure(running, make_sink(org, sink.url("/stuck")))
         await record(running, org, "x")
     await configure(running, make_sink(twin, sink.url("/twin")))
-    await run_sql(pool, "update siem_configurations set is_slow = true where org_id = any(%s)", stuck)
+    await run_sql(pool, "update siem_configurations set is_slow = true where org_id = any(%s)", hanging)
     sink.gates["/stuck"] = trio.Event()
     async with forwarding(running, slots=4, struggling_slots=3) as [inbox]:
-        await sink.until(lambda: len(sink.posts) == 3, "there is no more room for those that hang")
+        await sink.until(lambda: len(sink.posts) == 3, "all slots for struggling SIEMs are in use")
         for number in range(5):
             await record(running, twin, str(number))
             inbox.post()
             await empty(pool, twin)
         assert len([post for post in sink.posts if post.path == "/stuck"]) == 3
         sink.gates["/stuck"].set()
-        for org in stuck:
+        for org in hanging:
             await empty(pool, org)
     assert targets(sink, "/twin") == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_sink_that_never_answers_is_given_up_after_a_while(
+async def test_a_siem_that_never_answers_times_out(
     reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem, "WITHIN", 0.05)
@@ -241,7 +239,7 @@ async def test_a_sink_that_never_answers_is_given_up_after_a_while(
         await eventually(lambda: metrics.siem_failures["timed_out"] == 1)
 
 
-async def test_a_defect_is_a_failure_and_stops_nobody_else(
+async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
     reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = siem_rules.headers
@@ -262,12 +260,10 @@ async def test_a_defect_is_a_failure_and_stops_nobody_else(
     assert await queued(pool, acme) == ["x"]
 
 
-# Outages and ends
+# Outages and shutdown
 
 
-async def test_an_outage_of_the_database_costs_no_entry_and_sends_none_twice(
-    reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem
-) -> None:
+async def test_an_outage_of_the_database_loses_no_entry_and_repeats_none(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
     shaky = ShakyStorage(reaching.storage)
     ports = replace(reaching, storage=shaky)
     await configure(reaching, make_sink(acme, sink.url()))
@@ -275,7 +271,7 @@ async def test_an_outage_of_the_database_costs_no_entry_and_sends_none_twice(
     sink.gates["/collect"] = trio.Event()
     with logged() as log:
         async with forwarding(ports) as [inbox]:
-            await sink.until(lambda: sink.posts, "it is being sent")
+            await sink.until(lambda: sink.posts, "the entry is being sent")
             await settled(inbox)
             shaky.outages = 1
             inbox.post()
@@ -284,12 +280,10 @@ async def test_an_outage_of_the_database_costs_no_entry_and_sends_none_twice(
             sink.gates["/collect"].set()
             await empty(pool, acme)
     assert len(sink.posts) == 1
-    said = [entry["event"] for entry in log]
-    assert "siem_not_claimed" in said
-    assert "siem_outcome_not_recorded" in said
+    assert {"siem_not_claimed", "siem_outcome_not_recorded"} <= {entry["event"] for entry in log}
 
 
-async def test_what_has_begun_is_finished_when_the_process_stops(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
+async def test_an_attempt_in_progress_finishes_when_the_process_stops(reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x")
     sink.gates["/collect"] = trio.Event()
@@ -301,21 +295,21 @@ async def test_what_has_begun_is_finished_when_the_process_stops(reaching: Ports
                 await siem_forwarder(reaching, Mailbox())
 
         nursery.start_soon(run)
-        await sink.until(lambda: sink.posts, "it is being sent")
+        await sink.until(lambda: sink.posts, "the entry is being sent")
         stopping.cancel()
         sink.gates["/collect"].set()
     assert await queued(pool, acme) == []
     assert await run_sql(pool, "select leased_until from siem_configurations") == [(None,)]
 
 
-async def test_what_a_process_left_that_was_killed_is_sent_again_after_its_lease(
+async def test_the_queue_of_a_killed_process_is_sent_again_after_its_lease(
     reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x", "y")
     claimed = await siem.claim_queue(reaching, struggling=True)
     assert claimed is not None
-    await siem.attempt(reaching, claimed)  # and nobody hears of it any more
+    await siem.attempt(reaching, claimed)  # and the process is killed before it stores the outcome
     async with forwarding(reaching) as [inbox]:
         await settled(inbox)
         assert len(sink.posts) == 1
@@ -325,7 +319,7 @@ async def test_what_a_process_left_that_was_killed_is_sent_again_after_its_lease
     assert targets(sink) == ["x", "y", "x", "y"]
 
 
-async def test_whoever_has_no_time_left_to_post_leaves_it_to_the_next_one(
+async def test_an_attempt_does_not_start_shortly_before_its_lease_ends(
     reaching: Ports, acme: UUID, sink: FakeSiem, clock: FakeClock
 ) -> None:
     await configure(reaching, make_sink(acme, sink.url()))

@@ -1,5 +1,4 @@
-"""Subscriptions expire by themselves, in bounded batches, each once, whatever number of processes looks after them (decisions, point 116;
-security.md N-9)."""
+"""Subscriptions expire in bounded batches, each once, with any number of processes (decision 116; security N-9)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,13 +23,13 @@ from tests.support.waiting import PATIENCE, eventually
 
 
 async def add_plan_of_a_service(pool: Pool, slug: str = "acme", status: str = "active") -> tuple[UUID, UUID]:
-    """A service of an organization of its own, and a plan of it."""
+    """Add a service in a new organization, and a plan of it."""
     service = await add_service(pool, await add_organization(pool, slug, status))
     return service, await add_plan(pool, service)
 
 
 async def subscribe(ports: Ports, pool: Pool, plan: tuple[UUID, UUID], count: int, ends: datetime, **fields: Any) -> set[UUID]:
-    """So many subscriptions, active until then, of users of their own."""
+    """Add `count` active subscriptions of different users that end at this time."""
     made = set()
     for _ in range(count):
         user = await add_account(ports, f"{new_id()}@example.com", None)
@@ -49,13 +48,13 @@ async def recorded(pool: Pool) -> list[tuple[Any, ...]]:
     )
 
 
-async def test_what_has_run_out_expires_in_the_name_of_the_system(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_overdue_subscriptions_expire_and_the_system_is_the_actor(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     plans = [await add_plan_of_a_service(pool), await add_plan_of_a_service(pool, "acme-two", "suspended")]
     late = set[UUID]()
     for plan in plans:
         late |= await subscribe(ports, pool, plan, 1, clock.now())
         await subscribe(ports, pool, plan, 1, clock.now() + timedelta(microseconds=1))
-        await subscribe(ports, pool, plan, 1, clock.now(), provider=f"sub_{plan[0]}")  # who says itself when it is over
+        await subscribe(ports, pool, plan, 1, clock.now(), provider=f"sub_{plan[0]}")  # the payment provider reports its end
         for status in ("past_due", "cancelled"):
             await subscribe(ports, pool, plan, 1, clock.now(), status=status)
     before = await run_sql(pool, "select id, subscription_count from services order by id")
@@ -82,7 +81,7 @@ async def test_what_has_run_out_expires_in_the_name_of_the_system(ports: Ports, 
     assert await run_sql(pool, "select count(*), count(distinct target_id) from events where name = 'subscription.updated'") == [(2, 2)]
 
 
-async def test_nothing_to_do_is_nothing_done(ports: Ports, pool: Pool) -> None:
+async def test_a_sweep_without_overdue_subscriptions_changes_nothing(ports: Ports, pool: Pool) -> None:
     assert await subscriptions.sweep(ports, new_id()) == {}
     assert await recorded(pool) == []
 
@@ -103,14 +102,14 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
     assert await subscriptions.sweep(ports, other) is None
     assert await expired(pool) == set()
     clock.advance(subscriptions_rules.LEASE - timedelta(seconds=1))
-    assert await subscriptions.sweep(ports, one) == {"subscriptions": 1}  # goes on as long as it lives
+    assert await subscriptions.sweep(ports, one) == {"subscriptions": 1}  # a living process keeps its lease
     clock.advance(timedelta(seconds=1))
     assert await subscriptions.sweep(ports, other) is None
     clock.advance(subscriptions_rules.LEASE)
     assert await subscriptions.sweep(ports, other) == {}
 
 
-async def test_what_is_in_use_is_left_for_later(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_locked_subscriptions_are_left_for_the_next_sweep(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     plan = await add_plan_of_a_service(pool)
     [used] = await subscribe(ports, pool, plan, 1, clock.now())
     late = await subscribe(ports, pool, plan, 1, clock.now())
@@ -122,24 +121,24 @@ async def test_what_is_in_use_is_left_for_later(ports: Ports, pool: Pool, clock:
     assert await expired(pool) == late
 
 
-async def test_one_that_is_prolonged_meanwhile_does_not_expire(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_a_subscription_that_is_renewed_during_the_sweep_does_not_expire(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     plan = await add_plan_of_a_service(pool)
     await subscribe(ports, pool, plan, 1, clock.now())
     prolong = ("update subscriptions set current_period_end = %s", (clock.now() + timedelta(days=1),))
-    lease = ("select 1 from leases for update", ())  # where the sweeper waits
+    lease = ("select 1 from leases for update", ())  # the sweeper waits for this row
     holder = new_id()
-    await subscriptions.sweep(ports, holder)  # has the lease
+    await subscriptions.sweep(ports, holder)  # takes the lease
     await run_sql(pool, "update subscriptions set status = 'active'")
     assert await meanwhile(pool, [lease, prolong], lambda: subscriptions.sweep(ports, holder)) == {}
     assert await expired(pool) == set()
 
 
 @pytest.mark.slow
-async def test_each_subscription_expires_once_however_many_sweep(
+async def test_each_subscription_expires_once_with_many_sweepers(
     ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "EXPIRY_BATCH", 7)
-    # A lease that is over as soon as it is taken: they get in each other's way as much as they can.
+    # The lease ends at once, so the sweepers get in each other's way as much as possible.
     monkeypatch.setattr(subscriptions, "LEASE", timedelta())
     late = set[UUID]()
     for slug in ("acme", "acme-two", "acme-three"):
@@ -152,7 +151,7 @@ async def test_each_subscription_expires_once_however_many_sweep(
     assert await run_sql(pool, "select count(*) from events") == [(60,)]
 
 
-async def test_the_actor_tells_what_it_did(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
+async def test_the_actor_logs_its_work(ports: Ports, pool: Pool, clock: FakeClock, metrics: FakeMetrics) -> None:
     await subscribe(ports, pool, await add_plan_of_a_service(pool), 2, clock.now())
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:

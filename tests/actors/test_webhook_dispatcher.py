@@ -1,5 +1,8 @@
-"""The dispatcher on a real queue, with real receivers: everything arrives, signed, at least once and as a rule once; nobody waits for the
-receivers of others (decisions, points 214 to 222; security.md W-1 to W-6 and Z-4)."""
+"""The webhook dispatcher with a real queue and real receivers.
+
+Deliveries arrive signed, at least once and normally exactly once, and slow receivers do not delay others (decisions
+214 to 222; security W-1 to W-6, Z-4).
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -35,7 +38,7 @@ from tests.support.webhooks import SECRET, add_webhook, happen, queue
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test waits for is not found by a look that comes anyway."""
+    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
     monkeypatch.setattr(actors.webhook_dispatcher, "POLL", 10 * PATIENCE)
 
 
@@ -57,7 +60,7 @@ async def acme(pool: Pool) -> UUID:
 
 @asynccontextmanager
 async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """That many dispatchers at work; their mailboxes."""
+    """Run that many dispatchers, and yield their mailboxes."""
     inboxes = [Mailbox() for _ in range(count)]
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -68,18 +71,18 @@ async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIter
 
 
 async def settled(inbox: Mailbox) -> None:
-    """Return once the dispatcher has found nothing more that it could begin, and waits for the next post."""
+    """Return once the dispatcher has found no more delivery to start, and waits for the next post."""
     await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the dispatcher waits")
 
 
-async def until_each(pool: Pool, what: str, is_so: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
-    """The queue, once this is so of every delivery in it."""
+async def until_each(pool: Pool, description: str, condition: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Return the queue once the condition holds for every delivery."""
 
-    async def is_so_of_all() -> bool:
+    async def holds_for_all() -> bool:
         rows = await queue(pool)
-        return bool(rows) and all(map(is_so, rows))
+        return bool(rows) and all(map(condition, rows))
 
-    await eventually(is_so_of_all, what)
+    await eventually(holds_for_all, description)
     return await queue(pool)
 
 
@@ -97,13 +100,13 @@ def logged() -> Iterator[list[Any]]:
         yield entries
 
 
-# What arrives
+# Content
 
 
-async def test_what_happens_arrives_signed_and_as_it_was_written(
+async def test_an_event_arrives_signed_and_unchanged(
     ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, metrics: FakeMetrics
 ) -> None:
-    running = replace(ports, clock=SystemClock())  # by whose time receivers judge
+    running = replace(ports, clock=SystemClock())  # receivers check the timestamp
     webhook = await add_webhook(running, acme, receiver.url("/in?token=s3cr3t"))
     await happen(ports, acme)
     receiver.answers["/in?token=s3cr3t"] = answer(201, b"thanks")
@@ -125,7 +128,7 @@ async def test_what_happens_arrives_signed_and_as_it_was_written(
         assert secret not in str(log)
 
 
-async def test_two_secrets_sign_while_one_takes_the_place_of_the_other(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_both_secrets_sign_during_a_rotation(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     running = replace(ports, clock=SystemClock())
     webhook = await add_webhook(running, acme, receiver.url())
     renewed = new_signing_secret()
@@ -147,7 +150,7 @@ async def test_two_secrets_sign_while_one_takes_the_place_of_the_other(ports: Po
     assert len(second.headers["webhook-signature"].split(" ")) == 1
 
 
-async def test_a_post_wakes_the_dispatcher_and_many_deliveries_go_at_once(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_a_post_wakes_the_dispatcher_and_deliveries_run_in_parallel(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     await add_webhook(ports, acme, receiver.url())
     async with dispatching(ports) as [inbox]:
         await settled(inbox)
@@ -158,7 +161,7 @@ async def test_a_post_wakes_the_dispatcher_and_many_deliveries_go_at_once(ports:
     assert {row["claims"] for row in rows} == {1}
 
 
-async def test_every_delivery_is_posted_once_by_two_dispatchers(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_two_dispatchers_post_each_delivery_once(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     for number in range(3):
         await add_webhook(ports, acme, receiver.url(f"/{number}"))
     await happen(ports, acme, 20)
@@ -172,13 +175,13 @@ async def test_every_delivery_is_posted_once_by_two_dispatchers(ports: Ports, po
 
 
 async def attempts_of(pool: Pool, inbox: Mailbox, attempt: int) -> dict[str, Any]:
-    """The only delivery, after that many attempts."""
+    """Return the only delivery after that many attempts."""
     [row] = await all_attempted(pool, attempt)
     await settled(inbox)
     return row
 
 
-async def test_a_failure_is_tried_again_after_the_documented_times(
+async def test_a_failure_is_retried_after_the_documented_delays(
     ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, clock: FakeClock
 ) -> None:
     await add_webhook(ports, acme, receiver.url())
@@ -195,7 +198,7 @@ async def test_a_failure_is_tried_again_after_the_documented_times(
                 clock.advance(wait - timedelta(milliseconds=1))
                 inbox.post()
                 await settled(inbox)
-                assert receiver.begun["/"] == attempt  # not a moment too soon
+                assert receiver.begun["/"] == attempt  # not too early
                 clock.advance(timedelta(milliseconds=1))
                 inbox.post()
             row = await attempts_of(pool, inbox, 5)
@@ -205,7 +208,7 @@ async def test_a_failure_is_tried_again_after_the_documented_times(
     assert [entry["event"] for entry in log] == ["delivery_attempt_failed"] * 4 + ["delivery_given_up"]
 
 
-async def test_a_retry_wakes_the_dispatcher_itself(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_the_dispatcher_wakes_by_itself_for_a_retry(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     soon = (timedelta(), *[timedelta(milliseconds=20)] * 4)
     running = replace(ports, clock=SystemClock(), policy=replace(ports.policy, webhook_retry_delays=soon))
     await add_webhook(running, acme, receiver.url())
@@ -230,15 +233,13 @@ FAILURES: dict[str, tuple[Any, int | None, str | None, str]] = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-async def test_what_was_answered_is_kept_and_nothing_else_is_told(
-    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, case: str
-) -> None:
-    given, status, body, error = FAILURES[case]
-    # Only what does not end has to be cut short: everything else has all the time that a busy machine takes.
+async def test_the_response_or_the_failure_is_stored(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, case: str) -> None:
+    response, status, body, error = FAILURES[case]
+    # Only responses without an end need a short timeout. The others get the normal one, for busy machines.
     timeout = timedelta(seconds=0.1) if error is SendFailure.TIMED_OUT else ports.policy.webhook_timeout
     running = replace(ports, policy=replace(ports.policy, webhook_timeout=timeout))
     await add_webhook(running, acme, receiver.url())
-    receiver.answers["/"] = given
+    receiver.answers["/"] = response
     await happen(running, acme)
     async with dispatching(running):
         [row] = await all_attempted(pool)
@@ -256,7 +257,7 @@ async def test_what_was_answered_is_kept_and_nothing_else_is_told(
         ("http://nothing.invalid/", SendFailure.NOT_RESOLVED),
     ],
 )
-async def test_nothing_is_sent_where_it_must_not_go(
+async def test_nothing_is_sent_to_forbidden_addresses(
     ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, url: str, why: SendFailure
 ) -> None:
     await add_webhook(ports, acme, url.format(port=receiver.port))
@@ -267,7 +268,7 @@ async def test_nothing_is_sent_where_it_must_not_go(
     assert not receiver.begun
 
 
-async def test_a_receiver_that_is_gone_for_good_is_told_nothing_more(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_a_receiver_that_answers_gone_gets_no_more_deliveries(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     webhook = await add_webhook(ports, acme, receiver.url())
     receiver.answers["/"] = answer(410)
     await happen(ports, acme)
@@ -282,7 +283,7 @@ async def test_a_receiver_that_is_gone_for_good_is_told_nothing_more(ports: Port
     assert entry == (str(webhook.id), None, {"is_active": {"old": True, "new": False}})
 
 
-async def test_one_whose_secret_cannot_be_opened_is_sent_nothing(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_a_webhook_with_an_unreadable_secret_is_sent_nothing(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     await add_webhook(ports, acme, receiver.url("/broken"))
     await run_sql(pool, "update webhooks set secret = 'x'")
     await add_webhook(ports, acme, receiver.url("/good"))
@@ -293,7 +294,7 @@ async def test_one_whose_secret_cannot_be_opened_is_sent_nothing(ports: Ports, p
     assert receiver.begun == {"/good": 1}
 
 
-async def test_a_defect_stops_no_other(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_a_defect_does_not_affect_other_deliveries(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     class Sender:
         async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
             if url.endswith("/broken"):
@@ -310,23 +311,23 @@ async def test_a_defect_stops_no_other(ports: Ports, pool: Pool, receiver: Recei
     assert [entry["event"] for entry in log if entry["log_level"] == "error"] == ["delivery_not_made"]
 
 
-# Who gets nothing
+# Inactive and deleted webhooks
 
 
-@pytest.mark.parametrize("what", ["webhook", "organization"])
-async def test_what_waits_for_one_that_is_not_active_goes_on_when_it_is(
-    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, clock: FakeClock, what: str
+@pytest.mark.parametrize("inactive", ["webhook", "organization"])
+async def test_deliveries_wait_until_webhook_and_organization_are_active(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, clock: FakeClock, inactive: str
 ) -> None:
     off, on = {
         "webhook": ("update webhooks set is_active = false", "update webhooks set is_active = true"),
         "organization": ("update organizations set status = 'suspended'", "update organizations set status = 'active'"),
-    }[what]
+    }[inactive]
     await add_webhook(ports, acme, receiver.url())
     receiver.answers["/"] = answer(500)
     await happen(ports, acme)
     async with dispatching(ports) as [inbox]:
         await attempts_of(pool, inbox, 1)
-        await happen(ports, acme)  # queued, and not sent yet
+        await happen(ports, acme)  # queued but not sent
         await run_sql(pool, off)
         clock.advance(timedelta(hours=1))
         inbox.post()
@@ -340,7 +341,7 @@ async def test_what_waits_for_one_that_is_not_active_goes_on_when_it_is(
     assert receiver.begun["/"] == 3
 
 
-async def test_what_waits_for_one_that_is_deleted_is_not_sent(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_deliveries_to_a_deleted_webhook_are_not_sent(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     webhook = await add_webhook(ports, acme, receiver.url("/gone"))
     await add_webhook(ports, acme, receiver.url("/there"))
     await happen(ports, acme)
@@ -352,18 +353,18 @@ async def test_what_waits_for_one_that_is_deleted_is_not_sent(ports: Ports, pool
     assert receiver.begun == {"/there": 1}
 
 
-# Nobody waits for others
+# Fairness
 
 
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What hangs when a test ends is not waited for."""
+    """Do not wait for hanging receivers at the end of a test."""
     monkeypatch.setattr(actors.webhook_dispatcher, "GRACE", 0.02)
 
 
 @pytest.mark.usefixtures("no_grace")
-async def test_receivers_that_hang_hold_nobody_back(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
-    """Neither of another organization nor of the same one, however much is due to them."""
+async def test_hanging_receivers_do_not_delay_others(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+    """Neither other organizations nor the same one, no matter how many deliveries to the hanging receivers are due."""
     twin = await add_organization(pool, "twin")
     for path in ("/hangs", "/drips"):
         await add_webhook(ports, acme, receiver.url(path), ["user.joined"])
@@ -385,28 +386,28 @@ async def test_receivers_that_hang_hold_nobody_back(ports: Ports, pool: Pool, re
 
 
 @pytest.mark.usefixtures("no_grace")
-async def test_webhooks_that_have_nothing_under_way_are_served_first(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_webhooks_without_deliveries_in_flight_come_first(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     for number in range(8):
         await add_webhook(ports, acme, receiver.url(f"/{number}"))
         receiver.answers[f"/{number}"] = hang
     await happen(ports, acme, 4)
     async with dispatching(ports, slots=12) as [inbox]:
-        await eventually(lambda: sum(receiver.open.values()) == 6, "as many have begun as stay free")
+        await eventually(lambda: sum(receiver.open.values()) == 6, "half of the slots are in use")
         inbox.post()
         await settled(inbox)
         assert sum(receiver.begun.values()) == len(receiver.begun) == 6
 
 
-# Crashes, outages, and the end
+# Crashes, outages and shutdown
 
 
-async def test_what_a_process_had_when_it_died_is_sent_when_its_lease_has_ended(
+async def test_deliveries_of_a_killed_process_are_sent_after_their_lease(
     ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, clock: FakeClock
 ) -> None:
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
-    turn = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))
-    assert len(turn.claimed) == 1
+    batch = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))
+    assert len(batch.claimed) == 1
     lease = ports.policy.webhook_timeout + LEASE_MARGIN
     async with dispatching(ports) as [inbox]:
         clock.advance(lease - timedelta(milliseconds=1))
@@ -419,9 +420,7 @@ async def test_what_a_process_had_when_it_died_is_sent_when_its_lease_has_ended(
     assert (row["claims"], row["attempt_count"]) == (2, 1)
 
 
-async def test_a_delivery_that_takes_the_process_down_with_it_does_not_do_so_for_ever(
-    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID
-) -> None:
+async def test_a_delivery_that_crashes_the_process_is_given_up(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
     await run_sql(pool, "update webhook_deliveries set claims = %s", MAX_LOST_CLAIMS)
@@ -431,7 +430,7 @@ async def test_a_delivery_that_takes_the_process_down_with_it_does_not_do_so_for
     assert not receiver.begun
 
 
-async def test_outcomes_are_recorded_once_the_database_is_back(
+async def test_outcomes_are_stored_once_the_database_is_back(
     ports: Ports, pool: Pool, receiver: Receiver, acme: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actors.webhook_dispatcher, "OUTAGE_PAUSE", 0.01)
@@ -456,8 +455,8 @@ async def test_outcomes_are_recorded_once_the_database_is_back(
     assert [entry["event"] for entry in log].count("deliveries_not_claimed") == 3
 
 
-async def test_an_outcome_that_is_recorded_twice_counts_once(ports: Ports, pool: Pool, acme: UUID, receiver: Receiver) -> None:
-    """As it is where the database went away in the moment of the commit."""
+async def test_an_outcome_that_is_stored_twice_counts_once(ports: Ports, pool: Pool, acme: UUID, receiver: Receiver) -> None:
+    """This happens if the database goes down during the commit."""
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
     [delivery] = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))).claimed
@@ -469,7 +468,7 @@ async def test_an_outcome_that_is_recorded_twice_counts_once(ports: Ports, pool:
     assert row["next_retry_at"] == ports.clock.now() + timedelta(seconds=5)
 
 
-async def test_what_failed_after_its_lease_has_ended_is_anothers_to_tell(
+async def test_a_failure_after_the_end_of_its_lease_does_not_count_but_a_success_does(
     ports: Ports, pool: Pool, acme: UUID, receiver: Receiver, clock: FakeClock
 ) -> None:
     await add_webhook(ports, acme, receiver.url())
@@ -484,9 +483,7 @@ async def test_what_failed_after_its_lease_has_ended_is_anothers_to_tell(
     assert [row["delivered"] for row in await queue(pool)] == [True]
 
 
-async def test_attempts_that_are_under_way_when_the_process_stops_come_to_their_end(
-    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID
-) -> None:
+async def test_attempts_in_flight_finish_when_the_process_stops(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     gate = trio.Event()
 
     async def wait(stream: trio.abc.Stream) -> None:
@@ -513,7 +510,9 @@ async def _open_later(gate: trio.Event, nursery: trio.Nursery) -> None:
 
 
 @pytest.mark.usefixtures("no_grace")
-async def test_one_that_hangs_is_left_to_its_lease_when_the_process_stops(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
+async def test_a_hanging_attempt_is_left_to_its_lease_when_the_process_stops(
+    ports: Ports, pool: Pool, receiver: Receiver, acme: UUID
+) -> None:
     await add_webhook(ports, acme, receiver.url())
     receiver.answers["/"] = hang
     await happen(ports, acme)

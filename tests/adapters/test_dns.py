@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from adapters.dns import Resolver
+from adapters.dns import DnsResolver
 from core.tenancy.domains_rules import DnsFailed
 from tests.fakes.dns_server import DnsServer
 from tests.support.waiting import eventually
@@ -23,13 +23,13 @@ def server() -> Iterator[DnsServer]:
 
 async def test_what_does_not_fit_is_asked_for_again_by_tcp(server: DnsServer) -> None:
     server.texts[NAME] = [[b"x" * 255, b"y" * 255]]
-    assert list(await Resolver([server.address]).texts(NAME)) == ["x" * 255 + "y" * 255]
+    assert list(await DnsResolver([server.address]).texts(NAME)) == ["x" * 255 + "y" * 255]
     assert server.asked == [("udp", NAME), ("tcp", NAME)]
 
 
 async def test_the_name_is_asked_for_as_it_is_and_once(server: DnsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda own, _: use(own, server, search="internal.example"))
-    for resolver in (Resolver([server.address]), Resolver()):
+    for resolver in (DnsResolver([server.address]), DnsResolver()):
         server.asked.clear()
         assert list(await resolver.texts(NAME)) == []
         assert server.asked == [("udp", NAME)]
@@ -43,7 +43,7 @@ def use(resolver: dns.resolver.BaseResolver, server: DnsServer, *, search: str) 
 
 
 async def test_the_resolvers_of_the_system_are_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolver = Resolver()
+    resolver = DnsResolver()
     for text in (b"one", b"another"):
         with DnsServer() as server:
             server.texts[NAME] = [[text]]
@@ -58,7 +58,7 @@ async def test_a_system_without_resolvers_is_a_failure_of_the_lookup(monkeypatch
 
     monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", read)
     with pytest.raises(DnsFailed):
-        await Resolver().texts(NAME)
+        await DnsResolver().texts(NAME)
 
 
 @pytest.mark.parametrize("failure", ["SERVFAIL", "REFUSED", "FORMERR"])
@@ -66,7 +66,7 @@ async def test_where_one_server_fails_the_next_one_is_asked(server: DnsServer, f
     server.texts[NAME] = [[b"a text"]]
     with DnsServer() as failing:
         failing.codes[NAME] = failure
-        assert list(await Resolver([failing.address, server.address]).texts(NAME)) == ["a text"]
+        assert list(await DnsResolver([failing.address, server.address]).texts(NAME)) == ["a text"]
 
 
 @pytest.mark.slow
@@ -74,38 +74,38 @@ async def test_where_one_server_is_silent_the_next_one_is_asked_in_time(server: 
     server.texts[NAME] = [[b"a text"]]
     with DnsServer() as silent:
         silent.silent.add(NAME)
-        assert list(await Resolver([silent.address, server.address], deadline=2).texts(NAME)) == ["a text"]
+        assert list(await DnsResolver([silent.address, server.address], deadline=2).texts(NAME)) == ["a text"]
         assert silent.asked
 
 
 async def test_an_alias_is_followed(server: DnsServer) -> None:
     server.aliases[NAME] = "acme.validation.example"
     server.texts["acme.validation.example"] = [[b"a text"]]
-    assert list(await Resolver([server.address]).texts(NAME)) == ["a text"]
+    assert list(await DnsResolver([server.address]).texts(NAME)) == ["a text"]
 
 
 async def test_a_text_that_is_none_does_no_harm(server: DnsServer) -> None:
     server.texts[NAME] = [[b"\xff\x00\xfe"], [b""], [b"a ", b"text"]]
-    assert "a text" in await Resolver([server.address]).texts(NAME)
+    assert "a text" in await DnsResolver([server.address]).texts(NAME)
 
 
 @pytest.mark.parametrize("code", ["SERVFAIL", "REFUSED", "NOTIMP", "YXDOMAIN"])
 async def test_an_error_of_every_server_is_a_failure(server: DnsServer, code: str) -> None:
     server.codes[NAME] = code
     with pytest.raises(DnsFailed):
-        await Resolver([server.address]).texts(NAME)
+        await DnsResolver([server.address]).texts(NAME)
 
 
 async def test_silence_is_a_failure_after_a_while(server: DnsServer) -> None:
     server.silent.add(NAME)
     with pytest.raises(DnsFailed):
-        await Resolver([server.address], deadline=0.1).texts(NAME)
+        await DnsResolver([server.address], deadline=0.1).texts(NAME)
 
 
 async def test_so_many_are_asked_about_at_once_and_the_others_later(server: DnsServer) -> None:
     server.texts[NAME] = [[b"a text"]]
     server.gate.clear()
-    resolver = Resolver([server.address], deadline=60, lookups=2)
+    resolver = DnsResolver([server.address], deadline=60, lookups=2)
     found: list[str] = []
 
     async def look_up() -> None:

@@ -30,14 +30,14 @@ def file() -> GeoIpFile:
     ],
 )
 def test_an_address_is_in_the_city_and_country_of_its_network(file: GeoIpFile, address: str, place: Location) -> None:
-    assert file.of(address) == place
+    assert file.locate(address) == place
 
 
 @pytest.mark.parametrize(
     "address", ["203.0.112.255", "127.0.0.1", "::1", "2001:db8:2::5", None, "", "unix:", "fe80::1%eth0", "203.0.113.9:80"]
 )
 def test_other_addresses_are_nowhere(file: GeoIpFile, address: str | None) -> None:
-    assert file.of(address) is None
+    assert file.locate(address) is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_other_addresses_are_nowhere(file: GeoIpFile, address: str | None) -> No
     ],
 )
 def test_of_a_record_that_is_not_as_it_should_be_what_is_usable_is_used(file: GeoIpFile, address: str, place: Location | None) -> None:
-    assert file.of(address) == place
+    assert file.locate(address) == place
 
 
 def test_without_a_file_nothing_is_anywhere() -> None:
@@ -105,7 +105,7 @@ def test_a_file_that_is_broken_somewhere_fails_no_login(tmp_path: Path) -> None:
         except GeoIpFileUnreadable:
             continue
         for address in ("203.0.113.9", "198.51.100.1", "2001:db8:1::5"):
-            assert isinstance(file.of(address), Location | None)
+            assert isinstance(file.locate(address), Location | None)
 
 
 def test_the_setting_names_the_file(tmp_path: Path) -> None:

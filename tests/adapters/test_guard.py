@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from adapters.http.guard import TRIED, Guard, Opening, TargetRefused, impatient, is_public, parse_openings
+from adapters.http.guard import MAX_ADDRESSES, Guard, AllowedTarget, TargetRefused, shorten_resolver_timeouts, is_public, parse_allowed_targets
 from core.kernel.outbound import SendFailure
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
@@ -77,7 +77,7 @@ async def test_an_address_that_is_not_public_is_refused(why: str, address: str) 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "255.255.255.255"])  # noqa: S104
 async def test_an_ipv4_address_in_the_form_of_ipv6_is_judged_as_what_it_is(address: str) -> None:
     assert await refusal(Guard(), f"::ffff:{address}") is SendFailure.NOT_ALLOWED
-    openings = parse_openings(address)
+    openings = parse_allowed_targets(address)
     assert await Guard(openings).addresses(f"::ffff:{address}", 443) == (address,)
     assert await Guard().addresses("::ffff:1.1.1.1", 443) == ("1.1.1.1",)
 
@@ -89,7 +89,7 @@ async def test_what_the_resolver_takes_for_loopback_is_refused_however_it_is_wri
 
 @pytest.mark.parametrize("address", ["fe80::1%1", "2606:4700::1111%2", "::1%1"])
 async def test_an_address_of_an_interface_is_refused_even_where_its_network_is_open(address: str) -> None:
-    everything = parse_openings("::/0,0.0.0.0/0")
+    everything = parse_allowed_targets("::/0,0.0.0.0/0")
     assert await refusal(Guard(everything, lookup=names({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
@@ -119,7 +119,7 @@ async def test_the_addresses_come_back_in_their_order_each_once_and_not_too_many
     some = Guard(lookup=names({"some.example": ["2606:4700::1111", "1.1.1.1", "::ffff:1.1.1.1", "1.1.1.1"]}))
     assert await some.addresses("some.example", 443) == ("2606:4700::1111", "1.1.1.1")
     many = Guard(lookup=names({"many.example": [f"198.20.0.{number}" for number in range(200)]}))
-    assert await many.addresses("many.example", 443) == tuple(f"198.20.0.{number}" for number in range(TRIED))
+    assert await many.addresses("many.example", 443) == tuple(f"198.20.0.{number}" for number in range(MAX_ADDRESSES))
 
 
 async def test_a_name_is_looked_up_once_at_each_attempt_and_judged_anew() -> None:
@@ -163,17 +163,17 @@ async def test_a_name_server_that_does_not_answer_costs_no_more_than_the_deadlin
     [
         ("", ()),
         (" , ", ()),
-        ("127.0.0.0/8", (Opening(ip_network("127.0.0.0/8")),)),
-        ("10.1.2.3", (Opening(ip_network("10.1.2.3/32")),)),
-        ("10.0.0.0/8:2525, 127.0.0.1:25", (Opening(ip_network("10.0.0.0/8"), 2525), Opening(ip_network("127.0.0.1/32"), 25))),
-        ("fd00::/8,[fd00::/8]:443,", (Opening(ip_network("fd00::/8")), Opening(ip_network("fd00::/8"), 443))),
-        ("[::1]:25", (Opening(ip_network("::1"), 25),)),
-        ("::1:25", (Opening(ip_network("::1:25")),)),  # which is an address
-        ("0.0.0.0/0,::/0", (Opening(ip_network("0.0.0.0/0")), Opening(ip_network("::/0")))),
+        ("127.0.0.0/8", (AllowedTarget(ip_network("127.0.0.0/8")),)),
+        ("10.1.2.3", (AllowedTarget(ip_network("10.1.2.3/32")),)),
+        ("10.0.0.0/8:2525, 127.0.0.1:25", (AllowedTarget(ip_network("10.0.0.0/8"), 2525), AllowedTarget(ip_network("127.0.0.1/32"), 25))),
+        ("fd00::/8,[fd00::/8]:443,", (AllowedTarget(ip_network("fd00::/8")), AllowedTarget(ip_network("fd00::/8"), 443))),
+        ("[::1]:25", (AllowedTarget(ip_network("::1"), 25),)),
+        ("::1:25", (AllowedTarget(ip_network("::1:25")),)),  # which is an address
+        ("0.0.0.0/0,::/0", (AllowedTarget(ip_network("0.0.0.0/0")), AllowedTarget(ip_network("::/0")))),
     ],
 )
-def test_openings_are_networks_with_or_without_a_port(text: str, openings: tuple[Opening, ...]) -> None:
-    assert parse_openings(text) == openings
+def test_openings_are_networks_with_or_without_a_port(text: str, openings: tuple[AllowedTarget, ...]) -> None:
+    assert parse_allowed_targets(text) == openings
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_openings_are_networks_with_or_without_a_port(text: str, openings: tuple
 )
 def test_what_is_no_opening_is_told_by_its_place(entry: str) -> None:
     with pytest.raises(ValueError, match=r"^has an entry, number 2, ") as caught:
-        parse_openings(f"10.0.0.0/8,{entry}")
+        parse_allowed_targets(f"10.0.0.0/8,{entry}")
     assert len(str(caught.value)) < 200
 
 
 async def test_an_opening_lets_its_network_through_and_nothing_else() -> None:
-    guard = Guard(parse_openings("127.0.0.0/8,fd00::/8"))
+    guard = Guard(parse_allowed_targets("127.0.0.0/8,fd00::/8"))
     assert await guard.addresses("127.0.0.1", 25) == ("127.0.0.1",)
     assert await guard.addresses("fd00::25", 25) == ("fd00::25",)
     for host in ("10.0.0.1", "fe80::1", "fc00::1", "::ffff:10.0.0.1"):
@@ -202,7 +202,7 @@ async def test_an_opening_lets_its_network_through_and_nothing_else() -> None:
 
 
 async def test_an_opening_with_a_port_lets_that_port_through_only() -> None:
-    guard = Guard(parse_openings("127.0.0.0/8:2525,[fd00::/8]:2526"))
+    guard = Guard(parse_allowed_targets("127.0.0.0/8:2525,[fd00::/8]:2526"))
     assert await guard.addresses("127.0.0.1", 2525) == ("127.0.0.1",)
     assert await guard.addresses("fd00::1", 2526) == ("fd00::1",)
     for host, port in (("127.0.0.1", 2526), ("127.0.0.1", 25), ("fd00::1", 2525)):
@@ -210,7 +210,7 @@ async def test_an_opening_with_a_port_lets_that_port_through_only() -> None:
 
 
 async def test_a_name_with_one_open_and_one_closed_address_is_refused() -> None:
-    guard = Guard(parse_openings("10.0.0.0/24"), lookup=names({"target.example": ["10.0.0.1", "10.0.1.1"]}))
+    guard = Guard(parse_allowed_targets("10.0.0.0/24"), lookup=names({"target.example": ["10.0.0.1", "10.0.1.1"]}))
     assert await refusal(guard, "target.example") is SendFailure.NOT_ALLOWED
 
 
@@ -237,6 +237,6 @@ async def test_a_hundred_names_whose_servers_are_silent_leave_threads_to_others(
 def test_the_resolver_is_told_when_to_give_up_unless_the_operator_has_said_so() -> None:
     chosen = {"RES_OPTIONS": "timeout:9"}
     unset: dict[str, str] = {}
-    impatient(chosen)
-    impatient(unset)
+    shorten_resolver_timeouts(chosen)
+    shorten_resolver_timeouts(unset)
     assert (chosen, unset) == ({"RES_OPTIONS": "timeout:9"}, {"RES_OPTIONS": "timeout:2 attempts:2"})

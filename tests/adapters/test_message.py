@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from adapters.email.message import EmailTemplates, spoken
-from adapters.email.smtp import to_message
+from adapters.email.message import EmailTemplates, format_duration
+from adapters.email.smtp import to_mime
 from core.accounts.email_queue_rules import EmailKind
 from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.subscriptions_rules import Purchase
@@ -234,7 +234,7 @@ def test_the_name_of_an_organization_is_no_template() -> None:
     ("minutes", "said"), [(60, "1 hour"), (1440, "24 hours"), (1, "1 minute"), (90, "90 minutes"), (0.5, "30 seconds")]
 )
 def test_lifetimes_are_spoken(minutes: float, said: str) -> None:
-    assert spoken(timedelta(minutes=minutes)) == said
+    assert format_duration(timedelta(minutes=minutes)) == said
 
 
 @pytest.mark.parametrize("kind", EmailKind)
@@ -390,7 +390,7 @@ def test_no_name_does_harm(kind: EmailKind, name: str) -> None:
     assert words(page.shown).startswith(words(f"{name} "))
     assert (page.links, page.images, page.attributes, page.headings) == (plain.links, plain.images, plain.attributes, plain.headings)
     assert letter.html.count("</title>") == letter.html.count("</style>") == 1
-    message = to_message(letter, Address("Gatehouse", addr_spec="signin@id.example.com"))
+    message = to_mime(letter, Address("Gatehouse", addr_spec="signin@id.example.com"))
     read = email.message_from_bytes(bytes(message), policy=policy.default)
     assert read.keys() == message.keys()
     assert read["Subject"].strip() == letter.subject.replace("=?", "= ?")

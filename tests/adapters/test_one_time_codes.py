@@ -10,13 +10,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pyotp
 import pytest
 
-from adapters.crypto import TimedCodes
+from adapters.crypto import TotpCodes
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
     from ports.crypto import OneTimeCodes
 
-CODES: "OneTimeCodes" = TimedCodes()
+CODES: "OneTimeCodes" = TotpCodes()
 STEP = timedelta(seconds=30)
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 # The key of RFC 6238, appendix B, and its codes of SHA-1, of which we have the last six digits.
@@ -30,7 +30,7 @@ def code_at(secret: str, time: datetime) -> str:
 
 @pytest.mark.parametrize(("seconds", "code"), RFC_CODES)
 def test_the_codes_are_those_of_the_rfc(seconds: int, code: str) -> None:
-    assert CODES.step_of(RFC_SECRET, code, datetime.fromtimestamp(seconds, UTC)) == seconds // 30
+    assert CODES.matching_step(RFC_SECRET, code, datetime.fromtimestamp(seconds, UTC)) == seconds // 30
 
 
 def test_a_secret_has_160_bits_and_is_never_the_same() -> None:
@@ -41,7 +41,7 @@ def test_a_secret_has_160_bits_and_is_never_the_same() -> None:
 
 def test_the_steps_beside_that_of_now_are_taken_and_no_others() -> None:
     secret, current = CODES.new_secret(), int(NOW.timestamp()) // 30
-    found = [CODES.step_of(secret, code_at(secret, NOW + number * STEP), NOW) for number in range(-3, 4)]
+    found = [CODES.matching_step(secret, code_at(secret, NOW + number * STEP), NOW) for number in range(-3, 4)]
     assert found == [None, None, current - 1, current, current + 1, None, None]
 
 
@@ -51,7 +51,7 @@ def test_a_step_begins_and_ends_on_the_second() -> None:
     code, step = code_at(secret, begin), int(begin.timestamp()) // 30
     almost = timedelta(microseconds=1)
     moments = [begin - STEP - almost, begin - STEP, begin + 2 * STEP - almost, begin + 2 * STEP]
-    assert [CODES.step_of(secret, code, moment) for moment in moments] == [None, step, step, None]
+    assert [CODES.matching_step(secret, code, moment) for moment in moments] == [None, step, step, None]
 
 
 def test_a_code_of_another_form_is_none() -> None:
@@ -59,7 +59,7 @@ def test_a_code_of_another_form_is_none() -> None:
     code = code_at(secret, NOW)
     digits = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
     for other in ("", code[:5], f"{code}0", f" {code}", code.translate(digits), "x" * 2000):
-        assert CODES.step_of(secret, other, NOW) is None
+        assert CODES.matching_step(secret, other, NOW) is None
 
 
 def test_every_step_is_compared_whatever_the_code_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_every_step_is_compared_whatever_the_code_is(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("adapters.crypto.one_time_codes.hmac.compare_digest", compare)
     secret = CODES.new_secret()
     for number in (-1, 0, 1, 5):
-        CODES.step_of(secret, code_at(secret, NOW + number * STEP), NOW)
+        CODES.matching_step(secret, code_at(secret, NOW + number * STEP), NOW)
     assert len(compared) == 4 * 3
     assert len(set(compared)) == 3
 
@@ -93,7 +93,7 @@ def test_another_library_reads_the_address() -> None:
     read = pyotp.parse_uri(CODES.uri(secret, Email("ada@example.com"), "Gatehouse"))
     assert isinstance(read, pyotp.TOTP)
     assert (read.secret, read.name, read.issuer, read.digits, read.interval) == (secret, "ada@example.com", "Gatehouse", 6, 30)
-    assert CODES.step_of(secret, read.at(NOW), NOW) is not None
+    assert CODES.matching_step(secret, read.at(NOW), NOW) is not None
 
 
 @pytest.mark.skipif(shutil.which("oathtool") is None, reason="oathtool is not installed")
@@ -102,4 +102,4 @@ def test_oathtool_makes_the_same_codes() -> None:
     command = ["oathtool", "--totp", "--base32", "--window=2", f"--now={NOW:%Y-%m-%d %H:%M:%S} UTC", secret]
     made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.split()
     current = int(NOW.timestamp()) // 30
-    assert [CODES.step_of(secret, code, NOW) for code in made] == [current, current + 1, None]
+    assert [CODES.matching_step(secret, code, NOW) for code in made] == [current, current + 1, None]

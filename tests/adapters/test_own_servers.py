@@ -13,8 +13,8 @@ import pytest
 import trio
 
 import adapters.email.smtp
-from adapters.email.smtp import LONGEST_ANSWERS, OwnServers
-from adapters.http.guard import Guard, parse_openings
+from adapters.email.smtp import MAX_CONVERSATION_SIZE, OrganizationSmtp
+from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
 from core.tenancy.mail_server_rules import MailServer, MailServerCheck
 from ports.outside import MailRefused
@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 
 ACME = new_id()
 HOST = "mail.acme.example"
-OPEN = parse_openings("127.0.0.1")
+OPEN = parse_allowed_targets("127.0.0.1")
 RESOLVES = names({HOST: ["127.0.0.1"], "127.0.0.1": ["127.0.0.1"]})
 
 
@@ -41,12 +41,12 @@ def of(url: str) -> MailServer:
     return at(int(url.rpartition(":")[2]))
 
 
-def servers(tls: ssl.SSLContext | None = None, **options: Any) -> OwnServers:
+def servers(tls: ssl.SSLContext | None = None, **options: Any) -> OrganizationSmtp:
     """As they are where the operator lets tenants reach this machine."""
-    return OwnServers(Guard(OPEN, lookup=RESOLVES), tls=tls, **options)
+    return OrganizationSmtp(Guard(OPEN, lookup=RESOLVES), tls=tls, **options)
 
 
-async def refused(own: OwnServers, server: MailServer) -> str:
+async def refused(own: OrganizationSmtp, server: MailServer) -> str:
     """Why the letter was not taken, after the words that every such reason begins with."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
         await own.send(LETTER, server)
@@ -81,32 +81,32 @@ async def test_a_sender_without_a_name_is_an_address() -> None:
 async def test_this_machine_is_out_of_reach(host: str) -> None:
     guard = Guard(lookup=RESOLVES) if host == HOST else Guard()
     with SmtpSink() as sink:
-        own, server = OwnServers(guard), at(sink.port, host)
+        own, server = OrganizationSmtp(guard), at(sink.port, host)
         with pytest.raises(MailRefused, match=r"^the organization's server: the host is at an address that is not allowed$"):
             await own.send(LETTER, server)
-        assert await own.try_out(server) is MailServerCheck.NO_ADDRESS
+        assert await own.check_server(server) is MailServerCheck.NO_ADDRESS
     assert sink.messages == []
 
 
 @pytest.mark.parametrize("opening", ["127.0.0.2", "127.0.0.1:1", "10.0.0.0/8"])
 async def test_it_is_within_reach_only_where_the_operator_says_so(opening: str) -> None:
     with SmtpSink() as sink:
-        own = OwnServers(Guard(parse_openings(opening), lookup=RESOLVES))
-        assert await own.try_out(at(sink.port)) is MailServerCheck.NO_ADDRESS
-        own = OwnServers(Guard(parse_openings(f"{opening},127.0.0.1/32:{sink.port}"), lookup=RESOLVES))
-        assert await own.try_out(at(sink.port)) is MailServerCheck.GOOD
+        own = OrganizationSmtp(Guard(parse_allowed_targets(opening), lookup=RESOLVES))
+        assert await own.check_server(at(sink.port)) is MailServerCheck.NO_ADDRESS
+        own = OrganizationSmtp(Guard(parse_allowed_targets(f"{opening},127.0.0.1/32:{sink.port}"), lookup=RESOLVES))
+        assert await own.check_server(at(sink.port)) is MailServerCheck.GOOD
 
 
 async def test_whether_there_is_such_a_name_is_not_told_by_a_trial() -> None:
-    own = OwnServers(Guard(lookup=names({"inside.example": ["10.0.0.1"]})))
-    assert await own.try_out(at(587, "inside.example")) is await own.try_out(at(587, "nobody.example")) is MailServerCheck.NO_ADDRESS
+    own = OrganizationSmtp(Guard(lookup=names({"inside.example": ["10.0.0.1"]})))
+    assert await own.check_server(at(587, "inside.example")) is await own.check_server(at(587, "nobody.example")) is MailServerCheck.NO_ADDRESS
     # The operator may know.
     assert await refused(own, at(587, "nobody.example")) == "the host name was not resolved"
 
 
 async def test_each_attempt_is_judged_anew() -> None:
     addresses = {HOST: ["127.0.0.1"]}
-    own = OwnServers(Guard(OPEN, lookup=names(addresses)))
+    own = OrganizationSmtp(Guard(OPEN, lookup=names(addresses)))
     with SmtpSink() as sink:
         await own.send(LETTER, at(sink.port))
         addresses[HOST] = ["127.0.0.1", "10.0.0.1"]
@@ -115,9 +115,9 @@ async def test_each_attempt_is_judged_anew() -> None:
 
 
 async def test_the_addresses_are_tried_in_turn() -> None:
-    everywhere = Guard(parse_openings("127.0.0.0/8"), lookup=names({HOST: ["127.0.0.2", "127.0.0.3", "127.0.0.1"]}))
+    everywhere = Guard(parse_allowed_targets("127.0.0.0/8"), lookup=names({HOST: ["127.0.0.2", "127.0.0.3", "127.0.0.1"]}))
     with SmtpSink() as sink:
-        await OwnServers(everywhere).send(LETTER, at(sink.port))
+        await OrganizationSmtp(everywhere).send(LETTER, at(sink.port))
     assert len(sink.messages) == 1
 
 
@@ -125,7 +125,7 @@ async def test_no_server_is_a_refusal() -> None:
     with SmtpSink() as sink:
         gone = at(sink.port)
     assert await refused(servers(), gone) == "it was not reached"
-    assert await servers().try_out(gone) is MailServerCheck.NOT_REACHED
+    assert await servers().check_server(gone) is MailServerCheck.NOT_REACHED
 
 
 # Signing in
@@ -135,22 +135,22 @@ async def test_a_server_that_wants_a_login_gets_it() -> None:
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         right = at(sink.port, password=PASSWORD)
         await servers().send(LETTER, right)
-        assert await servers().try_out(right) is MailServerCheck.GOOD
+        assert await servers().check_server(right) is MailServerCheck.GOOD
         wrong = replace(right, password=f"{PASSWORD}x")
         assert await refused(servers(), wrong) == "it did not take the user name and the password: 535"
-        assert await servers().try_out(wrong) is MailServerCheck.NOT_SIGNED_IN
+        assert await servers().check_server(wrong) is MailServerCheck.NOT_SIGNED_IN
         assert await refused(servers(), at(sink.port)) == "it did not take the letter: 530"
     assert len(sink.messages) == 1
 
 
 async def test_a_login_is_not_tried_where_none_is_offered() -> None:
     with SmtpSink() as sink:
-        assert await servers().try_out(at(sink.port, password=PASSWORD)) is MailServerCheck.NOT_SIGNED_IN
+        assert await servers().check_server(at(sink.port, password=PASSWORD)) is MailServerCheck.NOT_SIGNED_IN
 
 
 async def test_a_trial_sends_nothing() -> None:
     with SmtpSink() as sink:
-        assert await servers().try_out(at(sink.port)) is MailServerCheck.GOOD
+        assert await servers().check_server(at(sink.port)) is MailServerCheck.GOOD
     assert (sink.messages, sink.envelopes) == ([], [])
 
 
@@ -191,12 +191,12 @@ async def test_a_certificate_is_compared_with_the_name_though_an_address_is_conn
     with encrypting(how, certificate, monkeypatch) as (sink, server, asked):
         own = servers(client_context(certificate))
         await own.send(LETTER, server)
-        assert await own.try_out(server) is MailServerCheck.GOOD
+        assert await own.check_server(server) is MailServerCheck.GOOD
         assert asked == [HOST, HOST]
         # By its address it is another one.
-        assert await own.try_out(replace(server, host="127.0.0.1")) is MailServerCheck.NOT_ENCRYPTED
+        assert await own.check_server(replace(server, host="127.0.0.1")) is MailServerCheck.NOT_ENCRYPTED
         # Nobody that the system believes in vouches for it.
-        assert await servers().try_out(server) is MailServerCheck.NOT_ENCRYPTED
+        assert await servers().check_server(server) is MailServerCheck.NOT_ENCRYPTED
         assert await refused(servers(), server) == "the connection could not be encrypted"
     assert len(sink.messages) == 1
 
@@ -206,7 +206,7 @@ async def test_a_certificate_of_another_name_is_not_accepted(how: str, foreign: 
     with encrypting(how, foreign, monkeypatch) as (sink, server, _):
         own = servers(client_context(foreign))
         assert await refused(own, server) == "the connection could not be encrypted"
-        assert await own.try_out(server) is MailServerCheck.NOT_ENCRYPTED
+        assert await own.check_server(server) is MailServerCheck.NOT_ENCRYPTED
         assert sink.logins == 0
     assert sink.messages == []
 
@@ -215,7 +215,7 @@ async def test_nothing_is_sent_in_the_clear_where_encryption_was_asked_for() -> 
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         server = at(sink.port, tls=True, password=PASSWORD)
         assert await refused(servers(), server) == "the connection could not be encrypted"
-        assert await servers().try_out(server) is MailServerCheck.NOT_ENCRYPTED
+        assert await servers().check_server(server) is MailServerCheck.NOT_ENCRYPTED
         assert sink.logins == 0
     assert sink.messages == []
 
@@ -243,7 +243,7 @@ async def test_a_strange_greeting_is_no_mail_server(greeting: bytes) -> None:
             await stream.send_all(greeting)
 
     async with server_that(strange) as url:
-        assert await servers().try_out(of(url)) is MailServerCheck.NOT_REACHED
+        assert await servers().check_server(of(url)) is MailServerCheck.NOT_REACHED
 
 
 async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever() -> None:
@@ -258,7 +258,7 @@ async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever() -
 
     async with server_that(talkative) as url:
         assert await refused(servers(), of(url)) == "it was not reached"
-    assert sent > LONGEST_ANSWERS
+    assert sent > MAX_CONVERSATION_SIZE
 
 
 async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> None:
@@ -269,7 +269,7 @@ async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> N
         own = servers(exchange_deadline=0.05, trial_deadline=0.05, connections=1)
         for _ in range(2):  # the second one needs the first one's thread
             assert await refused(own, of(url)) == "not finished within 0.05 s"
-            assert await own.try_out(of(url)) is MailServerCheck.NOT_REACHED
+            assert await own.check_server(of(url)) is MailServerCheck.NOT_REACHED
         await eventually(lambda: own._threads.borrowed_tokens == 0)
 
 
@@ -285,14 +285,14 @@ async def test_an_organization_tries_its_server_out_once_at_a_time_and_holds_up_
         own, ended = servers(), []
 
         async def first() -> None:
-            ended.append(await own.try_out(of(url)))
+            ended.append(await own.check_server(of(url)))
 
         nursery.start_soon(first)
         await waits.wait()
-        assert await own.try_out(of(url)) is MailServerCheck.BUSY
+        assert await own.check_server(of(url)) is MailServerCheck.BUSY
         with SmtpSink() as sink:
-            assert await own.try_out(replace(at(sink.port), org_id=new_id())) is MailServerCheck.GOOD
+            assert await own.check_server(replace(at(sink.port), org_id=new_id())) is MailServerCheck.GOOD
         release.set()
     assert ended == [MailServerCheck.GOOD]
     with SmtpSink() as sink:
-        assert await own.try_out(at(sink.port)) is MailServerCheck.GOOD
+        assert await own.check_server(at(sink.port)) is MailServerCheck.GOOD

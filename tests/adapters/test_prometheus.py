@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, mark_dead, shared_directory
+from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, forget_process, metrics_directory
 from core.authentication.login_failures import LoginFailure
 from tests import ROOT
 
@@ -188,7 +188,7 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     assert value(metrics, "sso_active_users_total") == 8  # not a sum: the newest is right
     assert value(metrics, "sso_mfa_adoption_percentage") == 25
 
-    mark_dead(pid, directory)
+    forget_process(pid, directory)
     assert value(metrics, "sso_db_pool_connections_total", "postgres") == 1
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
     assert value(metrics, "sso_active_users_total") == 8
@@ -208,7 +208,7 @@ def test_a_service_has_a_directory_of_its_own_and_removes_those_of_services_that
     for name in names.values():
         (tmp_path / name).mkdir()
         (tmp_path / name / "counter_1.db").touch()
-    with shared_directory():
+    with metrics_directory():
         ours = Path(os.environ[DIRECTORY_VARIABLE])
         assert ours.name.startswith(f"gatehouse-metrics-{os.getpid()}-")
         assert ours.stat().st_mode & 0o777 == 0o700

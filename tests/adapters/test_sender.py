@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import trio
 
-from adapters.http.guard import Guard, Opening
-from adapters.http.sender import LONGEST_ANSWER, GuardedSender
+from adapters.http.guard import Guard, AllowedTarget
+from adapters.http.sender import MAX_RESPONSE_SIZE, GuardedSender
 from core.kernel.outbound import Reply, SendFailed, TargetInvalid, SendFailure, target
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.requests import Request
 
-LOOPBACK = Opening.parse("127.0.0.0/8")
+LOOPBACK = AllowedTarget.parse("127.0.0.0/8")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 Stream = trio.abc.Stream
@@ -77,7 +77,7 @@ def looking_up(*addresses: str) -> Callable[..., Any]:
     return look_up
 
 
-def sender(*openings: Opening, lookup: Callable[..., Any] = socket.getaddrinfo, certificate: Path | None = None) -> GuardedSender:
+def sender(*openings: AllowedTarget, lookup: Callable[..., Any] = socket.getaddrinfo, certificate: Path | None = None) -> GuardedSender:
     guard = Guard(openings or (LOOPBACK,), lookup=lookup)
     return GuardedSender(guard, None if certificate is None else client_context(certificate))
 
@@ -122,7 +122,7 @@ async def test_a_packed_answer_stays_packed() -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
     async with serving(head + packed) as (_, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
-    assert reply.body == packed[:LONGEST_ANSWER]
+    assert reply.body == packed[:MAX_RESPONSE_SIZE]
 
 
 async def test_of_an_endless_answer_only_the_beginning_is_read() -> None:
@@ -133,7 +133,7 @@ async def test_of_an_endless_answer_only_the_beginning_is_read() -> None:
 
     async with serving(endless) as (_, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
-    assert reply == Reply(200, bytes(LONGEST_ANSWER))
+    assert reply == Reply(200, bytes(MAX_RESPONSE_SIZE))
 
 
 async def _dripping(stream: Stream) -> None:
@@ -228,7 +228,7 @@ async def test_the_host_is_looked_up_anew_each_time() -> None:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (addresses[0], port))]
 
     async with serving() as (server, port):
-        one = sender(Opening.parse("127.0.0.1/32"), lookup=look_up)
+        one = sender(AllowedTarget.parse("127.0.0.1/32"), lookup=look_up)
         await one.post(f"http://moving.example:{port}/", b"x", {}, 5)
         addresses[0] = "127.0.0.2"
         assert await trouble(one.post(f"http://moving.example:{port}/", b"x", {}, 5)) is SendFailure.NOT_ALLOWED

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from adapters.email.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_message
+from adapters.email.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_mime
 from core.kernel.values import Email
 from ports.outside import EmailMessage, MailRefused
 from tests.fakes.certificates import client_context, make_certificate, server_context
@@ -142,7 +142,7 @@ def test_a_sender_that_cannot_be_used_is_explained(text: str) -> None:
 
 
 def test_a_message_has_every_header_and_both_parts() -> None:
-    message = to_message(LETTER, parse_sender(SENDER))
+    message = to_mime(LETTER, parse_sender(SENDER))
     assert dict(message.items()) | {"Content-Type": ""} == {
         "From": "Gatehouse <gatehouse@example.com>",
         "To": "ada@example.com",
@@ -159,14 +159,14 @@ def test_a_message_has_every_header_and_both_parts() -> None:
 
 
 def test_a_link_stays_as_it_is_in_the_raw_message() -> None:
-    raw = to_message(LETTER, parse_sender(SENDER)).as_bytes()
+    raw = to_mime(LETTER, parse_sender(SENDER)).as_bytes()
     assert b"\r\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\r\n" in raw
 
 
 @pytest.mark.parametrize("text", ["Gr\u00fc\u00dfe \u2603\n", "x" * 5000 + "\n", "..\n.\n"])
 def test_whatever_the_text_is_the_raw_message_is_ascii_with_short_lines(text: str) -> None:
     letter = replace(LETTER, text=text, html=text, subject="\u2603" * 200, message_id=f"<{'i' * 90}@{'d' * 200}.example.com>")
-    message = to_message(letter, parse_sender("T\u00fcrhaus <id@example.com>"))
+    message = to_mime(letter, parse_sender("T\u00fcrhaus <id@example.com>"))
     raw = message.as_bytes()
     assert raw.isascii()
     assert max(map(len, raw.split(b"\r\n"))) <= 998
@@ -179,7 +179,7 @@ def test_whatever_the_text_is_the_raw_message_is_ascii_with_short_lines(text: st
 @pytest.mark.parametrize("letter", [replace(LETTER, text="a\0b"), replace(LETTER, html="a\0b")])
 def test_a_nul_in_a_body_is_refused(letter: EmailMessage) -> None:
     with pytest.raises(MailRefused, match="NUL"):
-        to_message(letter, parse_sender(SENDER))
+        to_mime(letter, parse_sender(SENDER))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_nul_in_a_body_is_refused(letter: EmailMessage) -> None:
 @pytest.mark.parametrize("around", ["{}", "You are invited to {} - Gatehouse", "Zo\u00eb, {}"])
 def test_what_looks_like_an_encoded_word_is_not_decoded_into_the_header(word: str, around: str) -> None:
     subject = around.format(word)
-    raw = to_message(replace(LETTER, subject=subject), parse_sender(SENDER)).as_bytes()
+    raw = to_mime(replace(LETTER, subject=subject), parse_sender(SENDER)).as_bytes()
     head = message_from_bytes(raw, policy=policy.default)
     assert (head["Bcc"], head.get_body(("plain",)) is not None) == (None, True)
     assert head["Subject"] == subject.replace("=?", "= ?")

@@ -6,9 +6,9 @@ import hashlib
 import pytest
 
 from adapters.crypto import AesVault, generate_key, parse_keys
-from ports.crypto import Place, SealBroken, Vault
+from ports.crypto import SecretContext, SealBroken, Vault
 
-PLACE = Place("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
+PLACE = SecretContext("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
 
 
 def new_vault(*ids: str) -> AesVault:
@@ -28,10 +28,10 @@ def test_a_sealed_value_opens_only_in_its_place() -> None:
     vault = new_vault()
     sealed = vault.seal(b"secret", PLACE)
     for place in (
-        Place("mfa_secrets", "other-row", "secret"),
-        Place("mfa_secrets", PLACE.row, "backup"),
-        Place("webhooks", PLACE.row, "secret"),
-        Place("mfa_secrets", PLACE.row + "s", "ecret"),
+        SecretContext("mfa_secrets", "other-row", "secret"),
+        SecretContext("mfa_secrets", PLACE.row, "backup"),
+        SecretContext("webhooks", PLACE.row, "secret"),
+        SecretContext("mfa_secrets", PLACE.row + "s", "ecret"),
     ):
         with pytest.raises(SealBroken, match="comes from another place"):
             vault.open(sealed, place)
@@ -39,8 +39,8 @@ def test_a_sealed_value_opens_only_in_its_place() -> None:
 
 def test_places_that_join_to_the_same_text_are_different_places() -> None:
     vault = new_vault()
-    sealed = vault.seal(b"secret", Place("a", "b", "c.d"))
-    for place in (Place("a.c", "b", "d"), Place("a", "bc", ".d"), Place("ab", "", "c.d")):
+    sealed = vault.seal(b"secret", SecretContext("a", "b", "c.d"))
+    for place in (SecretContext("a.c", "b", "d"), SecretContext("a", "bc", ".d"), SecretContext("ab", "", "c.d")):
         with pytest.raises(SealBroken):
             vault.open(sealed, place)
 
@@ -89,7 +89,7 @@ def test_the_first_key_encrypts_and_all_decrypt() -> None:
 
 def test_purposes_do_not_share_a_key() -> None:
     vault = new_vault()
-    for place in (PLACE, Place("webhooks", PLACE.row, "secret"), Place("mfa_secrets", PLACE.row, "backup")):
+    for place in (PLACE, SecretContext("webhooks", PLACE.row, "secret"), SecretContext("mfa_secrets", PLACE.row, "backup")):
         vault.seal(b"secret", place)
     assert len({id(cipher) for cipher in vault._derived.values()}) == 3
     nonce = b"n" * 12

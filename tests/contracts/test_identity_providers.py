@@ -51,7 +51,7 @@ class Case:
 
     def go(self, wanted: AuthenticationRequest) -> str:
         """What somebody comes back with who was sent there."""
-        back = self.server.visit(self.providers.address(self.provider, wanted))
+        back = self.server.visit(self.providers.authorization_url(self.provider, wanted))
         address, _, query = back.partition("?")
         assert address == BACK
         found = {name: value for name, [value] in parse_qs(query).items()}
@@ -61,7 +61,7 @@ class Case:
 
     async def vouched(self, **changes: Any) -> FederatedIdentity:
         wanted = asking(**changes)
-        return await self.providers.vouch(self.provider, wanted, self.go(wanted))
+        return await self.providers.identify(self.provider, wanted, self.go(wanted))
 
     async def refusal(self) -> str:
         with pytest.raises(ProviderFailed) as raised:
@@ -100,7 +100,7 @@ def codehost(clock: FakeClock) -> Iterator[Case]:
 
 async def test_the_browser_is_sent_with_all_that_binds_the_answer(case: Case) -> None:
     wanted = asking()
-    query = {name: value for name, [value] in parse_qs(urlsplit(case.providers.address(case.provider, wanted)).query).items()}
+    query = {name: value for name, [value] in parse_qs(urlsplit(case.providers.authorization_url(case.provider, wanted)).query).items()}
     assert query.pop("prompt") == "select", "what the operator's address has"
     identifying = "read:user user:email" if case.provider is Provider.CODEHOST else "openid email"
     assert query.pop("scope") == identifying
@@ -121,7 +121,7 @@ async def test_the_browser_is_sent_with_all_that_binds_the_answer(case: Case) ->
 )
 async def test_scopes_are_those_of_the_service_or_the_default_ones(websuite: Case, scopes: tuple[str, ...] | None, more: list[str]) -> None:
     websuite.use(scopes=("calendar", "files"))
-    query = parse_qs(urlsplit(websuite.providers.address(websuite.provider, asking(scopes=scopes))).query)
+    query = parse_qs(urlsplit(websuite.providers.authorization_url(websuite.provider, asking(scopes=scopes))).query)
     assert query["scope"] == [" ".join(["openid", "email", *more])]
 
 
@@ -129,28 +129,28 @@ async def test_whoever_has_to_show_again_who_they_are_is_asked_to(openid: Case) 
     known = openid.server.settings()
     for said in ("prompt=select", "hd=a%26b&max_age=3600&prompt=none", "prompt=login&prompt=consent", ""):
         openid.use(authorize_url=f"{known.authorize_url.partition('?')[0]}?{said}".rstrip("?"))
-        address = openid.providers.address(openid.provider, asking(fresh_since=openid.clock.now()))
+        address = openid.providers.authorization_url(openid.provider, asking(fresh_since=openid.clock.now()))
         query = parse_qs(urlsplit(address).query, strict_parsing=True)
         assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), said
         assert query.get("hd") == (["a&b"] if "hd" in said else None), "what else the operator's address has stays"
 
 
 async def test_codehost_cannot_be_asked(codehost: Case) -> None:
-    query = parse_qs(urlsplit(codehost.providers.address(codehost.provider, asking(fresh_since=codehost.clock.now()))).query)
+    query = parse_qs(urlsplit(codehost.providers.authorization_url(codehost.provider, asking(fresh_since=codehost.clock.now()))).query)
     assert (query["prompt"], query.get("max_age")) == (["select"], None)
     assert not (await codehost.vouched(fresh_since=codehost.clock.now())).is_fresh
 
 
 def test_what_is_not_set_up_is_not_known(clock: FakeClock) -> None:
     providers = HttpProviders({}, clock)
-    assert not providers.knows(Provider.WEBSUITE)
+    assert not providers.is_configured(Provider.WEBSUITE)
     assert providers.platform_client(Provider.WEBSUITE) is None
     assert not providers.is_issuer(Provider.WEBSUITE, "https://websuite.example")
 
 
 async def test_without_a_client_of_the_platform_it_is_known_all_the_same(case: Case) -> None:
     case.use(client=None)
-    assert case.providers.knows(case.provider)
+    assert case.providers.is_configured(case.provider)
     assert case.providers.platform_client(case.provider) is None
     own = ProviderClient("of-a-service", "its secret")
     case.server.clients[own.client_id] = own.client_secret
@@ -329,7 +329,7 @@ async def test_whoever_is_not_there_cannot_be_asked(case: Case) -> None:
     code = case.go(wanted)
     case.use(token_url="http://127.0.0.1:9/token")
     with pytest.raises(ProviderFailed, match=NOBODY):
-        await case.providers.vouch(case.provider, wanted, code)
+        await case.providers.identify(case.provider, wanted, code)
 
 
 @pytest.mark.parametrize("change", ["code_verifier", "redirect_uri", "client"])
@@ -338,15 +338,15 @@ async def test_what_was_asked_for_binds_the_code(case: Case, change: str) -> Non
     code = case.go(wanted)
     other = {"code_verifier": new_secret(), "redirect_uri": BACK + "x", "client": ProviderClient(CLIENT.client_id, "guessed")}[change]
     with pytest.raises(ProviderFailed, match="refused"):
-        await case.providers.vouch(case.provider, replace(wanted, **{change: other}), code)  # type: ignore[arg-type]
+        await case.providers.identify(case.provider, replace(wanted, **{change: other}), code)  # type: ignore[arg-type]
 
 
 async def test_a_code_works_once(case: Case) -> None:
     wanted = asking()
     code = case.go(wanted)
-    await case.providers.vouch(case.provider, wanted, code)
+    await case.providers.identify(case.provider, wanted, code)
     with pytest.raises(ProviderFailed):
-        await case.providers.vouch(case.provider, wanted, code)
+        await case.providers.identify(case.provider, wanted, code)
 
 
 # ID tokens

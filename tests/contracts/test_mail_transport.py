@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.email.smtp import Dispatch, FolderTransport, OwnServers, SmtpTransport
-from adapters.http.guard import Guard, parse_openings
+from adapters.email.smtp import MailRouter, FolderTransport, OrganizationSmtp, SmtpTransport
+from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
 from core.tenancy.mail_server_rules import MailServer
 from ports.outside import EmailMessage, MailRefused, MailTransport
@@ -71,8 +71,8 @@ def fake() -> Iterator[Case]:
     yield Case(transport, lambda: [of_letter(letter) for letter in transport.letters])
 
 
-def dispatch(platform: SmtpTransport | FolderTransport) -> Dispatch:
-    return Dispatch(platform, OwnServers(Guard(parse_openings("127.0.0.1"))))
+def dispatch(platform: SmtpTransport | FolderTransport) -> MailRouter:
+    return MailRouter(platform, OrganizationSmtp(Guard(parse_allowed_targets("127.0.0.1"))))
 
 
 def smtp() -> Iterator[Case]:

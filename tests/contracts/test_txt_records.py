@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from adapters.dns import Resolver
+from adapters.dns import DnsResolver
 from core.tenancy.domains_rules import DnsFailed
 from ports.outside import TxtRecords
 from tests.fakes.dns_server import DnsServer
@@ -33,7 +33,7 @@ def resolver() -> Iterator[Case]:
             encoded = [text.encode() for text in texts]
             server.texts[name] = [[text[at : at + 255] for at in range(0, len(text), 255)] for text in encoded]
 
-        yield Case(Resolver([server.address]), publish, lambda name: server.codes.update({name: "SERVFAIL"}))
+        yield Case(DnsResolver([server.address]), publish, lambda name: server.codes.update({name: "SERVFAIL"}))
 
 
 @pytest.fixture(params=[fake, resolver])

@@ -44,7 +44,7 @@ class FakeMailTransport:
         self.stuck_after: set[str] = set()
         self._changed = trio.Event()
 
-    async def try_out(self, server: MailServer) -> MailServerCheck:
+    async def check_server(self, server: MailServer) -> MailServerCheck:
         await trio.lowlevel.checkpoint()
         self.tried.append(server)
         return self.trial
@@ -158,5 +158,5 @@ class FakeGeoIp:
     def __init__(self) -> None:
         self.known: dict[str, Location] = {}
 
-    def of(self, address: str | None) -> Location | None:
+    def locate(self, address: str | None) -> Location | None:
         return self.known.get(address or "")

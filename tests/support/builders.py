@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from quart_trio.testing import TrioClient
 from werkzeug.datastructures import Headers
 
-from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TimedCodes, X509Certificates
+from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
-from adapters.http.guard import Guard, Opening
+from adapters.http.guard import Guard, AllowedTarget
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
 from adapters.http.sender import GuardedSender
@@ -122,7 +122,7 @@ def _authorities() -> ssl.SSLContext:
 def at_home(ports: Ports) -> Ports:
     """With a sender that may go to the loopback interface, where receivers of tests are, and to nothing else that is not public. It knows
     no names: what the machine's resolver says of them is nothing to rely on."""
-    return replace(ports, sender=GuardedSender(Guard([Opening.parse("127.0.0.1/32")], lookup=_literals), _authorities()))
+    return replace(ports, sender=GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities()))
 
 
 def _literals(host: str, port: int, **options: Any) -> Any:
@@ -147,7 +147,7 @@ async def make_ports(
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
         passwords=cheap_passwords(),
-        codes=TimedCodes(),
+        codes=TotpCodes(),
         tokens=copy(_reader_of_the_key()),
         certificates=X509Certificates(),
         saml=XmlDocuments(BASE_URL, clock),

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.http.providers import ProviderSettings
-from adapters.postgres.authentication.identities import access_place, refresh_place
+from adapters.postgres.authentication.identities import access_token_context, refresh_token_context
 from adapters.postgres.engine.pool import Pool
 from core.kernel.providers import ProviderClient
 from core.kernel.values import new_id
@@ -35,10 +35,10 @@ async def add_identity(
     expires_at: datetime | None = None,
     scopes: Sequence[str] | None = None,
 ) -> UUID:
-    """Add an identity, linked to the account or, with `service`, at the service. `token` is its access token; a refresh token is added too."""
+    """Add an identity, linked to the account, or at a service. `token` is its access token; a refresh token is added too."""
     name, vault = new_id(), make_vault()
-    sealed = None if token is None else vault.seal(token.encode(), access_place(str(name)))
-    renewing = None if token is None else vault.seal(f"renews {token}".encode(), refresh_place(str(name)))
+    sealed = None if token is None else vault.seal(token.encode(), access_token_context(str(name)))
+    renewing = None if token is None else vault.seal(f"renews {token}".encode(), refresh_token_context(str(name)))
     insert = """
         insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at, access_token, refresh_token,
                                 token_expires_at, scopes)

@@ -11,7 +11,7 @@ from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
 from core.kernel.values import Email
-from ports.crypto import Place, SealBroken
+from ports.crypto import SecretContext, SealBroken
 
 log = structlog.get_logger("storage")
 
@@ -25,8 +25,8 @@ NEXT_DUE: Final = f"""
         order by m.directory_number desc limit 1))"""
 
 
-def place(mail_id: UUID) -> Place:
-    return Place("mails", str(mail_id), "token")
+def secret_context(mail_id: UUID) -> SecretContext:
+    return SecretContext("mails", str(mail_id), "token")
 
 
 class EmailQueue(SealingRepository):
@@ -51,13 +51,13 @@ class EmailQueue(SealingRepository):
         if sealed is None:
             return None
         try:
-            return self._vault.open(sealed, place(mail_id)).decode()
+            return self._vault.open(sealed, secret_context(mail_id)).decode()
         except SealBroken as error:
             log.error("seal_broken", mail=str(mail_id), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             return None
 
     def _sealed(self, email: QueuedEmail, token: str) -> bytes:
-        return self._vault.seal(token.encode(), place(email.id))
+        return self._vault.seal(token.encode(), secret_context(email.id))
 
     async def add(self, email: QueuedEmail) -> None:
         await self._add(email, "null::bigint", "%(due_at)s")

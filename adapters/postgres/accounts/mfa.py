@@ -11,7 +11,7 @@ from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.kernel.principals import Caller, Person
-from ports.crypto import Place, Vault
+from ports.crypto import SecretContext, Vault
 
 TAKE_STEP: Final = """
     update mfa set last_step = %(step)s
@@ -22,8 +22,8 @@ ENROLLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.code
 ENROLLMENT_WIDTH: Final = 5
 
 
-def place(user_id: UUID) -> Place:
-    return Place("mfa", str(user_id), "secret")
+def secret_context(user_id: UUID) -> SecretContext:
+    return SecretContext("mfa", str(user_id), "secret")
 
 
 def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
@@ -31,7 +31,7 @@ def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
 
     Raises: SealBroken.
     """
-    return MfaEnrollment(vault.open(row[0], place(user_id)).decode(), *row[1:])
+    return MfaEnrollment(vault.open(row[0], secret_context(user_id)).decode(), *row[1:])
 
 
 class MfaLog(Repository):
@@ -96,7 +96,7 @@ class Mfa(MfaLog, SealingRepository):
             on conflict (user_id) do update set
                 secret = excluded.secret, setup_at = excluded.setup_at, last_step = null, codes_salt = null""",
             user_id=user_id,
-            secret=self._vault.seal(secret.encode(), place(user_id)),
+            secret=self._vault.seal(secret.encode(), secret_context(user_id)),
             now=now,
         )
 

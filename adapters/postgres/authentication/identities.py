@@ -11,21 +11,21 @@ from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email
-from ports.crypto import Place, Vault
+from ports.crypto import SecretContext, Vault
 
 # The identities of a user in one context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
 
 
-def access_place(row: str) -> Place:
-    return Place("identities", row, "access_token")
+def access_token_context(row: str) -> SecretContext:
+    return SecretContext("identities", row, "access_token")
 
 
-def refresh_place(row: str) -> Place:
-    return Place("identities", row, "refresh_token")
+def refresh_token_context(row: str) -> SecretContext:
+    return SecretContext("identities", row, "refresh_token")
 
 
-def sealed(vault: Vault, tokens: ProviderTokens, access: Place, refresh: Place) -> dict[str, object]:
+def sealed(vault: Vault, tokens: ProviderTokens, access: SecretContext, refresh: SecretContext) -> dict[str, object]:
     """Return the column values of these tokens, encrypted for these contexts."""
     return {
         "access_token": vault.seal(tokens.access_token.encode(), access),
@@ -40,7 +40,7 @@ class Identities(SealingRepository):
 
     def _to_token(self, row: Row) -> ProviderToken:
         name, sealed, expires_at, scopes, can_be_renewed = row
-        access_token = self._vault.open(sealed, access_place(str(name))).decode()
+        access_token = self._vault.open(sealed, access_token_context(str(name))).decode()
         return ProviderToken(access_token, expires_at, tuple(scopes or ()), can_be_renewed=can_be_renewed)
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
@@ -123,7 +123,7 @@ class Identities(SealingRepository):
         self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime
     ) -> TokenRenewal | None:
         return await self._one(
-            lambda row: TokenRenewal(row[0], self._vault.open(row[1], refresh_place(str(row[0]))).decode(), until),
+            lambda row: TokenRenewal(row[0], self._vault.open(row[1], refresh_token_context(str(row[0]))).decode(), until),
             f"""
             update identities set renewing_until = %(until)s
             where {OF_CONTEXT} and provider = %(provider)s and token_expires_at <= %(now)s and refresh_token is not null
@@ -156,7 +156,7 @@ class Identities(SealingRepository):
         )
 
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
-        return sealed(self._vault, tokens, access_place(str(identity_id)), refresh_place(str(identity_id)))
+        return sealed(self._vault, tokens, access_token_context(str(identity_id)), refresh_token_context(str(identity_id)))
 
     async def consume_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
         return await self._one(

@@ -5,11 +5,11 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.kernel.providers import Provider, ProviderClient
-from ports.crypto import Place
+from ports.crypto import SecretContext
 
 
-def place(row: str) -> Place:
-    return Place("oauth_credentials", row, "client_secret")
+def secret_context(row: str) -> SecretContext:
+    return SecretContext("oauth_credentials", row, "client_secret")
 
 
 def name_of(service_id: UUID, provider: Provider) -> str:
@@ -37,7 +37,7 @@ class OAuthCredentials(SealingRepository):
 
     async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
         return await self._one(
-            lambda row: ProviderClient(row[0], self._vault.open(row[1], place(name_of(service_id, provider))).decode()),
+            lambda row: ProviderClient(row[0], self._vault.open(row[1], secret_context(name_of(service_id, provider))).decode()),
             """
             select client_id, client_secret from oauth_credentials
             where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s""",
@@ -65,7 +65,7 @@ class OAuthCredentials(SealingRepository):
             provider=credentials.provider,
             org_id=org_id,
             client_id=credentials.client_id,
-            client_secret=self._vault.seal(client_secret.encode(), place(name_of(service_id, credentials.provider))),
+            client_secret=self._vault.seal(client_secret.encode(), secret_context(name_of(service_id, credentials.provider))),
             updated_at=credentials.updated_at,
         )
 

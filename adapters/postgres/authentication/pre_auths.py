@@ -14,7 +14,7 @@ from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.authentication.identities_rules import PendingIdentity
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.kernel.providers import Provider, ProviderTokens
-from ports.crypto import Place, Vault
+from ports.crypto import SecretContext, Vault
 
 COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"
 VALUES: Final = "%(id)s, %(user_id)s, %(service_id)s, %(provider)s, %(created_at)s, %(expires_at)s"
@@ -38,12 +38,12 @@ COUNT_ATTEMPT: Final = f"""
     from waiting cross join charged join users u on u.id = waiting.user_id left join mfa m on m.user_id = u.id"""
 
 
-def access_place(row: str) -> Place:
-    return Place("pre_auths", row, "access_token")
+def access_token_context(row: str) -> SecretContext:
+    return SecretContext("pre_auths", row, "access_token")
 
 
-def refresh_place(row: str) -> Place:
-    return Place("pre_auths", row, "refresh_token")
+def refresh_token_context(row: str) -> SecretContext:
+    return SecretContext("pre_auths", row, "refresh_token")
 
 
 def to_pending(vault: Vault, row: Row) -> PendingSignIn:
@@ -57,8 +57,8 @@ def to_pending(vault: Vault, row: Row) -> PendingSignIn:
 def to_identity(vault: Vault, name: str, provider: Provider, row: Row) -> PendingIdentity:
     issuer, subject, service_id, email, known_elsewhere, access_token, refresh_token, expires_at, scopes = row
     tokens = ProviderTokens(
-        access_token=vault.open(access_token, access_place(name)).decode(),
-        refresh_token=None if refresh_token is None else vault.open(refresh_token, refresh_place(name)).decode(),
+        access_token=vault.open(access_token, access_token_context(name)).decode(),
+        refresh_token=None if refresh_token is None else vault.open(refresh_token, refresh_token_context(name)).decode(),
         expires_at=expires_at,
         scopes=tuple(scopes),
     )
@@ -89,7 +89,7 @@ class PreAuths(SealingRepository):
             identity_service_id=identity.service_id,
             email=identity.email,
             known_elsewhere=identity.known_elsewhere,
-            **sealed(self._vault, identity.tokens, access_place(name), refresh_place(name)),
+            **sealed(self._vault, identity.tokens, access_token_context(name), refresh_token_context(name)),
         )
 
     async def count_attempt(

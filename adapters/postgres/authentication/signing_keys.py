@@ -5,18 +5,18 @@ from datetime import datetime
 from adapters.postgres.engine.locks import NAMESPACE, ROTATION
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.authentication.signing_keys_rules import SigningKey
-from ports.crypto import Place
+from ports.crypto import SecretContext
 
 
-def place(kid: str) -> Place:
-    return Place("signing_keys", kid, "private_key")
+def secret_context(kid: str) -> SecretContext:
+    return SecretContext("signing_keys", kid, "private_key")
 
 
 class SigningKeys(SealingRepository):
     """Implements `ports.storage.authentication.SigningKeys`."""
 
     def _to_key(self, row: Row) -> SigningKey:
-        return SigningKey(kid=row[0], private_key=self._vault.open(row[1], place(row[0])), created_at=row[2], retires_at=row[3])
+        return SigningKey(kid=row[0], private_key=self._vault.open(row[1], secret_context(row[0])), created_at=row[2], retires_at=row[3])
 
     async def live(self, now: datetime) -> list[SigningKey]:
         return await self._all(
@@ -41,7 +41,7 @@ class SigningKeys(SealingRepository):
                 values (%(kid)s, %(private_key)s, %(created_at)s) returning kid)
             select pg_notify('signing_keys', '') from added""",
             kid=key.kid,
-            private_key=self._vault.seal(key.private_key, place(key.kid)),
+            private_key=self._vault.seal(key.private_key, secret_context(key.kid)),
             created_at=key.created_at,
         )
         self._signals.signing_keys_rotated()

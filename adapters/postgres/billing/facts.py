@@ -12,7 +12,7 @@ from adapters.postgres.engine.statements import Row, SealingRepository
 from core.billing.provider_facts import LatestEvent, PaidPeriod, SubscriptionFacts
 from core.billing.subscriptions_rules import SubscribedPlan, Subscription
 from core.kernel.values import KEEP, Keep
-from ports.crypto import Place, SealBroken
+from ports.crypto import SecretContext, SealBroken
 
 log = structlog.get_logger("storage")
 
@@ -22,9 +22,9 @@ FACTS: Final = """
     paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended, waits_for"""
 
 
-def action_page_context(id_: str) -> Place:
+def action_page_context(id_: str) -> SecretContext:
     """Return the context in which the URL of a payment page is sealed."""
-    return Place("billing_facts", id_, "action_page")
+    return SecretContext("billing_facts", id_, "action_page")
 
 
 class Billing(SealingRepository):

@@ -9,7 +9,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
-from adapters.postgres.eventing.webhooks import place
+from adapters.postgres.eventing.webhooks import secret_context
 from adapters.postgres.maintenance.deferred_deletion import delete_deliveries_sql
 from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import Page, PageResult
@@ -127,7 +127,7 @@ class Deliveries(SealingRepository):
 
     def _secret(self, webhook_id: UUID, sealed: bytes) -> str | None:
         try:
-            return self._vault.open(sealed, place(webhook_id)).decode()
+            return self._vault.open(sealed, secret_context(webhook_id)).decode()
         except SealBroken as error:
             log.error("seal_broken", webhook=str(webhook_id), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             return None

@@ -20,7 +20,7 @@ from core.eventing.siem_rules import (
     SiemSink,
     SiemStatus,
 )
-from ports.crypto import Place, SealBroken
+from ports.crypto import SecretContext, SealBroken
 
 log = structlog.get_logger("storage")
 
@@ -54,8 +54,8 @@ WAITING: Final = f"""
     where coalesce(e.before, 0) < %(most_bytes)s order by e.position"""
 
 
-def place(org_id: UUID) -> Place:
-    return Place("siem_configurations", str(org_id), "token")
+def secret_context(org_id: UUID) -> SecretContext:
+    return SecretContext("siem_configurations", str(org_id), "token")
 
 
 def _fields(row: Row) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Siem(SealingRepository):
     """Implements the port Siem."""
 
     def _to_sink(self, row: Row) -> SiemSink:
-        return SiemSink(**_fields(row), token=self._vault.open(row[4], place(row[0])).decode())
+        return SiemSink(**_fields(row), token=self._vault.open(row[4], secret_context(row[0])).decode())
 
     def _to_claimed(self, row: Row) -> ClaimedSiemQueue:
         try:
@@ -135,7 +135,7 @@ class Siem(SealingRepository):
             org_id=sink.org_id,
             provider=sink.provider,
             endpoint_url=sink.endpoint_url,
-            token=self._vault.seal(sink.token.encode(), place(sink.org_id)),
+            token=self._vault.seal(sink.token.encode(), secret_context(sink.org_id)),
             enabled=sink.enabled,
             now=now,
         )

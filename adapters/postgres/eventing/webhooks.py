@@ -6,15 +6,15 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, Webhook, WebhookNameTaken
-from ports.crypto import Place
+from ports.crypto import SecretContext
 
 # `to_webhook` reads the columns in this order.
 COLUMNS: Final = "id, org_id, name, url, events, is_active, created_at, updated_at"
 
 
-def place(webhook_id: UUID) -> Place:
+def secret_context(webhook_id: UUID) -> SecretContext:
     """Return the encryption context of the current secret and of the former ones."""
-    return Place("webhooks", str(webhook_id), "secret")
+    return SecretContext("webhooks", str(webhook_id), "secret")
 
 
 def to_webhook(row: Row) -> Webhook:
@@ -59,7 +59,7 @@ class Webhooks(SealingRepository):
             url=webhook.url,
             events=list(webhook.events),
             is_active=webhook.is_active,
-            secret=self._vault.seal(secret.encode(), place(webhook.id)),
+            secret=self._vault.seal(secret.encode(), secret_context(webhook.id)),
             created_at=webhook.created_at,
             updated_at=webhook.updated_at,
         )
@@ -100,7 +100,7 @@ class Webhooks(SealingRepository):
             update webhooks set secret = %(secret)s, updated_at = %(updated_at)s where org_id = %(org_id)s and id = %(id)s""",
             id=webhook.id,
             org_id=webhook.org_id,
-            secret=self._vault.seal(secret.encode(), place(webhook.id)),
+            secret=self._vault.seal(secret.encode(), secret_context(webhook.id)),
             former_until=former_until,
             before=FORMER_SECRETS_KEPT - 1,
             updated_at=webhook.updated_at,

@@ -13,7 +13,7 @@ from adapters.postgres.eventing import siem, webhooks
 from adapters.postgres.federation.saml import configuration as saml
 from adapters.postgres.tenancy import mail_server
 from core.maintenance.housekeeping_rules import SealedColumn
-from ports.crypto import Place
+from ports.crypto import SecretContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,43 +24,43 @@ class Column:
     rows after %(after)s, in the order of their names. `write` replaces a value.
     """
 
-    context: Callable[[str], Place]
+    context: Callable[[str], SecretContext]
     read: LiteralString
     write: LiteralString
 
 
 COLUMNS: Final[Mapping[SealedColumn, Column]] = {
     SealedColumn.SIGNING_KEYS: Column(
-        signing_keys.place,
+        signing_keys.secret_context,
         "select kid, private_key from signing_keys where kid > %(after)s order by kid limit %(limit)s for update",
         "update signing_keys set private_key = %(value)s where kid = %(row)s",
     ),
     SealedColumn.MAIL_TOKENS: Column(
-        lambda row: email_queue.place(UUID(row)),
+        lambda row: email_queue.secret_context(UUID(row)),
         "select id::text, token from mails where token is not null and id::text > %(after)s order by id::text limit %(limit)s for update",
         "update mails set token = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.SMTP_PASSWORDS: Column(
-        lambda row: mail_server.place(UUID(row)),
+        lambda row: mail_server.secret_context(UUID(row)),
         """
         select org_id::text, password from smtp_settings where password is not null and org_id::text > %(after)s
         order by org_id::text limit %(limit)s for update""",
         "update smtp_settings set password = %(value)s where org_id = %(row)s::uuid",
     ),
     SealedColumn.SIEM_TOKENS: Column(
-        lambda row: siem.place(UUID(row)),
+        lambda row: siem.secret_context(UUID(row)),
         """
         select org_id::text, token from siem_configurations where org_id::text > %(after)s
         order by org_id::text limit %(limit)s for update""",
         "update siem_configurations set token = %(value)s where org_id = %(row)s::uuid",
     ),
     SealedColumn.MFA_SECRETS: Column(
-        lambda row: mfa.place(UUID(row)),
+        lambda row: mfa.secret_context(UUID(row)),
         "select user_id::text, secret from mfa where user_id::text > %(after)s order by user_id::text limit %(limit)s for update",
         "update mfa set secret = %(value)s where user_id = %(row)s::uuid",
     ),
     SealedColumn.OAUTH_CREDENTIALS: Column(
-        oauth_credentials.place,
+        oauth_credentials.secret_context,
         """
         select service_id || '/' || provider, client_secret from oauth_credentials where service_id || '/' || provider > %(after)s
         order by 1 limit %(limit)s for update""",
@@ -69,47 +69,47 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
         where service_id = split_part(%(row)s, '/', 1)::uuid and provider = split_part(%(row)s, '/', 2)""",
     ),
     SealedColumn.SAML_KEYS: Column(
-        lambda row: saml.place(UUID(row)),
+        lambda row: saml.secret_context(UUID(row)),
         """
         select id::text, private_key from saml_certificates where private_key is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update saml_certificates set private_key = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.IDENTITY_ACCESS_TOKENS: Column(
-        identities.access_place,
+        identities.access_token_context,
         """
         select id::text, access_token from identities where access_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update identities set access_token = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.IDENTITY_REFRESH_TOKENS: Column(
-        identities.refresh_place,
+        identities.refresh_token_context,
         """
         select id::text, refresh_token from identities where refresh_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update identities set refresh_token = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.WAITING_ACCESS_TOKENS: Column(
-        pre_auths.access_place,
+        pre_auths.access_token_context,
         """
         select id::text, access_token from pre_auths where access_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update pre_auths set access_token = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.WAITING_REFRESH_TOKENS: Column(
-        pre_auths.refresh_place,
+        pre_auths.refresh_token_context,
         """
         select id::text, refresh_token from pre_auths where refresh_token is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update pre_auths set refresh_token = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.WEBHOOK_SECRETS: Column(
-        lambda row: webhooks.place(UUID(row)),
+        lambda row: webhooks.secret_context(UUID(row)),
         "select id::text, secret from webhooks where id::text > %(after)s order by id::text limit %(limit)s for update",
         "update webhooks set secret = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.FORMER_WEBHOOK_SECRETS: Column(
-        lambda row: webhooks.place(UUID(row.partition("/")[0])),
+        lambda row: webhooks.secret_context(UUID(row.partition("/")[0])),
         """
         select webhook_id || '/' || position, secret from former_webhook_secrets where webhook_id || '/' || position > %(after)s
         order by 1 limit %(limit)s for update""",

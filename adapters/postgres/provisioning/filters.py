@@ -1,6 +1,4 @@
-"""SCIM filters as SQL conditions: fixed texts, with every value bound as a parameter (security C-7,
-N-7).
-"""
+"""SCIM filters as SQL conditions. Every value is a bound parameter (security C-7, N-7)."""
 
 from collections.abc import Mapping
 from typing import Final

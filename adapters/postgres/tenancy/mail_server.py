@@ -7,14 +7,14 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.kernel.values import Email
 from core.tenancy.mail_server_rules import MailServer, SmtpSettings
-from ports.crypto import Place
+from ports.crypto import SecretContext
 
 # In the order that `_fields` expects.
 COLUMNS: Final = "org_id, host, port, username, from_email, from_name, tls"
 
 
-def place(org_id: UUID) -> Place:
-    return Place("smtp_settings", str(org_id), "password")
+def secret_context(org_id: UUID) -> SecretContext:
+    return SecretContext("smtp_settings", str(org_id), "password")
 
 
 def _fields(row: Row) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Smtp(SealingRepository):
     """ports.storage.Smtp."""
 
     def _to_server(self, row: Row) -> MailServer:
-        password = None if row[7] is None else self._vault.open(row[7], place(row[0])).decode()
+        password = None if row[7] is None else self._vault.open(row[7], secret_context(row[0])).decode()
         return MailServer(**_fields(row), password=password)
 
     async def settings(self, org_id: UUID) -> SmtpSettings | None:
@@ -58,7 +58,7 @@ class Smtp(SealingRepository):
             host=server.host,
             port=server.port,
             username=server.username,
-            password=None if server.password is None else self._vault.seal(server.password.encode(), place(server.org_id)),
+            password=None if server.password is None else self._vault.seal(server.password.encode(), secret_context(server.org_id)),
             from_email=server.from_email,
             from_name=server.from_name,
             tls=server.tls,

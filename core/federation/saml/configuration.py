@@ -91,7 +91,7 @@ async def create_certificate(ports: Ports, caller: Member, service_slug: str) ->
     async with ports.storage.reading() as read:  # check first: generating a key takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         await _require_enabled(read, service.org_id, service.id)
-    certificate = await ports.certificates.new(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)
+    certificate = await ports.certificates.create(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         await _require_enabled(tx, service.org_id, service.id)

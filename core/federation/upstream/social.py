@@ -79,7 +79,7 @@ async def available_providers(ports: Ports, after: str, authorization: Authoriza
     reauthenticate the user.
     """
     known = [
-        provider for provider in Provider if ports.providers.knows(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
+        provider for provider in Provider if ports.providers.is_configured(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
     ]
     own: list[Provider] = []
     if known and authorization is not None and authorization.service is not None:
@@ -174,12 +174,12 @@ async def _start(
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.provider_states.add(pending):  # the service was deleted, or the session of the user ended, at this moment
             raise ServiceNotFound if service is not None else LinkTicketInvalid
-    return ports.providers.address(provider, request)
+    return ports.providers.authorization_url(provider, request)
 
 
 def _find_provider(ports: Ports, provider_name: str) -> Provider:
     provider = parse_provider(provider_name)
-    if not ports.providers.knows(provider):
+    if not ports.providers.is_configured(provider):
         raise ProviderUnknown
     return provider
 
@@ -248,7 +248,7 @@ async def fetch_identity(
         if answer.error is not None or answer.code is None:
             raise ProviderFailed(f"{pending.provider.value} answered with an error instead of a code")
         request = await _authentication_request(ports, pending, state, browser, base_url)
-        return await ports.providers.vouch(pending.provider, request, answer.code)
+        return await ports.providers.identify(pending.provider, request, answer.code)
     except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise

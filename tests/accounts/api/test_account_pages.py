@@ -365,7 +365,7 @@ async def test_the_second_factor_has_the_rate_limits_of_the_api(visitor: Visitor
     assert 429 not in statuses
     limited = await visitor.submit(f"{TWO_FACTOR}/disable", TWO_FACTOR)
     assert limited.status == 429
-    assert "A little slower, please" in limited.text
+    assert "Too many requests" in limited.text
     assert int(limited.headers["Retry-After"]) > 0
 
 

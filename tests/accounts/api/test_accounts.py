@@ -47,7 +47,7 @@ async def test_a_new_user_registers_verifies_and_signs_in(api: Api, ports: Ports
     answer = await register(api, "Ada@Example.COM ")
     assert answer.status == 200
     assert set(answer.json) == {"message"}
-    assert (await api.login()).json["error"].startswith("The email address is not verified")
+    assert (await api.login()).json["error"].startswith("This email address is not verified")
     await deliver(ports)
     [letter] = sent.letters
     assert letter.to == EMAIL

@@ -1,4 +1,4 @@
-"""Platform owners who do something to each other, or to somebody, at the same moment (security.md I-1, Z-3, Z-5 and Z-6)."""
+"""Races between platform owners (security I-1, Z-3, Z-5, Z-6)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,24 +26,24 @@ async def another(ports: Ports, number: int = 0) -> tuple[Account, str]:
     return account, (await sign_in(ports, account)).access_token
 
 
-async def demote(api: Api, by_whom: Sequence[str], whom: Sequence[UUID], number: int) -> Answer:
-    return await api.delete(f"{OWNERS}/{whom[number]}", token=by_whom[number])
+async def demote(api: Api, tokens: Sequence[str], targets: Sequence[UUID], number: int) -> Answer:
+    return await api.delete(f"{OWNERS}/{targets[number]}", token=tokens[number])
 
 
 @pytest.mark.slow
 async def test_of_two_owners_who_demote_each_other_one_remains(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     for round_ in range(10):
         other, token = await another(ports, round_)
-        by_whom = [platform.token, token]
-        whom = [other.id, platform.account.id]
-        answers = await everyone(2, partial(demote, api, by_whom, whom))
-        assert sorted(answer.status for answer in answers) in ([200, 400], [200, 403])  # 403: refused at the door already
+        tokens = [platform.token, token]
+        targets = [other.id, platform.account.id]
+        answers = await everyone(2, partial(demote, api, tokens, targets))
+        assert sorted(answer.status for answer in answers) in ([200, 400], [200, 403])  # 403: refused before the use case
         assert len(await owners(pool)) == 1
         await run_sql(pool, "update users set is_platform_owner = id = %s", platform.account.id)
 
 
 @pytest.mark.slow
-async def test_of_twenty_owners_who_demote_each_other_at_once_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+async def test_of_20_owners_who_demote_each_other_some_remain(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     people = [(platform.account, platform.token), *[await another(ports, number) for number in range(19)]]
     ids = [account.id for account, _ in people]
     answers = await everyone(20, partial(demote, api, [token for _, token in people], ids[1:] + ids[:1]))
@@ -56,17 +56,15 @@ async def test_of_twenty_owners_who_demote_each_other_at_once_some_remain(platfo
 
 
 @pytest.mark.slow
-async def test_of_twenty_promotions_at_once_one_is_recorded(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
-    ada = await add_account(ports, "ada@example.com", None)
-    answers = await everyone(20, lambda _: api.post(OWNERS, {"user_id": str(ada.id)}, token=platform.token))
+async def test_of_20_concurrent_promotions_one_is_recorded(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
+    user = await add_account(ports, "ada@example.com", None)
+    answers = await everyone(20, lambda _: api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
     assert [answer.status for answer in answers] == [200] * 20
     assert await run_sql(pool, "select action from audit_log") == [("platform.owner.promoted",)]
 
 
 @pytest.mark.slow
-async def test_owners_who_take_each_others_second_factor_away_at_once_do_not_wait_for_ever(
-    platform: Platform, ports: Ports, pool: Pool, api: Api
-) -> None:
+async def test_owners_who_remove_each_others_second_factor_do_not_deadlock(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
     people = [(platform.account, platform.token), await another(ports)]
     for _ in range(5):
         await run_sql(pool, "update users set mfa_enabled_at = now()")
@@ -81,13 +79,13 @@ async def remove_mfa(platform: Platform, user: UUID) -> Answer:
     return await platform.api.delete(f"/api/platform/users/{user}/mfa?reason=x", token=platform.token)
 
 
-async def test_a_demotion_that_comes_first_makes_the_callers_changes_fail(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_a_caller_demoted_during_the_request_changes_nothing(platform: Platform, ports: Ports, pool: Pool) -> None:
     await add_platform_owner(ports, "third@platform.example")
-    other, ada = (await another(ports))[0], await add_account(ports, "ada@example.com", None, mfa_enabled_at=ports.clock.now())
+    other, user = (await another(ports))[0], await add_account(ports, "ada@example.com", None, mfa_enabled_at=ports.clock.now())
     changes = [
-        lambda: platform.api.post(OWNERS, {"user_id": str(ada.id)}, token=platform.token),
+        lambda: platform.api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token),
         lambda: platform.api.delete(f"{OWNERS}/{other.id}", token=platform.token),
-        lambda: remove_mfa(platform, ada.id),
+        lambda: remove_mfa(platform, user.id),
     ]
     for change in changes:
         answer = await meanwhile(pool, [(DEMOTION, (platform.account.id,))], change)
@@ -97,7 +95,7 @@ async def test_a_demotion_that_comes_first_makes_the_callers_changes_fail(platfo
     assert await run_sql(pool, "select 1 from audit_log") == []
 
 
-async def test_whoever_is_left_by_the_callers_own_demotion_is_the_last_owner(platform: Platform, ports: Ports, pool: Pool) -> None:
+async def test_the_owner_left_by_the_demotion_of_the_caller_is_the_last_one(platform: Platform, ports: Ports, pool: Pool) -> None:
     other, _ = await another(ports)
     changes = [(DEMOTION, (platform.account.id,))]
     answer = await meanwhile(pool, changes, lambda: platform.api.delete(f"{OWNERS}/{other.id}", token=platform.token))
@@ -106,9 +104,9 @@ async def test_whoever_is_left_by_the_callers_own_demotion_is_the_last_owner(pla
     assert await owners(pool) == {other.id}
 
 
-async def test_who_is_deactivated_at_that_moment_is_not_promoted(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada = await add_account(ports, "ada@example.com", None)
-    changes = [("update users set deactivated_at = now() where id = %s", (ada.id,))]
-    answer = await meanwhile(pool, changes, lambda: platform.api.post(OWNERS, {"user_id": str(ada.id)}, token=platform.token))
+async def test_a_user_deactivated_during_the_request_is_not_promoted(platform: Platform, ports: Ports, pool: Pool) -> None:
+    user = await add_account(ports, "ada@example.com", None)
+    changes = [("update users set deactivated_at = now() where id = %s", (user.id,))]
+    answer = await meanwhile(pool, changes, lambda: platform.api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
     assert refused(answer) == BAD
     assert await owners(pool) == {platform.account.id}

@@ -192,14 +192,14 @@ async def test_removing_a_second_factor_ends_sessions_and_deletes_its_data(
     platform: Platform, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
     user, other_user = await with_mfa(ports, pool), await with_mfa(ports, pool, "eve@example.com")
-    token, other_token = (await sign_in(ports, user)).access_token, (await sign_in(ports, eve)).access_token
+    token, other_token = (await sign_in(ports, user)).access_token, (await sign_in(ports, other_user)).access_token
     answer = await remove_mfa(platform, user.id, {"reason": "  The phone was lost. "})
     assert (answer.status, answer.json.keys(), answer.json["success"]) == (200, {"success", "message"}, True)
-    assert [(await platform.api.get("/api/user", token=token)).status for token in (token, other_token, platform.token)] == [401, 200, 200]
+    assert [(await platform.api.get("/api/user", token=each)).status for each in (token, other_token, platform.token)] == [401, 200, 200]
     assert (await mfa_status(platform, user.id)).json["mfa_enabled"] is False
     assert (await mfa_status(platform, other_user.id)).json["mfa_enabled"] is True
     assert await run_sql(pool, "select user_id from mfa") == [(other_user.id,)]
-    assert {user for (user,) in await run_sql(pool, "select user_id from backup_codes")} == {other_user.id}
+    assert {id_ for (id_,) in await run_sql(pool, "select user_id from backup_codes")} == {other_user.id}
     assert await mfa_log(pool, user.id) == [("mfa_force_disabled_by_admin", True, platform.account.id, "The phone was lost.")]
     await deliver(ports)
     [letter] = sent.letters
@@ -209,7 +209,7 @@ async def test_removing_a_second_factor_ends_sessions_and_deletes_its_data(
 
 async def test_removing_a_second_factor_ends_device_trust_and_pending_sign_ins(platform: Platform, ports: Ports, pool: Pool) -> None:
     user, other_user = await with_mfa(ports, pool), await with_mfa(ports, pool, "eve@example.com")
-    for account in (user, eve):
+    for account in (user, other_user):
         await run_sql(
             pool,
             """
@@ -353,7 +353,7 @@ async def test_metrics_of_second_factors(platform: Platform, ports: Ports, pool:
 async def test_alerts_are_listed_the_newest_first(platform: Platform, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     assert await get(platform, "/api/platform/mfa/suspicious") == {"alerts": []}
     start = clock.now()
-    user, eve, bob = [await add_account(ports, f"{name}@example.com", None) for name in ("ada", "eve", "bob")]
+    user, other_user, bob = [await add_account(ports, f"{name}@example.com", None) for name in ("ada", "eve", "bob")]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for seconds in range(5):
             at = start + timedelta(seconds=seconds)
@@ -371,7 +371,7 @@ async def test_alerts_are_listed_the_newest_first(platform: Platform, ports: Por
     microsecond = timedelta(microseconds=1)  # the failure is logged one microsecond after the attempt
     expected = [
         alert(bob, "disabled_after_login", timedelta(minutes=9), login_at=rfc3339(start), ip_address="::1"),
-        alert(eve, "backup_code_burst", timedelta(minutes=1, seconds=2), count=3, first_at=rfc3339(start + timedelta(minutes=1))),
+        alert(other_user, "backup_code_burst", timedelta(minutes=1, seconds=2), count=3, first_at=rfc3339(start + timedelta(minutes=1))),
         alert(user, "repeated_failures", timedelta(seconds=4) + microsecond, count=5, first_at=rfc3339(start + microsecond)),
     ]
     assert await get(platform, "/api/platform/mfa/suspicious") == {"alerts": expected}

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from adapters.postgres.accounts.platform_users import PlatformUsers
+from adapters.postgres.accounts.repositories import AccountsRepositories
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
@@ -27,8 +27,9 @@ from core.accounts.platform_users_rules import (
 )
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, rfc3339
+from ports.signals import NoSignals
 from tests.support import database
-from tests.support.builders import add_member, add_organization, run_sql
+from tests.support.builders import add_member, add_organization, make_vault, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add
 
 # Platform owners
@@ -364,7 +365,7 @@ async def test_few_rows_of_large_tables_are_read(large_database: str, plans: str
     person = UUID(hashlib.md5(b"u1", usedforsecurity=False).hexdigest())
     async with await connect(large_database, timeout=5) as connection:
         await connection.run(f"set plan_cache_mode = {plans}")
-        of_people = PlatformUsers(connection)
+        users = AccountsRepositories(connection, make_vault(), NoSignals()).platform_users
         searches: list[tuple[dict[str, Any], int]] = [
             ({}, 100),
             ({"email": "person"}, 100),
@@ -376,15 +377,15 @@ async def test_few_rows_of_large_tables_are_read(large_database: str, plans: str
         for filters, count in searches:
             async with connection.transaction():
                 before = await fetched(connection)
-                assert len(await of_people.search(100, **filters)) == count, filters
+                assert len(await users.search(100, **filters)) == count, filters
                 after = await fetched(connection)
             # For each user: the account, the membership and its organization.
             assert after[0] == before[0], filters
             assert after[1] - before[1] <= 3 * count + 20, filters
         async with connection.transaction():
             before = await fetched(connection)
-            assert await of_people.mfa_status(person) is not None
-            assert len(await of_people.alerts(NOW - DAY, 100)) == 29, "of 144 events in a day each fifth"
+            assert await users.mfa_status(person) is not None
+            assert len(await users.alerts(NOW - DAY, 100)) == 29, "every fifth of the 144 events of a day"
             after = await fetched(connection)
         assert after[0] == before[0]
         assert after[1] - before[1] <= 200

@@ -63,7 +63,7 @@ async def there(acme: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: Fak
 async def end_sessions(there: There, ada: Account) -> None:
     tenant = there.party.tenant
     answer = await tenant.api.delete(f"{tenant.path}/users/{ada.id}/sessions", token=tenant.token("admin"))
-    assert (answer.status, answer.json["sessions_revoked"]) == (200, 0), "they are none yet"
+    assert (answer.status, answer.json["sessions_revoked"]) == (200, 0), "the codes are not sessions"
 
 
 async def remove_member(there: There, ada: Account) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from adapters.postgres.authentication.oauth_credentials import name_of, place
+from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from core.kernel.providers import Provider
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, everyone, make_vault, meanwhile, run_sql
@@ -38,7 +38,7 @@ async def stored(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
     """Return the client id and the decrypted secret by service and provider."""
     rows = await run_sql(team.pool, "select service_id, provider, client_id, client_secret from oauth_credentials")
     return {
-        (service, provider): (client_id, make_vault().open(secret, place(name_of(service, Provider(provider)))).decode())
+        (service, provider): (client_id, make_vault().open(secret, secret_context(name_of(service, Provider(provider)))).decode())
         for service, provider, client_id, secret in rows
     }
 

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import psycopg.errors
 import pytest
 
-from adapters.postgres.authentication.identities import access_place
+from adapters.postgres.authentication.identities import access_token_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.end_users_rules import LinkedIdentity
@@ -112,7 +112,7 @@ async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgre
     rows = await run_sql(pool, "select access_token, refresh_token from identities")
     assert not any(b"token" in value for row in rows for value in row)
     assert make_vault().open(
-        (await run_sql(pool, "select access_token from identities where id = %s", name))[0][0], access_place(str(name))
+        (await run_sql(pool, "select access_token from identities where id = %s", name))[0][0], access_token_context(str(name))
     )
     moves = ["refresh_token", "(select i.access_token from identities i where i.user_id <> identities.user_id)"]
     for moved in moves:

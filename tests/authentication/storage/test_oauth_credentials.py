@@ -4,7 +4,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.postgres.authentication.oauth_credentials import name_of, place
+from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
@@ -50,7 +50,7 @@ async def test_new_credentials_replace_the_old_ones(storage: Postgres, pool: Poo
     await put(storage, acme, shop, new := ServiceOAuthCredentials(FIRST, "new", NOW), "new secret")
     assert await of(storage, acme, shop) == new
     [(sealed,)] = await run_sql(pool, "select client_secret from oauth_credentials")
-    assert make_vault().open(sealed, place(name_of(shop, FIRST))) == b"new secret"
+    assert make_vault().open(sealed, secret_context(name_of(shop, FIRST))) == b"new secret"
 
 
 async def test_a_secret_is_encrypted_for_its_service_and_provider(storage: Postgres, pool: Pool) -> None:
@@ -61,4 +61,4 @@ async def test_a_secret_is_encrypted_for_its_service_and_provider(storage: Postg
     assert b"secret" not in sealed
     for row in (name_of(shop, SECOND), name_of(desk, FIRST)):
         with pytest.raises(SealBroken):
-            make_vault().open(sealed, place(row))
+            make_vault().open(sealed, secret_context(row))

@@ -1,7 +1,7 @@
 """The audit log of an organization over HTTP: fields, pages, filters, access and event types.
 
-Security I-5, L-5, T-1 and T-2, and decisions 9, 11, 13, 111, 153, 226, 227, 230, 231 and 232, have the
-requirements.
+Security I-5, L-5, T-1 and T-2, and decisions 9, 11, 13, 111, 153, 226, 227, 230, 231 and 232, have
+the requirements.
 """
 
 import json
@@ -293,7 +293,10 @@ async def test_a_page_that_is_not_an_integer_is_refused(api: Api, world: World) 
 
 @pytest.fixture
 async def admin_with_entries(ports: Ports, world: World, record: Record) -> Account:
-    """An admin who is the actor of some of the recorded entries. Both organizations have entries of many kinds."""
+    """An admin who is the actor of some of the recorded entries.
+
+    Both organizations have entries of many kinds.
+    """
     admin = await add_account(ports, "admin@example.com")
     for org in (world.org, world.twin):
         await record("user.invited", target="u1", by=person(world.owner), org=org)

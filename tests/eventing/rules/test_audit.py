@@ -32,10 +32,10 @@ def test_a_filter_without_parameters_matches_all_entries() -> None:
     assert filter_for() == ALL
 
 
-@pytest.mark.parametrize("action", AUDIT_ACTIONS)
-def test_an_action_selects_its_entries(action: str) -> None:
-    assert filter_for(action) == AuditFilter(actions=frozenset({action}))
-    assert filter_for(action, AUDIT_ACTIONS[action].target) == AuditFilter(actions=frozenset({action}))
+def test_an_action_selects_its_entries() -> None:
+    for action, kind in AUDIT_ACTIONS.items():
+        expected = AuditFilter(actions=frozenset({action}))
+        assert filter_for(action) == filter_for(action, kind.target) == expected, action
 
 
 # Actions of the platform's log and of webhooks only, and texts that are not actions.

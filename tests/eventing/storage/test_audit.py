@@ -146,11 +146,13 @@ async def test_every_combination_of_filters_finds_and_counts_its_entries(storage
         assert [entry.id for entry in second.items] == [entry.id for entry in listed.items[3:6]]
 
 
-# A large log. Most entries belong to one organization. Rare ones must be found as quickly as frequent ones.
+# A large log. Most entries belong to one organization. Rare ones must be found as quickly as
+# frequent ones.
 
 ORG, FREQUENT, RARE = UUID(int=1), UUID(int=2), UUID(int=3)
-# 120,000 entries; ORG has two thirds of them. FREQUENT is the actor of half of its entries. RARE is the
-# actor of three of the oldest entries, so that a search in the order of time would read all others first.
+# 120,000 entries; ORG has two thirds of them. FREQUENT is the actor of half of its entries. RARE is
+# the actor of three of the oldest entries, so that a search in the order of time would read all
+# others first.
 FILL_LOG = """
     insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, details, created_at)
     select gen_random_uuid(), case when mod(n, 3) > 0 then %(org)s else md5(mod(n, 600)::text)::uuid end,

@@ -119,9 +119,13 @@ async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(port
 
 @pytest.mark.slow
 async def test_concurrent_entries_all_arrive_once_and_in_the_order_of_each_writer(ports: Ports, pool: Pool, acme: UUID) -> None:
-    """Entries are received all the time. A writer records its next entry after the commit of the queue before."""
+    """Entries are received all the time.
+
+    A writer records its next entry after the commit of the one before.
+    """
     await configure(ports, make_sink(acme))
-    storage, dice, names = ports.storage, random.Random(11), sorted(name for name, kind in EVENT_KINDS.items() if kind.audited)  # noqa: S311
+    storage, dice = ports.storage, random.Random(11)  # noqa: S311
+    names = sorted(name for name, kind in EVENT_KINDS.items() if kind.audited)
     received: list[str] = []
     ended = False
 
@@ -335,7 +339,10 @@ async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
     await fill(pool, acme, 2)
 
     async def sweep(before: datetime, limit: int) -> tuple[int, int]:
-        """Sweep. Return the number of rows left of the removed queue, and of removed configurations."""
+        """Sweep.
+
+        Return the number of rows left of the removed queue, and of removed configurations.
+        """
         await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SIEM_QUEUES, before, limit))
         [(waiting, removed)] = await run_sql(
             pool, "select (select count(*) from siem_queue), (select count(*) from removed_siem_configurations)"
@@ -408,7 +415,8 @@ async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(
     [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
     assert await looked_at(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
-    # The entries of this queue are removed, which counts as old. For another queue, queue row is enough.
+    # The entries of this queue are removed, which counts as old. For another queue, one row is
+    # enough.
     assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
     await record(ports, twin, "young")
     await remove(ports.storage, acme)

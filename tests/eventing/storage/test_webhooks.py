@@ -33,7 +33,7 @@ URL = "https://hooks.example/in"
 
 
 async def claim(ports: Ports, slots: int, in_flight: list[ClaimedDelivery] | None = None) -> list[ClaimedDelivery]:
-    """What is claimed other_webhook what is under way, which it is then part of."""
+    """Claim deliveries, and add them to those in flight."""
     in_flight = [] if in_flight is None else in_flight
     claimed = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(slots, in_flight))).claimed
     in_flight.extend(claimed)
@@ -144,7 +144,7 @@ async def test_a_replaced_secret_signs_until_its_overlap_ends_and_is_then_delete
 
 
 async def test_up_to_ten_replaced_secrets_sign_for_a_day_each(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    """A second rotation must not invalidate the secret of receivers that have not applied the first one."""
+    """A second rotation keeps the secret of receivers that have not applied the first one."""
     org = await add_organization(pool, "acme")
     webhook, other = [await add_webhook(ports, org, URL) for _ in range(2)]
     secrets = [SECRET, *(new_signing_secret() for _ in range(FORMER_SECRETS_KEPT + 2))]
@@ -252,7 +252,7 @@ async def test_a_claim_reads_few_rows_of_a_large_backlog(ports: Ports, pool: Poo
 async def test_deliveries_beyond_the_wake_limit_are_due_at_once(
     ports: Ports, pool: Pool, acme: UUID, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise deliveries of a suspended organization would delay those of others until the next poll."""
+    """Otherwise deliveries of a suspended organization would delay those of others."""
     monkeypatch.setattr(deliveries, "WAKE_LIMIT", 2)
     await add_webhook(ports, acme, "https://hooks.example")
     await happen(ports, acme, 3)
@@ -291,8 +291,8 @@ async def test_statements_read_few_rows_of_a_large_history(ports: Ports, pool: P
         _, rows = await rows_looked_at(pool, "webhook_deliveries", mode, act_on_deliveries)
         return rows
 
-    # The deliveries of one webhook are counted, and some are returned. No other rows are read, whatever the
-    # plan is.
+    # The deliveries of one webhook are counted, and some are returned. No other rows are read,
+    # whatever the plan is.
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type="user.removed", delivered=None)) <= 2 * 300
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=False)) <= 2 * 300
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=None)) <= 2 * 300

@@ -15,7 +15,7 @@ from lxml import etree
 from onelogin.saml2.xml_utils import OneLogin_Saml2_XML
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.federation.saml.configuration import place
+from adapters.postgres.federation.saml.configuration import secret_context
 from core.accounts.accounts_rules import Account
 from core.federation.saml.configuration_rules import NameIdFormat
 from core.kernel.principals import SYSTEM
@@ -189,7 +189,7 @@ async def test_a_certificate_is_valid_for_three_years(shop: Shop, acme: Tenant, 
     assert entry["details"]["valid_until"] == made["valid_until"]
     [(id_, sealed)] = await run_sql(pool, "select id, private_key from saml_certificates")
     assert b"PRIVATE" not in sealed
-    private = load_pem_private_key(make_vault().open(sealed, place(id_)), None)
+    private = load_pem_private_key(make_vault().open(sealed, secret_context(id_)), None)
     assert isinstance(private, rsa.RSAPrivateKey)
     assert private.public_key() == key
 

@@ -349,9 +349,9 @@ async def test_a_sign_in_with_a_user_code_continues_on_the_device_page(street: P
     assert {row[1] for row in await street.identities()} == {None, shop}
 
 
-@of("target", ["//evil.example", "https://evil.example", "/\\evil.example", "/app/../..//evil.example"])
-async def test_the_browser_continues_only_on_our_pages(street: ProviderSignIn, target: str) -> None:
-    assert leads_to(await street.complete(next=target)) == ACCOUNT
+async def test_the_browser_continues_only_on_our_pages(street: ProviderSignIn) -> None:
+    for target in ("//evil.example", "https://evil.example", "/\\evil.example", "/app/../..//evil.example"):
+        assert leads_to(await street.complete(next=target)) == ACCOUNT, target
 
 
 # Refusals at the start
@@ -367,12 +367,13 @@ REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
 }
 
 
-@of("what", REFUSED)
-async def test_invalid_requests_are_not_redirected(street: ProviderSignIn, acme: Tenant, shop: UUID, what: str) -> None:
-    query, status = REFUSED[what]
-    answer = await street.visitor.open(f"/auth/{street.name}?{urlencode(query)}")
-    assert answer.status == status, answer.text
-    assert "Location" not in answer.headers
+async def test_invalid_requests_are_not_redirected(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+    findings = []
+    for mistake, (query, status) in REFUSED.items():
+        answer = await street.visitor.open(f"/auth/{street.name}?{urlencode(query)}")
+        if answer.status != status or "Location" in answer.headers:
+            findings.append((mistake, answer.status, answer.text))
+    assert findings == []
     assert await run_sql(street.pool, "select * from provider_states") == []
 
 
@@ -386,10 +387,10 @@ async def test_an_inactive_organization_signs_no_users_in(street: ProviderSignIn
     assert (await street.visitor.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and issues no code"
 
 
-@of("name", ["codehost", "officesuite", "nobody", "Websuite", "websuite%20"])
-async def test_unknown_and_unconfigured_providers_are_404(street: ProviderSignIn, name: str) -> None:
-    assert (await street.visitor.open(f"/auth/{name}")).status == 404
-    assert (await street.visitor.open(f"/auth/{name}/callback?state=x&code=y")).status in (400, 404)
+async def test_unknown_and_unconfigured_providers_are_404(street: ProviderSignIn) -> None:
+    for name in ("codehost", "officesuite", "nobody", "Websuite", "websuite%20"):
+        assert (await street.visitor.open(f"/auth/{name}")).status == 404, name
+        assert (await street.visitor.open(f"/auth/{name}/callback?state=x&code=y")).status in (400, 404), name
 
 
 # Refusals at the callback
@@ -434,10 +435,10 @@ async def test_a_state_works_only_for_its_own_provider(street: ProviderSignIn, m
     assert (await street.visitor.open(back)).status == 303
 
 
-@of("query", ["", "?state=", "?code=x", "?state=%00", f"?state={'x' * 200}", "?state=unknown&code=x"])
-async def test_invalid_states_are_refused(street: ProviderSignIn, query: str) -> None:
+async def test_invalid_states_are_refused(street: ProviderSignIn) -> None:
     await street.start()
-    assert (await street.visitor.open(f"/auth/{street.name}/callback{query}")).status == 400
+    for query in ("", "?state=", "?code=x", "?state=%00", f"?state={'x' * 200}", "?state=unknown&code=x"):
+        assert (await street.visitor.open(f"/auth/{street.name}/callback{query}")).status == 400, query
 
 
 async def test_of_twenty_parallel_callbacks_one_signs_in(street: ProviderSignIn) -> None:
@@ -475,14 +476,13 @@ async def test_a_response_of_another_issuer_is_refused(street: ProviderSignIn, m
 
 
 @every_provider
-@of("said", ["", "code=", "code=%00", "code=%E2%80%AE", f"code={'x' * 4097}", "error=%00", "error=&code="])
-async def test_malformed_responses_are_refused_and_not_forwarded(street: ProviderSignIn, said: str) -> None:
-    back = await street.start()
-    answer = await street.visitor.open(
-        re.sub("(?<=[?])code=[^&]*", said, back) if "?code=" in back else re.sub("&code=[^&]*", f"&{said}", back)
-    )
-    assert answer.status == 400
-    assert street.provider.counted["/token"] == 0
+async def test_malformed_responses_are_refused_and_not_forwarded(street: ProviderSignIn) -> None:
+    for parameters in ("", "code=", "code=%00", "code=%E2%80%AE", f"code={'x' * 4097}", "error=%00", "error=&code="):
+        back = await street.start()
+        is_first = "?code=" in back
+        path = re.sub("(?<=[?])code=[^&]*", parameters, back) if is_first else re.sub("&code=[^&]*", f"&{parameters}", back)
+        answer = await street.visitor.open(path)
+        assert (answer.status, street.provider.counted["/token"]) == (400, 0), parameters
 
 
 @of("twice", ["code=x", "state=x", "iss=x"])
@@ -493,11 +493,12 @@ async def test_repeated_parameters_are_refused_and_do_not_use_up_the_state(stree
 
 
 @every_provider
-@of("scope", ["a\0b", "\ud800", 'a"b', "a\\b", "x" * 256])
-async def test_invalid_scopes_are_ignored(street: ProviderSignIn, scope: str) -> None:
-    street.provider.scope = f"read {scope}"
-    await street.sign_in()
-    assert await run_sql(street.pool, "select distinct scopes from identities") == [(["read"],)]
+async def test_invalid_scopes_are_ignored(street: ProviderSignIn) -> None:
+    for scope in ("a\0b", "\ud800", 'a"b', "a\\b", "x" * 256):
+        await run_sql(street.pool, "update identities set scopes = '{}'")
+        street.provider.scope = f"read {scope}"
+        await street.sign_in()
+        assert await run_sql(street.pool, "select distinct scopes from identities") == [(["read"],)], scope
 
 
 async def test_a_response_without_an_issuer_is_accepted(street: ProviderSignIn) -> None:

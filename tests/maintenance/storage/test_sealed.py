@@ -6,7 +6,7 @@ import pytest
 
 from adapters.crypto import AesVault
 from adapters.postgres.authentication import identities, pre_auths
-from adapters.postgres.authentication.oauth_credentials import name_of, place
+from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.billing import facts as billing_facts
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -28,8 +28,8 @@ from tests.support.services import add_service
 from tests.support.siem import make_sink
 from tests.support.webhooks import add_webhook
 
-TOKENS = {b"access": identities.access_place, b"refresh": identities.refresh_place}
-WAITING = {b"access": pre_auths.access_place, b"refresh": pre_auths.refresh_place}
+TOKENS = {b"access": identities.access_token_context, b"refresh": identities.refresh_token_context}
+WAITING = {b"access": pre_auths.access_token_context, b"refresh": pre_auths.refresh_token_context}
 
 
 async def test_every_sealed_value_comes_under_the_new_key(
@@ -71,12 +71,12 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.billing.save_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
     ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
     for name, provider in zip(names, Provider, strict=True):
-        sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), place(str(name))) for kind, place in TOKENS.items()]
+        sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), secret_context(str(name))) for kind, secret_context in TOKENS.items()]
         insert = """
             insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
             values (%s, %s, %s, '1', %s, %s, %s)"""
         await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
-        sealed = [AesVault([old]).seal(b"%s waits" % kind, place(str(name))) for kind, place in WAITING.items()]
+        sealed = [AesVault([old]).seal(b"%s waits" % kind, secret_context(str(name))) for kind, secret_context in WAITING.items()]
         insert = """
             insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, known_elsewhere, access_token,
                                    refresh_token)
@@ -98,17 +98,17 @@ async def test_every_sealed_value_comes_under_the_new_key(
         assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]
     vault = AesVault([new])
     rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
-    secrets = {(row[0], row[1]): vault.open(row[2], place(name_of(row[0], Provider(row[1])))) for row in rows}
+    secrets = {(row[0], row[1]): vault.open(row[2], secret_context(name_of(row[0], Provider(row[1])))) for row in rows}
     assert secrets == {(services[number // 3], provider): b"secret %d" % number for number, provider in enumerate(providers)}
     sealed_secrets = "select secret from webhooks union all select secret from former_webhook_secrets"
-    assert {vault.open(value, webhooks.place(hook.id)) for (value,) in await run_sql(pool, sealed_secrets)} == {
+    assert {vault.open(value, webhooks.secret_context(hook.id)) for (value,) in await run_sql(pool, sealed_secrets)} == {
         one.encode() for one in signing
     }
     for row in await run_sql(pool, "select id, provider, access_token, refresh_token from identities"):
-        opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[2:], TOKENS.values(), strict=True)]
+        opened = [vault.open(value, secret_context(str(row[0]))) for value, secret_context in zip(row[2:], TOKENS.values(), strict=True)]
         assert opened == [b"%s of %s" % (kind, row[1].encode()) for kind in TOKENS]
     for row in await run_sql(pool, "select id, access_token, refresh_token from pre_auths"):
-        opened = [vault.open(value, place(str(row[0]))) for value, place in zip(row[1:], WAITING.values(), strict=True)]
+        opened = [vault.open(value, secret_context(str(row[0]))) for value, secret_context in zip(row[1:], WAITING.values(), strict=True)]
         assert opened == [b"%s waits" % kind for kind in WAITING]
     pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
     assert {id_: vault.open(page, billing_facts.action_page_context(id_)) for id_, page in pages} == {

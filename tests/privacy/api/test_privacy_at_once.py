@@ -1,5 +1,4 @@
-"""Anonymization that meets something else: many at the same moment, and one that waits for another (security.md section 21, Z-3, Z-5 and
-Z-6; decisions, point 148)."""
+"""Tests of anonymizations that race with each other and with other changes (security Z-3, Z-5, Z-6; decision 148)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ async def forget(api: Api, user_id: object, token: str) -> Answer:
 
 
 async def is_anonymized(pool: Pool, account: Account) -> bool:
-    """Whether the person is unknown; which is recorded exactly then."""
+    """Return whether the account is anonymized, and check that this is recorded exactly then."""
     [(anonymized, address)] = await run_sql(pool, "select anonymized_at is not null, email from users where id = %s", account.id)
     assert anonymized == (address != account.email)
     [(recorded,)] = await run_sql(pool, "select count(*) from privacy_log where user_id = %s", account.id)
@@ -41,7 +40,7 @@ async def is_anonymized(pool: Pool, account: Account) -> bool:
 
 
 @pytest.mark.slow
-async def test_of_twenty_anonymizations_one_counts(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
+async def test_of_twenty_concurrent_anonymizations_one_is_recorded(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
     answers = await everyone(20, lambda number: forget(api, ada.id, (acme.token("owner"), platform.token)[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 20}
     assert await is_anonymized(pool, ada)
@@ -50,7 +49,7 @@ async def test_of_twenty_anonymizations_one_counts(api: Api, pool: Pool, acme: T
 
 
 @pytest.mark.slow
-async def test_twenty_people_at_the_same_time_get_different_placeholders(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
+async def test_twenty_concurrent_anonymizations_get_different_placeholders(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(20)]
     answers = await everyone(20, lambda number: forget(api, people[number].id, platform.token))
     assert Counter(answer.status for answer in answers) == {200: 20}
@@ -58,10 +57,10 @@ async def test_twenty_people_at_the_same_time_get_different_placeholders(api: Ap
 
 
 @pytest.mark.slow
-async def test_owners_of_two_organizations_who_anonymize_their_common_members_at_once(
+async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
     api: Api, pool: Pool, acme: Tenant, twin: Tenant, platform: Platform, ports: Ports
 ) -> None:
-    """Each holds both organizations and two accounts."""
+    """Each request locks both organizations and two accounts."""
     await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", acme.people["owner"].id, twin.org)
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(6)]
     for number, account in enumerate(people):
@@ -75,8 +74,8 @@ async def test_owners_of_two_organizations_who_anonymize_their_common_members_at
 
 
 @pytest.mark.slow
-async def test_nobody_stays_signed_in(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
-    """By a password, nor by renewing what they have."""
+async def test_no_session_survives_a_concurrent_login_or_refresh(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+    """Neither a password nor a refresh token keeps the user signed in."""
     service = await add_service(pool, acme.org)
     held = [(await sign_in(ports, ada)).refresh_token for _ in range(6)]
     held += [(await sign_in_to(ports, pool, service, ada)).refresh_token for _ in range(6)]
@@ -87,7 +86,7 @@ async def test_nobody_stays_signed_in(api: Api, ports: Ports, pool: Pool, acme: 
         if number % 2:
             return await api.login(EMAIL, PASSWORD if number % 3 else "wrong password")
         token = held[number % len(held)]
-        for _ in range(100):  # it is over long before
+        for _ in range(100):  # usually it ends much earlier
             answer = await api.post("/api/auth/refresh", {"refresh_token": token})
             if answer.status != 200:
                 break
@@ -106,7 +105,7 @@ async def test_nobody_stays_signed_in(api: Api, ports: Ports, pool: Pool, acme: 
 
 
 @pytest.mark.slow
-async def test_nobody_is_both_a_platform_owner_and_unknown(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
+async def test_no_account_is_both_a_platform_owner_and_anonymized(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(10)]
 
     async def act(number: int) -> Answer:
@@ -123,7 +122,7 @@ async def test_nobody_is_both_a_platform_owner_and_unknown(api: Api, ports: Port
 
 
 @pytest.mark.slow
-async def test_an_organization_has_one_owner_whatever_happens(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
+async def test_an_organization_always_has_one_owner(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
     async def act(number: int) -> Answer:
         match number % 4:
             case 0:
@@ -142,7 +141,7 @@ async def test_an_organization_has_one_owner_whatever_happens(api: Api, pool: Po
 
 
 @pytest.mark.slow
-async def test_the_address_is_somebodys_at_any_time(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_a_concurrent_registration_gets_the_address_or_is_refused(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
     async def act(number: int) -> Answer:
         if number == 5:
             return await forget(api, ada.id, acme.token("owner"))
@@ -158,7 +157,7 @@ async def test_the_address_is_somebodys_at_any_time(api: Api, pool: Pool, acme: 
 
 
 @pytest.mark.slow
-async def test_who_becomes_a_member_elsewhere_at_the_same_moment_is_not_this_owners_any_more(
+async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymized_by_one_owner(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant
 ) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(8)]
@@ -180,12 +179,12 @@ async def test_who_becomes_a_member_elsewhere_at_the_same_moment_is_not_this_own
     assert all(status in ("accepted", "cancelled") for status in (await twin.statuses()).values())
 
 
-# What was true when the request came in, and is not any more when its turn comes
+# Facts that change while the request waits for its locks
 
 Changes = Sequence[tuple[str, Any]]
 
 
-async def test_the_ownership_that_went_meanwhile_counts(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_an_owner_who_lost_the_organization_meanwhile_is_refused(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
     changes: Changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         ("update memberships set role = 'member' where org_id = %s and role = 'owner'", (acme.org,)),
@@ -196,21 +195,21 @@ async def test_the_ownership_that_went_meanwhile_counts(api: Api, pool: Pool, ac
     assert not await is_anonymized(pool, ada)
 
 
-async def test_the_right_of_a_platform_owner_that_went_meanwhile_counts(api: Api, pool: Pool, ada: Account, platform: Platform) -> None:
+async def test_a_platform_owner_demoted_meanwhile_is_refused(api: Api, pool: Pool, ada: Account, platform: Platform) -> None:
     changes: Changes = [("update users set is_platform_owner = false where id = %s", (platform.account.id,))]
     answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, platform.token))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, ada)
 
 
-async def test_who_became_a_platform_owner_meanwhile_stays(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
     changes: Changes = [("update users set is_platform_owner = true where id = %s", (ada.id,))]
     answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
     assert not await is_anonymized(pool, ada)
 
 
-async def test_a_membership_that_came_meanwhile_counts(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+async def test_an_unconfirmed_membership_added_meanwhile_is_respected(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
     changes: Changes = [
         ("select 1 from users where id = %s for no key update", (ada.id,)),
         (
@@ -223,10 +222,10 @@ async def test_a_membership_that_came_meanwhile_counts(api: Api, pool: Pool, acm
     assert not await is_anonymized(pool, ada)
 
 
-async def test_a_membership_that_came_meanwhile_is_told_of_it(
+async def test_an_organization_joined_meanwhile_gets_the_event(
     api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform
 ) -> None:
-    """A platform owner begins anew, with that organization held as well."""
+    """The anonymization starts over and also locks that organization."""
     added = """
         with added as (
             insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, 'member', now()) returning org_id)
@@ -241,7 +240,7 @@ async def test_a_membership_that_came_meanwhile_is_told_of_it(
     assert [await tenant.actions() for tenant in (acme, twin)] == [{"user.anonymized": 1}] * 2
 
 
-async def test_what_is_written_of_the_account_meanwhile_is_blanked_as_well(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
     login = """
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values (%s, %s, 'password', false, '203.0.113.9', 'a browser', now())"""

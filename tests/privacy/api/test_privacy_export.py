@@ -1,5 +1,6 @@
-"""What is kept about a person, exported: all of it, or one organization's part (identity.md sections 2.8 and 4.7; decisions, points 48,
-53, 56, 84, 145 and 146; security.md B-5, I-4, J-9, R-5 and Y-1)."""
+"""Tests of the export of a user's data, complete or one organization's part (decisions 48, 53, 56, 84, 145, 146; security B-5, I-4,
+J-9, R-5, Y-1).
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Subject:
-    """Somebody of whom something is kept."""
+    """A user with stored data."""
 
     api: Api
     ports: Ports
@@ -50,7 +51,7 @@ class Subject:
         return answer.json
 
     async def add_login(self, number: int, service: UUID | None = None, **columns: Any) -> str:
-        """The login of the day of this number, to the service if one is given."""
+        """Add a login on the day with this number, to the service if one is given."""
         id_ = uuid4()
         row: dict[str, Any] = {
             "id": id_,
@@ -82,7 +83,7 @@ class Subject:
         await run_sql(self.pool, insert, self.account.id, event_type, success, BEGINNING + timedelta(days=number))
 
     async def add_passkey(self, number: int, **columns: Any) -> tuple[str, str]:
-        """Its id, and that of what made it."""
+        """Add a passkey, and return its id and the id of its authenticator."""
         id_, aaguid = uuid4(), uuid4()
         insert = """
             insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
@@ -98,7 +99,7 @@ async def export(api: Api, user_id: object, token: str | None = None) -> Answer:
 
 
 async def on_a_socket(app: QuartTrio, subject: Subject) -> Reply:
-    """The answer as it comes in pieces, of which the client of most tests takes few."""
+    """Request the export over a socket, which receives the response in many pieces."""
     async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
         return await client.get(f"/api/privacy/export/{subject.id}", f"Authorization: Bearer {await subject.token()}")
 
@@ -118,7 +119,7 @@ async def shop(acme: Tenant) -> UUID:
 
 
 async def live(subject: Subject, *services: UUID) -> None:
-    """Something of everything, on the platform and for each service."""
+    """Add data of every kind, for the platform and for each service."""
     for number, service in enumerate((None, *services)):
         await subject.add_login(number, service)
         await subject.add_identity(number, "codehost", service)
@@ -126,10 +127,10 @@ async def live(subject: Subject, *services: UUID) -> None:
     await subject.add_passkey(0)
 
 
-# What is in it
+# Contents
 
 
-async def test_it_has_every_field_in_its_order(ada: Subject, acme: Tenant, shop: UUID) -> None:
+async def test_an_export_has_every_field_in_the_documented_order(ada: Subject, acme: Tenant, shop: UUID) -> None:
     await acme.join("ada", ada.account, Role.ADMIN)
     await run_sql(ada.pool, "update memberships set created_at = %s where user_id = %s", BEGINNING, ada.account.id)
     factors = {"risk_score": 50, "risk_factors": ["new_device", "unknown_location"], "city": "London", "country": "GB"}
@@ -202,21 +203,21 @@ async def test_it_has_every_field_in_its_order(ada: Subject, acme: Tenant, shop:
     ]
 
 
-async def test_of_somebody_new_there_is_little(ada: Subject) -> None:
+async def test_the_export_of_a_new_user_has_empty_lists(ada: Subject) -> None:
     package = await ada.exported()
     lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")
     assert [package[name] for name in lists] == [[]] * 5
     assert package["login_events_count"] == 0
 
 
-async def test_nothing_of_anybody_else_is_in_it(ada: Subject, acme: Tenant, shop: UUID) -> None:
+async def test_an_export_has_no_data_of_other_users(ada: Subject, acme: Tenant, shop: UUID) -> None:
     owner = Subject(ada.api, ada.ports, ada.pool, acme.people["owner"])
     await live(owner, shop)
     package = await ada.exported()
     assert [package[name] for name in ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")] == [[]] * 5
 
 
-async def test_no_secret_is_in_it(ada: Subject, shop: UUID) -> None:
+async def test_an_export_has_no_secrets(ada: Subject, shop: UUID) -> None:
     await live(ada, shop)
     await run_sql(
         ada.pool, "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'mfasecret', now(), 'salt')", ada.account.id
@@ -227,7 +228,7 @@ async def test_no_secret_is_in_it(ada: Subject, shop: UUID) -> None:
         assert secret not in answer.text
 
 
-async def test_of_logins_there_are_the_newest_as_many_as_the_setting_says(app: QuartTrio, ada: Subject) -> None:
+async def test_an_export_has_the_newest_logins_up_to_the_setting(app: QuartTrio, ada: Subject) -> None:
     logins = [await ada.add_login(number) for number in (2, 0, 4, 1, 3)]
     change_ports(app, policy=replace(ada.ports.policy, export_login_events=3))
     package = await ada.exported()
@@ -236,7 +237,7 @@ async def test_of_logins_there_are_the_newest_as_many_as_the_setting_says(app: Q
 
 
 @pytest.mark.slow
-async def test_by_default_there_are_a_thousand(ada: Subject) -> None:
+async def test_an_export_has_a_thousand_logins_by_default(ada: Subject) -> None:
     many = """
         insert into login_events (id, user_id, provider, success, created_at)
         select gen_random_uuid(), %s, 'password', true, now() from generate_series(1, 1001)"""
@@ -245,10 +246,10 @@ async def test_by_default_there_are_a_thousand(ada: Subject) -> None:
     assert (len(set(ids(package))), package["login_events_count"]) == (1000, 1001)
 
 
-async def test_lists_of_several_batches_are_whole(
+async def test_lists_of_several_batches_are_complete(
     app: QuartTrio, ada: Subject, acme: Tenant, twin: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where many things happened at the same time."""
+    """Rows with the same time are complete too."""
     monkeypatch.setattr(privacy, "BATCH", 1)
     await live(ada, shop)
     for tenant in (acme, twin):
@@ -267,7 +268,7 @@ async def test_lists_of_several_batches_are_whole(
         assert len({json.dumps(item) for item in found}) == len(found)
 
 
-# Who gets it
+# Access
 
 
 async def test_platform_owners_get_everything(ada: Subject, shop: UUID, acme: Tenant, platform: Platform) -> None:
@@ -276,7 +277,7 @@ async def test_platform_owners_get_everything(ada: Subject, shop: UUID, acme: Te
     assert await ada.exported(platform.token) == await ada.exported()
 
 
-async def test_who_owns_an_organization_gets_what_belongs_to_it(ada: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
+async def test_an_owner_gets_the_data_of_their_organization(ada: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
     other = await add_service(ada.pool, twin.org, "other")
     for tenant in (acme, twin):
         await tenant.join("ada", ada.account)
@@ -286,11 +287,11 @@ async def test_who_owns_an_organization_gets_what_belongs_to_it(ada: Subject, ac
     assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-02T00:00:00Z"]
     assert package["login_events_count"] == 1
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
-    # Which belong to the account.
+    # These belong to the account.
     assert (package["mfa_events"], package["passkeys"]) == ([], [])
 
 
-async def test_who_owns_several_gets_what_belongs_to_all_in_which_the_person_takes_part(
+async def test_an_owner_of_several_organizations_gets_those_with_confirmed_memberships(
     ada: Subject, acme: Tenant, twin: Tenant, tenants: Tenants
 ) -> None:
     third = await tenants.add("third", cast={"member": Role.MEMBER})
@@ -299,7 +300,7 @@ async def test_who_owns_several_gets_what_belongs_to_all_in_which_the_person_tak
         await tenant.join("owner", acme.people["owner"], Role.OWNER)
     for tenant in (acme, twin):
         await tenant.join("ada", ada.account)
-    await add_member(ada.pool, third.org, ada.account.id)  # which is not confirmed
+    await add_member(ada.pool, third.org, ada.account.id)  # not confirmed
     await live(ada, *[await add_service(ada.pool, tenant.org, tenant.slug) for tenant in (acme, twin, third)])
     package = await ada.exported(acme.token("owner"))
     assert {membership["organization_slug"] for membership in package["memberships"]} == {"acme", "twin"}
@@ -307,7 +308,7 @@ async def test_who_owns_several_gets_what_belongs_to_all_in_which_the_person_tak
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_whatever_the_status_of_the_organization(ada: Subject, acme: Tenant, status: str) -> None:
+async def test_the_status_of_the_organization_does_not_matter(ada: Subject, acme: Tenant, status: str) -> None:
     await acme.join("ada", ada.account)
     await acme.become(status)
     assert (await ada.exported(acme.token("owner")))["user_id"] == ada.id
@@ -316,7 +317,7 @@ async def test_whatever_the_status_of_the_organization(ada: Subject, acme: Tenan
 
 @pytest.mark.parametrize("whose", ["stranger", "member", "admin", "foreign owner", "owner of somebody who takes no part"])
 @pytest.mark.parametrize("target", ["known", "unknown", "no id"])
-async def test_nobody_else_gets_it_and_nobody_learns_who_there_is(
+async def test_others_are_refused_without_learning_if_the_user_exists(
     ada: Subject, acme: Tenant, twin: Tenant, whose: str, target: str
 ) -> None:
     await acme.join("ada", ada.account)
@@ -337,7 +338,7 @@ async def test_nobody_else_gets_it_and_nobody_learns_who_there_is(
 
 
 @pytest.mark.parametrize("target", [str(UUID(int=7)), "ada", "%F0%9F%A6%8A"])
-async def test_only_platform_owners_learn_that_there_is_nobody(platform: Platform, target: str) -> None:
+async def test_only_platform_owners_learn_that_a_user_does_not_exist(platform: Platform, target: str) -> None:
     assert refused(await export(platform.api, target, platform.token)) == MISSING
 
 
@@ -345,12 +346,12 @@ async def test_without_a_token_it_is_refused(ada: Subject) -> None:
     assert refused(await export(ada.api, ada.id)) == (401, "UNAUTHORIZED")
 
 
-async def test_who_acts_as_somebody_else_gets_nothing(ada: Subject, platform: Platform) -> None:
+async def test_an_impersonator_is_refused(ada: Subject, platform: Platform) -> None:
     token = await impersonate(ada.ports, platform.account, ada.account)
     assert refused(await export(ada.api, ada.id, token)) == FORBIDDEN
 
 
-async def test_an_application_gets_of_its_user_what_belongs_to_its_organization(
+async def test_an_application_gets_its_users_data_of_its_organization(
     ada: Subject, acme: Tenant, twin: Tenant, shop: UUID
 ) -> None:
     second, other = await add_service(ada.pool, acme.org, "second"), await add_service(ada.pool, twin.org, "other")
@@ -369,7 +370,7 @@ async def test_an_application_gets_of_its_user_what_belongs_to_its_organization(
 
 
 @pytest.mark.parametrize("holder", ["owner", "platform"])
-async def test_an_application_gets_nobody_else_whoever_holds_it(
+async def test_an_application_cannot_export_other_users(
     ada: Subject, acme: Tenant, shop: UUID, platform: Platform, holder: str
 ) -> None:
     await acme.join("ada", ada.account)
@@ -378,17 +379,17 @@ async def test_an_application_gets_nobody_else_whoever_holds_it(
         assert refused(await export(ada.api, target, token)) == FORBIDDEN
 
 
-async def test_it_changes_nothing(ada: Subject, acme: Tenant, tenants: Tenants) -> None:
+async def test_an_export_changes_nothing(ada: Subject, acme: Tenant, tenants: Tenants) -> None:
     await acme.join("ada", ada.account)
     before = await tenants.everything()
     await ada.exported(acme.token("owner"))
     assert await tenants.everything() == before
 
 
-# How it goes out
+# Streaming
 
 
-async def test_an_outage_before_the_last_list_begins_is_told(ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_before_the_last_list_is_an_error_response(ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     await live(ada)
 
     async def down(*_: Any) -> Any:
@@ -398,7 +399,7 @@ async def test_an_outage_before_the_last_list_begins_is_told(ada: Subject, monke
     assert refused(await export(ada.api, ada.id, await ada.token())) == (500, "DATABASE_ERROR")
 
 
-async def test_an_outage_after_that_breaks_the_answer_off(app: QuartTrio, ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTrio, ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privacy, "BATCH", 2)
     for number in range(5):
         await ada.add_login(number)
@@ -420,6 +421,6 @@ async def test_an_outage_after_that_breaks_the_answer_off(app: QuartTrio, ada: S
     assert not answer.endswith(b"\r\n0\r\n\r\n")
 
 
-async def test_it_is_kept_by_no_cache(ada: Subject) -> None:
+async def test_an_export_is_not_cached(ada: Subject) -> None:
     answer = await export(ada.api, ada.id, await ada.token())
     assert (answer.headers["Content-Type"], answer.headers["Cache-Control"]) == ("application/json", "no-store")

@@ -1,5 +1,4 @@
-"""Making a person unknown for good (identity.md sections 3 and 4.7; decisions, points 48, 53, 65, 143, 144, 147 and 148; security.md A-4,
-B-5, I-4, J-9, R-5 and Y-2)."""
+"""Tests of anonymization (decisions 48, 53, 65, 143, 144, 147, 148; security A-4, B-5, I-4, J-9, R-5, Y-2)."""
 
 import re
 from datetime import timedelta
@@ -43,7 +42,7 @@ from tests.support.refusals import FORBIDDEN, MISSING, UNAUTHORIZED, refused
 from tests.support.services import add_plan, add_service, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant, Tenants
 
-ADDRESS: Final = "203.0.113.9"  # where the person is
+ADDRESS: Final = "203.0.113.9"  # the user's address
 PLACEHOLDER: Final = re.compile(r"anonymized-\d{16}@deleted\.local")
 
 
@@ -58,7 +57,7 @@ async def forgotten(api: Api, user_id: object, token: str) -> None:
 
 @pytest.fixture
 async def ada(ports: Ports, acme: Tenant) -> Account:
-    """A member who takes part in one organization, and belongs to no other."""
+    """A confirmed member of one organization, and of no other."""
     account = await add_account(ports, EMAIL)
     await acme.join("ada", account)
     return account
@@ -71,7 +70,7 @@ async def row(pool: Pool, user_id: UUID) -> dict[str, Any]:
 
 
 async def mentions(pool: Pool, text: str) -> set[str]:
-    """Where in the whole database this text stands: tables and columns."""
+    """Return the tables and columns of the whole database that contain this text."""
     columns = await run_sql(
         pool,
         """
@@ -86,7 +85,7 @@ async def mentions(pool: Pool, text: str) -> set[str]:
 
 
 async def count(pool: Pool, user_id: UUID, *tables: str) -> dict[str, int]:
-    """How many rows of the person each of them has."""
+    """Return the number of the user's rows in each table."""
     counts = {}
     for table in tables:
         [(counts[table],)] = await run_sql(pool, f"select count(*) from {table} where user_id = %s", user_id)  # noqa: S608
@@ -98,7 +97,7 @@ KEPT: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "se
 
 
 async def live(tenant: Tenant, account: Account, service: UUID) -> None:
-    """Something of everything that an account can have."""
+    """Add data of every kind that an account can have."""
     pool, ports = tenant.pool, tenant.ports
     now, until = ports.clock.now(), ports.clock.now() + timedelta(hours=1)
     await add_service_user(ports, service, account.id)
@@ -146,17 +145,17 @@ async def live(tenant: Tenant, account: Account, service: UUID) -> None:
         await tx.email_queue.add(new_email(EmailKind.RESET_PASSWORD, account.email, now))
 
 
-# What it does
+# Effects
 
 
 @pytest.mark.slow
-async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
+async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
     api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, twin: Tenant, ada: Account
 ) -> None:
-    # What the person did, in an organization and besides.
+    # Actions of the user inside and outside an organization
     passwords = {"current_password": PASSWORD, "new_password": "another good password"}
     assert (await api.post("/api/user/change-password", passwords, token=acme.token("ada"))).status == 200
-    # Invitations to the address: one that was answered, and one that is pending elsewhere.
+    # Invitations to the address: one answered, one pending in another organization
     answered = await add_invitation(ports, acme.org, EMAIL)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
@@ -164,7 +163,7 @@ async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
     await twin.invite(EMAIL)
     shop = await open_shop(acme)
     await live(acme, ada, shop.id)
-    await run_sql(pool, "update audit_log set address = %s", ADDRESS)  # the client of tests has none
+    await run_sql(pool, "update audit_log set address = %s", ADDRESS)  # the test client has no address
     before = await row(pool, ada.id)
     counts = await count(pool, ada.id, *KEPT)
     assert 0 not in {**counts, **await count(pool, ada.id, *DELETED_ACCOUNT)}.values()
@@ -197,8 +196,8 @@ async def test_nothing_stays_that_says_who_it_was_or_lets_anybody_in(
     assert sent.letters == []
 
 
-async def test_it_is_recorded_once(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform) -> None:
-    """In the log of privacy, and with every organization that the person belongs to, taking part or not."""
+async def test_an_anonymization_is_recorded_once(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform) -> None:
+    """In the privacy log, and for every organization that the user is a member of, confirmed or not."""
     await add_member(pool, twin.org, ada.id)
     await forgotten(api, ada.id, platform.token)
     first = await row(pool, ada.id)
@@ -214,7 +213,7 @@ async def test_it_is_recorded_once(api: Api, pool: Pool, acme: Tenant, twin: Ten
     assert await run_sql(pool, "select action from audit_log where org_id is null") == []
 
 
-async def test_the_account_lets_nobody_in(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_nobody_can_sign_in_to_the_account(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
     service = await add_service(pool, acme.org)
     plain, of_service = await sign_in(ports, ada), await sign_in_to(ports, pool, service, ada)
     await forgotten(api, ada.id, acme.token("owner"))
@@ -243,7 +242,7 @@ async def test_the_old_address_is_free_and_gives_no_access_to_the_old_id(
     assert refused(await api.get(f"/api/privacy/export/{ada.id}", token=token)) == FORBIDDEN
 
 
-async def test_its_members_and_end_users_show_the_placeholder(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_lists_of_members_and_end_users_show_the_placeholder(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
     shop = await open_shop(acme)
     await add_service_user(ports, shop.id, ada.id)
     await forgotten(api, ada.id, acme.token("owner"))
@@ -256,7 +255,7 @@ async def test_its_members_and_end_users_show_the_placeholder(api: Api, ports: P
     assert await shop.stored_emails() == [placeholder]
 
 
-async def test_what_is_exported_of_the_person_afterwards_says_nothing(api: Api, acme: Tenant, ada: Account) -> None:
+async def test_a_later_export_is_redacted(api: Api, acme: Tenant, ada: Account) -> None:
     await api.login()
     await forgotten(api, ada.id, acme.token("owner"))
     package = (await api.get(f"/api/privacy/export/{ada.id}", token=acme.token("owner"))).json
@@ -264,7 +263,7 @@ async def test_what_is_exported_of_the_person_afterwards_says_nothing(api: Api, 
     assert PLACEHOLDER.fullmatch(package["email"])
 
 
-async def test_invitations_to_the_address_end_wherever_they_are_from(
+async def test_invitations_to_the_address_end_in_every_organization(
     api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account
 ) -> None:
     third = await tenants.add("third")
@@ -275,7 +274,7 @@ async def test_invitations_to_the_address_end_wherever_they_are_from(
     assert await twin.statuses() == {placeholder: "cancelled"}
     assert await third.statuses() == {placeholder: "expired"}
     assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 400
-    # They learn that it ended, and nothing of who ended it and why.
+    # The event says that it ended, but not who ended it and why.
     details = {"invited_email": placeholder, "role": "member"}
     invitation = made["invitation"]["id"]
     assert await twin.recorded() == [
@@ -285,18 +284,18 @@ async def test_invitations_to_the_address_end_wherever_they_are_from(
     assert await twin.told() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
     assert (await twin.entry("invitation.revoked"))["address"] is None
     assert await third.recorded() == [("invitation.expired", "invitation", str(late.id), None, details)]
-    # Whoever has the mailbox can be invited anew.
+    # The address can be invited again.
     assert (await twin.invite(EMAIL))["invitation"]["id"] != invitation
 
 
-async def test_whoever_the_person_invited_stays_invited(api: Api, acme: Tenant, ada: Account) -> None:
+async def test_invitations_that_the_user_sent_stay(api: Api, acme: Tenant, ada: Account) -> None:
     await acme.set_role("owner", "ada", "admin")
     await acme.invite("guest@example.com", by="ada")
     await forgotten(api, ada.id, acme.token("owner"))
     assert await acme.statuses() == {"guest@example.com": "pending"}
 
 
-async def test_mails_to_others_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_emails_to_other_users_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for address in (EMAIL, "eve@example.com"):
             await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email(address), ports.clock.now()))
@@ -304,7 +303,7 @@ async def test_mails_to_others_stay(api: Api, ports: Ports, pool: Pool, acme: Te
     assert await run_sql(pool, "select address from mails") == [("eve@example.com",)]
 
 
-async def test_what_others_did_stays_as_it_is(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_entries_of_other_users_stay(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
     await live(acme, acme.people["admin"], await add_service(pool, acme.org))
     admin = acme.people["admin"].id
     await acme.invite("guest@example.com", by="admin")
@@ -317,16 +316,16 @@ async def test_what_others_did_stays_as_it_is(api: Api, pool: Pool, acme: Tenant
     assert await run_sql(pool, "select 1 from audit_log where agent = 'anonymized'") == []
 
 
-async def test_what_was_done_by_the_links_of_mails_was_done_by_the_person(
+async def test_entries_of_actions_by_email_links_are_redacted(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
 ) -> None:
-    """There is no actor in the entries of it, but an address."""
+    """These entries have no actor, but an address."""
     insert = """
         insert into audit_log (id, org_id, action, target_type, target_id, address, agent, details, created_at)
         values (gen_random_uuid(), %s, %s, 'user', %s, %s, 'a browser', '{}', now())"""
     for org, action in ((acme.org, "user.joined"), (acme.org, "security.password.changed"), (None, "security.password.changed")):
         await run_sql(pool, insert, org, action, str(ada.id), ADDRESS)
-    await run_sql(pool, insert, acme.org, "user.removed", str(ada.id), None)  # by the service itself
+    await run_sql(pool, insert, acme.org, "user.removed", str(ada.id), None)  # an action of the service itself
     made = await twin.invite(EMAIL)
     assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s where action = 'invitation.declined'", ADDRESS)
@@ -341,10 +340,10 @@ async def test_what_was_done_by_the_links_of_mails_was_done_by_the_person(
     ]
 
 
-async def test_what_the_person_did_to_others_has_no_address_any_more(
+async def test_entries_of_the_users_actions_on_others_are_redacted(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform
 ) -> None:
-    """As the platform owner that they were: acting as somebody else, removing a second factor, anonymizing somebody."""
+    """The user was a platform owner, and impersonated a user, removed a second factor and anonymized a user."""
     victim = await add_account(ports, "victim@example.com", None)
     await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.id)
     await forgotten(api, victim.id, acme.token("ada"))
@@ -369,14 +368,14 @@ async def test_what_the_person_did_to_others_has_no_address_any_more(
     assert ended is not None
 
 
-# Addresses that the person had before
+# Former addresses
 
 
 FORMER: Final = "ada.byron@example.com"
 
 
 async def change_account_email(ports: Ports, account: Account, *addresses: str) -> None:
-    """The account has these addresses one after the other."""
+    """Change the account's address several times."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for address in addresses:
             locked = await tx.accounts.lock(account.id)
@@ -384,8 +383,8 @@ async def change_account_email(ports: Ports, account: Account, *addresses: str) 
             await accounts.change_account_email(tx, locked, Email(address), ports.clock.now())
 
 
-async def test_former_addresses_are_gone_as_well(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant) -> None:
-    """In entries and events of invitations that were answered, with invitations that are pending, in mails."""
+async def test_former_addresses_are_removed_too(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant) -> None:
+    """In entries and events of answered invitations, in pending invitations, and in emails."""
     ada = await add_account(ports, FORMER)
     await acme.join("ada", ada)
     answered = await add_invitation(ports, acme.org, FORMER)
@@ -408,7 +407,7 @@ async def test_former_addresses_are_gone_as_well(api: Api, ports: Ports, pool: P
         assert (await api.post("/api/invitations/accept", {"token": one["token"]})).status == 400
 
 
-async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
+async def test_a_former_address_that_another_account_has_now_stays(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
 ) -> None:
     await change_account_email(ports, ada, FORMER, "ada.king@example.com")
@@ -425,7 +424,7 @@ async def test_a_former_address_that_is_somebody_elses_by_now_stays_theirs(
     assert [(await api.post("/api/invitations/accept", {"token": one["token"]})).status for one in made] == [200, 400]
 
 
-async def test_former_addresses_go_with_the_account(ports: Ports, pool: Pool) -> None:
+async def test_former_addresses_are_deleted_with_the_account(ports: Ports, pool: Pool) -> None:
     ada = await add_account(ports, FORMER)
     await change_account_email(ports, ada, EMAIL, FORMER, EMAIL, EMAIL)
     known = "select user_id, email, until from former_addresses order by email"
@@ -440,10 +439,10 @@ async def test_former_addresses_go_with_the_account(ports: Ports, pool: Pool) ->
 
 
 @pytest.mark.parametrize("case", ["member", "left", "left, with another address", "still there, but the address is another's"])
-async def test_from_where_an_invitation_was_accepted_is_gone(
+async def test_the_address_of_an_acceptance_is_redacted(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, platform: Platform, case: str
 ) -> None:
-    """By whoever knew the token, without signing in."""
+    """The invitation was accepted with the token, without a session."""
     made = await twin.invite(EMAIL)
     ada = await add_account(ports, EMAIL)
     assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 200
@@ -463,7 +462,7 @@ async def test_from_where_an_invitation_was_accepted_is_gone(
     assert await run_sql(pool, "select address from audit_log where action = 'user.invited'") == [(ADDRESS,)]
 
 
-async def test_from_where_an_invitation_was_declined_is_gone_whatever_the_entry_says(
+async def test_the_address_of_a_declined_invitation_is_redacted_for_every_entry(
     api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
 ) -> None:
     made = await twin.invite(EMAIL)
@@ -482,7 +481,7 @@ AT_HOME: Final = "203.0.113.77"
 
 @pytest.fixture
 async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many more entries of the person, in everything that is blanked in batches, than are blanked at once."""
+    """Add more entries of the user to every log than one batch redacts."""
     monkeypatch.setattr(log_redaction_rules, "FIRST", 3)
     monkeypatch.setattr(log_redaction, "BATCH", 7)
     monkeypatch.setattr(housekeeping, "BATCH", 5)
@@ -492,7 +491,7 @@ async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.
             (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, details, created_at) """
     someone, mine, admin = "gen_random_uuid()", f"'{ada.id}'", f"'{acme.people['admin'].id}'"
     where = f"'{AT_HOME}', 'a browser'"
-    # Three of each moment.
+    # Three entries with the same time
     many = f"now() - number / 3 * interval '1 second' from generate_series(1, {ENTRIES}) number"
     statements = (
         f"""
@@ -507,7 +506,7 @@ async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.
         f"""
         insert into privacy_log (id, event_type, user_id, actor_id, address, agent, created_at)
         select {someone}, 'user_anonymized', {someone}, {mine}, {where}, {many}""",
-        # And what others did.
+        # Entries of other users
         f"""
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values ({someone}, {admin}, 'password', true, '198.51.100.7', 'a browser', now())""",  # noqa: S608
@@ -518,7 +517,7 @@ async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.
 
 
 async def shown(pool: Pool) -> int:
-    """How many entries of logs still say where the person was."""
+    """Return the number of log entries that still have the user's address."""
     counts = [
         (await run_sql(pool, f"select count(*) from {table} where address = %s", AT_HOME))[0][0]  # noqa: S608
         for table in ("login_events", "mfa_events", "audit_log", "privacy_log")
@@ -526,7 +525,7 @@ async def shown(pool: Pool) -> int:
     return sum(counts)
 
 
-async def check_blank(pool: Pool) -> None:
+async def check_redacted(pool: Pool) -> None:
     for text in (AT_HOME, "London"):
         assert await mentions(pool, text) == set()
     assert await mentions(pool, "198.51.100.7") == {"login_events.address", "audit_log.address"}
@@ -534,17 +533,17 @@ async def check_blank(pool: Pool) -> None:
 
 
 @pytest.mark.slow
-async def test_long_logs_are_blank_before_the_answer(api: Api, pool: Pool, acme: Tenant, ada: Account, long_logs: None) -> None:
+async def test_long_logs_are_redacted_before_the_response(api: Api, pool: Pool, acme: Tenant, ada: Account, long_logs: None) -> None:
     assert await shown(pool) == ENTRIES * len(log_redaction_rules.PersonalLog)
     await forgotten(api, ada.id, acme.token("owner"))
-    await check_blank(pool)
+    await check_redacted(pool)
     sizes = await run_sql(pool, "select count(*) from login_events group by xmin")
     assert max(size for (size,) in sizes) <= log_redaction_rules.BATCH, "each transaction is short"
 
 
 @pytest.fixture
 async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The person is anonymized, and the process ended right after that."""
+    """Anonymize the user in a process that crashes right after the commit."""
 
     async def ends(*_: object) -> None:
         raise StorageDown
@@ -555,41 +554,41 @@ async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeyp
 
 
 @pytest.mark.slow
-async def test_the_account_is_unknown_whatever_is_left_of_its_logs(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
+async def test_the_account_is_anonymized_before_its_logs_are_redacted(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
     assert await mentions(pool, EMAIL) == set()
     assert await count(pool, ada.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
     assert await shown(pool) == (ENTRIES - log_redaction_rules.FIRST) * len(log_redaction_rules.PersonalLog)
 
 
 @pytest.mark.slow
-async def test_what_a_crash_leaves_the_housekeeper_blanks(ports: Ports, pool: Pool, cut_off: None) -> None:
+async def test_the_housekeeper_redacts_the_rest_after_a_crash(ports: Ports, pool: Pool, cut_off: None) -> None:
     rest = await shown(pool)
     assert await housekeeping.sweep(ports, new_id()) == {"blankings": rest}
-    await check_blank(pool)
-    assert await housekeeping.sweep(ports, new_id()) is None, "another holder"
+    await check_redacted(pool)
+    assert await housekeeping.sweep(ports, new_id()) is None, "another process holds the lease"
 
 
 @pytest.mark.slow
-async def test_a_second_call_goes_on_with_what_is_left(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
+async def test_a_second_request_redacts_the_rest(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
     before = await row(pool, ada.id)
     await forgotten(api, ada.id, acme.token("owner"))
-    await check_blank(pool)
+    await check_redacted(pool)
     assert await row(pool, ada.id) == before
     assert len(await acme.told()) == 1
 
 
 @pytest.mark.slow
-async def test_what_is_left_is_blanked_though_the_account_be_deleted(ports: Ports, pool: Pool, ada: Account, cut_off: None) -> None:
+async def test_the_rest_is_redacted_even_if_the_account_is_deleted(ports: Ports, pool: Pool, ada: Account, cut_off: None) -> None:
     await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await accounts.delete_account(tx, ada.id)
     assert await shown(pool) > 0
     assert await housekeeping.sweep(ports, new_id()) is not None
-    await check_blank(pool)
+    await check_redacted(pool)
 
 
 @pytest.mark.slow
-async def test_an_export_in_between_says_nothing(api: Api, pool: Pool, platform: Platform, ada: Account, cut_off: None) -> None:
+async def test_an_export_before_the_redaction_ends_is_redacted(api: Api, pool: Pool, platform: Platform, ada: Account, cut_off: None) -> None:
     answer = await api.get(f"/api/privacy/export/{ada.id}", token=platform.token)
     assert await shown(pool) > 0
     assert len(answer.json["login_events"]) == answer.json["login_events_count"] == ENTRIES
@@ -598,7 +597,7 @@ async def test_an_export_in_between_says_nothing(api: Api, pool: Pool, platform:
 
 
 @pytest.mark.slow
-async def test_many_who_go_on_at_once_blank_each_entry_once(
+async def test_concurrent_requests_redact_each_entry_once(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch, cut_off: None
 ) -> None:
     rest, done = await shown(pool), 0
@@ -617,20 +616,20 @@ async def test_many_who_go_on_at_once_blank_each_entry_once(
 
     answers = await everyone(12, act)
     assert [answer for answer in answers if isinstance(answer, int)] == [200] * 9
-    await check_blank(pool)
+    await check_redacted(pool)
     assert done == rest
 
 
-async def test_placeholders_differ_however_many_are_made_at_once(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
+async def test_placeholders_differ_at_the_same_time(api: Api, ports: Ports, pool: Pool, platform: Platform) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(3)]
-    for account in people:  # the clock stands still
+    for account in people:  # the clock does not move
         await forgotten(api, account.id, platform.token)
     assert {(await row(pool, account.id))["email"] for account in people} == {
         privacy_rules.placeholder_at(ports.clock.now() + number * timedelta(microseconds=1)) for number in range(3)
     }
 
 
-async def test_where_no_placeholder_is_free_it_is_told_to_come_again(
+async def test_without_a_free_placeholder_the_request_is_limited(
     api: Api, pool: Pool, platform: Platform, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(privacy, "MAX_LOST_RACES", 1)
@@ -642,21 +641,21 @@ async def test_where_no_placeholder_is_free_it_is_told_to_come_again(
     assert (await row(pool, second.id))["email"] == "n1@example.com"
 
 
-# Who may do it
+# Access
 
 
-async def test_an_owner_can_be_anonymized_by_themself(api: Api, pool: Pool, acme: Tenant) -> None:
+async def test_owners_can_anonymize_themselves(api: Api, pool: Pool, acme: Tenant) -> None:
     owner = acme.people["owner"]
     await forgotten(api, owner.id, acme.token("owner"))
     assert (await acme.roles())["owner"] == "owner"
     assert PLACEHOLDER.fullmatch((await row(pool, owner.id))["email"])
     assert (await forget(api, owner.id, acme.token("owner"))).status == 401
-    # And what is recorded of that does not say again where they are.
+    # The records of it do not contain the address again.
     for log in ("audit_log", "privacy_log"):
         assert await run_sql(pool, f"select actor_id, address, agent from {log}") == [(owner.id, "0.0.0.0", "anonymized")]  # noqa: S104, S608
 
 
-async def test_who_owns_all_organizations_of_the_person_may(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+async def test_the_owner_of_all_the_users_organizations_can_anonymize_them(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
     await twin.join("ada", ada)
     assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
     await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
@@ -666,12 +665,12 @@ async def test_who_owns_all_organizations_of_the_person_may(api: Api, pool: Pool
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_whatever_the_status_of_the_organization(api: Api, acme: Tenant, ada: Account, status: str) -> None:
+async def test_the_status_of_the_organization_does_not_matter(api: Api, acme: Tenant, ada: Account, status: str) -> None:
     await acme.become(status)
     await forgotten(api, ada.id, acme.token("owner"))
 
 
-async def test_who_is_anonymized_already_stays_so_for_owners_too(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_an_anonymized_account_stays_as_it_is_for_owners_too(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
     await forgotten(api, ada.id, acme.token("owner"))
     first = await row(pool, ada.id)
     await forgotten(api, ada.id, acme.token("owner"))
@@ -682,7 +681,7 @@ async def test_who_is_anonymized_already_stays_so_for_owners_too(api: Api, pool:
 
 @pytest.mark.parametrize("whose", ["self", "stranger", "member", "admin", "foreign owner"])
 @pytest.mark.parametrize("target", ["known", "without memberships", "unknown", "no id"])
-async def test_nobody_else_may_and_nobody_learns_who_there_is(
+async def test_others_are_refused_without_learning_if_the_user_exists(
     api: Api, ports: Ports, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account, whose: str, target: str
 ) -> None:
     loner = await add_account(ports, "loner@example.com", None)
@@ -703,7 +702,7 @@ async def test_nobody_else_may_and_nobody_learns_who_there_is(
     assert await tenants.everything() == before
 
 
-async def test_the_owner_of_an_organization_in_which_the_person_takes_no_part_may_not(
+async def test_the_owner_of_an_organization_with_an_unconfirmed_membership_is_refused(
     api: Api, pool: Pool, acme: Tenant, ada: Account, tenants: Tenants
 ) -> None:
     await run_sql(pool, "update memberships set confirmed_at = null where user_id = %s", ada.id)
@@ -712,14 +711,14 @@ async def test_the_owner_of_an_organization_in_which_the_person_takes_no_part_ma
     assert await tenants.everything() == before
 
 
-async def test_of_several_memberships_none_may_be_unconfirmed(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+async def test_every_membership_must_be_confirmed(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
     await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
     await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
     await add_member(pool, twin.org, ada.id)
     assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
 
 
-async def test_an_end_user_without_membership_is_not_the_owners_to_anonymize(
+async def test_an_owner_cannot_anonymize_an_end_user_without_a_membership(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, platform: Platform
 ) -> None:
     account = await add_account(ports, EMAIL)
@@ -745,7 +744,7 @@ async def test_platform_owners_must_be_demoted_first(
 
 
 @pytest.mark.parametrize("target", [str(UUID(int=7)), "ada"])
-async def test_only_platform_owners_learn_that_there_is_nobody(platform: Platform, target: str) -> None:
+async def test_only_platform_owners_learn_that_a_user_does_not_exist(platform: Platform, target: str) -> None:
     assert refused(await forget(platform.api, target, platform.token)) == MISSING
 
 
@@ -754,7 +753,7 @@ async def test_without_a_token_it_is_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize("target", ["owner", "ada"])
-async def test_who_acts_as_somebody_else_may_not(
+async def test_an_impersonator_is_refused(
     api: Api, ports: Ports, acme: Tenant, ada: Account, platform: Platform, target: str
 ) -> None:
     token = await impersonate(ports, platform.account, acme.people["owner"])
@@ -762,7 +761,7 @@ async def test_who_acts_as_somebody_else_may_not(
 
 
 @pytest.mark.parametrize("holder", ["owner", "platform"])
-async def test_applications_may_not_whoever_they_act_for(
+async def test_applications_are_refused_for_every_user(
     api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform, holder: str
 ) -> None:
     account = platform.account if holder == "platform" else acme.people["owner"]

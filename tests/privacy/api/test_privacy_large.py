@@ -1,4 +1,4 @@
-"""Somebody of whom 100,000 logins are kept: exported as a stream, and anonymized in short transactions."""
+"""Tests with a user of 100,000 logins: a streamed export, and an anonymization in short transactions."""
 
 import os
 import tracemalloc
@@ -20,13 +20,13 @@ from tests.support.direct import change_ports
 from tests.support.platform import Platform
 
 LOGINS = 100_000
-MEMORY = 4 * 1024 * 1024  # what a stream may take; the answer alone is more than seven times as much
-WAIT = 60.0  # seconds, with every allocation traced
+MEMORY = 4 * 1024 * 1024  # the limit for the stream; the response alone has more than seven times this size
+WAIT = 60.0  # seconds, with traced allocations
 
 
 @pytest.fixture
 def conninfo() -> Iterator[str]:
-    """A database of this test's own, so that others need not empty it."""
+    """Use a separate database, so that other tests need not empty it."""
     with database.Database(os.environ[database.SERVER_VARIABLE]) as own:
         yield own.conninfo
 
@@ -45,7 +45,7 @@ async def ada(ports: Ports, pool: Pool) -> Account:
 
 
 @pytest.mark.slow
-async def test_an_export_of_all_of_them_streams_in_bounded_memory(app: QuartTrio, ports: Ports, ada: Account) -> None:
+async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: Ports, ada: Account) -> None:
     change_ports(app, policy=replace(ports.policy, export_login_events=2 * LOGINS))
     token = (await sign_in(ports, ada)).access_token
     request = f"GET /api/privacy/export/{ada.id} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -71,7 +71,7 @@ async def test_an_export_of_all_of_them_streams_in_bounded_memory(app: QuartTrio
 
 
 @pytest.mark.slow
-async def test_they_are_blanked_in_transactions_that_are_all_short(api: Api, pool: Pool, ada: Account, platform: Platform) -> None:
+async def test_large_logs_are_redacted_in_short_transactions(api: Api, pool: Pool, ada: Account, platform: Platform) -> None:
     answer = await api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
     assert answer.status == 200, answer.text
     rows = "select address, agent, city, country, count(*) from login_events where user_id = %s group by 1, 2, 3, 4"

@@ -1,4 +1,4 @@
-"""The address of somebody who is nobody any more (identity.md section 4.7; decisions, point 148)."""
+"""Tests of the placeholder address of anonymized accounts (decision 148)."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -10,22 +10,22 @@ from core.privacy_rules import NO_ADDRESS, NO_AGENT, placeholder_at
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 
 
-def test_it_has_the_time_in_microseconds() -> None:
+def test_the_placeholder_contains_the_time_in_microseconds() -> None:
     assert placeholder_at(NOW) == "anonymized-1773500966535897@deleted.local"
     assert placeholder_at(NOW.astimezone(timezone(timedelta(hours=5)))) == placeholder_at(NOW)
 
 
 @pytest.mark.parametrize("microseconds", [0, 1, 999_999, 10**15 + 1])
-def test_two_times_are_two_addresses(microseconds: int) -> None:
-    """However late: a number with a fraction would be rounded."""
+def test_two_times_give_two_placeholders(microseconds: int) -> None:
+    """Also at late times, where a floating-point number would be rounded."""
     later = NOW + timedelta(microseconds=microseconds)
     assert (placeholder_at(later) == placeholder_at(NOW)) == (microseconds == 0)
     assert placeholder_at(later + timedelta(microseconds=1)) != placeholder_at(later)
 
 
-def test_it_is_an_address_in_canonical_form() -> None:
+def test_the_placeholder_is_a_canonical_email_address() -> None:
     assert Email.parse(placeholder_at(NOW)) == placeholder_at(NOW)
 
 
-def test_logs_say_what_the_documents_promise() -> None:
+def test_redacted_values_are_the_documented_ones() -> None:
     assert (NO_ADDRESS, NO_AGENT) == ("0.0.0.0", "anonymized")  # noqa: S104

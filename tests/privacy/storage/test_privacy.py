@@ -1,4 +1,4 @@
-"""What is kept about a person: who may see it, what belongs to which organization, and how it is made to say nothing."""
+"""Tests of the storage of privacy: control over users, and anonymization."""
 
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -41,7 +41,7 @@ async def invite(pool: Pool, org: UUID, email: str = ADA, status: str = "pending
     return id_
 
 
-async def test_what_somebody_owns_that_the_person_takes_part_in(
+async def test_the_controls_over_a_user_match_ownership_and_confirmation(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account, eve: Account
 ) -> None:
     owned, unconfirmed, alone = [await add_organization(pool, slug) for slug in ("owned", "unconfirmed", "alone")]
@@ -61,7 +61,7 @@ async def test_what_somebody_owns_that_the_person_takes_part_in(
         assert await read.privacy.list_membership_controls(uuid4(), eve.id) == []
 
 
-async def test_the_organizations_that_an_anonymization_concerns(
+async def test_an_anonymization_involves_organizations_by_membership_and_invitation(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account
 ) -> None:
     third, fourth = await add_organization(pool, "third"), await add_organization(pool, "fourth")
@@ -72,7 +72,7 @@ async def test_the_organizations_that_an_anonymization_concerns(
     assert await within(storage, lambda tx: tx.privacy.list_involved_organizations(ada.id)) == sorted([acme, twin, third])
 
 
-async def test_organizations_are_locked_until_the_end(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_organizations_are_locked_until_the_transaction_ends(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
     third = await add_organization(pool, "third")
     async with storage.transaction(by=System()) as tx:
         await tx.privacy.lock_organizations([twin, acme])
@@ -80,7 +80,7 @@ async def test_organizations_are_locked_until_the_end(storage: Postgres, pool: P
             assert await is_locked(pool, "organizations", "id = %s", org) is locked
 
 
-async def test_memberships_are_locked_until_the_end(storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account) -> None:
+async def test_memberships_are_locked_until_the_transaction_ends(storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account) -> None:
     for person in (ada, eve):
         await add_member(pool, acme, person.id)
     async with storage.transaction(by=System()) as tx:
@@ -89,7 +89,7 @@ async def test_memberships_are_locked_until_the_end(storage: Postgres, pool: Poo
         assert not await is_locked(pool, "memberships", "user_id = %s", eve.id)
 
 
-async def test_the_address_goes_on_to_whoever_lists_it(storage: Postgres, pool: Pool, acme: UUID, ada: Account) -> None:
+async def test_the_new_address_is_copied_to_all_lists(storage: Postgres, pool: Pool, acme: UUID, ada: Account) -> None:
     service = await add_service(pool, acme)
     await within(storage, lambda tx: tx.end_users.enroll(service, ada.id, NOW, signed_in=True))
     await within(storage, lambda tx: tx.privacy.replace_email(ada.id, PLACEHOLDER, NOW))
@@ -101,13 +101,13 @@ async def test_the_address_goes_on_to_whoever_lists_it(storage: Postgres, pool: 
         assert await run_sql(pool, f"select email from {relation}") == [(PLACEHOLDER,)]  # noqa: S608
 
 
-async def test_a_placeholder_that_somebody_has_is_refused(storage: Postgres, ada: Account, eve: Account) -> None:
+async def test_a_taken_placeholder_is_refused(storage: Postgres, ada: Account, eve: Account) -> None:
     with pytest.raises(EmailTaken):
         await within(storage, lambda tx: tx.privacy.replace_email(ada.id, eve.email, NOW))
     assert await within(storage, lambda tx: tx.accounts.by_id(ada.id)) == ada
 
 
-async def test_whoever_writes_of_the_account_waits_from_then_on(storage: Postgres, pool: Pool, ada: Account) -> None:
+async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Postgres, pool: Pool, ada: Account) -> None:
     login = "insert into login_events (id, user_id, provider, success, created_at) values (%s, %s, 'password', false, now())"
     done = trio.Event()
 
@@ -123,7 +123,7 @@ async def test_whoever_writes_of_the_account_waits_from_then_on(storage: Postgre
     assert done.is_set()
 
 
-async def test_invitations_end_only_where_the_organization_is_held(
+async def test_invitations_end_only_in_locked_organizations(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account
 ) -> None:
     third = await add_organization(pool, "third")
@@ -148,7 +148,7 @@ async def test_invitations_end_only_where_the_organization_is_held(
     }
 
 
-async def test_the_log_of_privacy_outlives_everybody(storage: Postgres, pool: Pool, ada: Account, eve: Account) -> None:
+async def test_the_privacy_log_outlives_accounts(storage: Postgres, pool: Pool, ada: Account, eve: Account) -> None:
     caller = Person(user_id=eve.id, email=eve.email, session_id=uuid4(), address="203.0.113.9", agent="tests")
     await within(storage, lambda tx: tx.privacy.record_anonymization(ada.id, caller, NOW))
     for person in (ada, eve):
@@ -164,7 +164,7 @@ MANY = 20_000
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-async def test_of_large_logs_only_what_the_person_did_is_read(
+async def test_redaction_reads_only_the_users_entries_of_large_logs(
     storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account, mode: str
 ) -> None:
     await add_member(pool, acme, ada.id)

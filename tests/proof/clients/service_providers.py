@@ -18,7 +18,7 @@ from lxml import etree
 from core.federation.saml.configuration_rules import NameIdFormat
 from tests.support.saml import NS, SamlApplication, encode_base64
 
-CLIENTS: Final = Path(__file__).parent / "saml_clients"
+CLIENTS: Final = Path(__file__).parent / "node"
 REDIRECT, POST = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect", "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
 RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
 SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.email.smtp import Dispatch, FolderTransport, OwnServers
-from adapters.http.guard import Guard, parse_openings
+from adapters.email.smtp import MailRouter, FolderTransport, OrganizationSmtp
+from adapters.http.guard import Guard, parse_allowed_targets
 from adapters.postgres.engine.pool import Pool
 from core.tenancy.mail_server_rules import MailServerCheck
 from ports import Ports
@@ -172,8 +172,8 @@ class RealServers:
 @pytest.fixture
 def real_servers(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[RealServers]:
     with SmtpSink(login=(str(FULL["username"]), PASSWORD)) as sink:
-        own_servers = OwnServers(Guard(parse_openings(f"127.0.0.1:{sink.port}")))
-        mail = Dispatch(FolderTransport(tmp_path / "mail", "Gatereal_servers <gatereal_servers@example.com>"), own_servers)
+        own_servers = OrganizationSmtp(Guard(parse_allowed_targets(f"127.0.0.1:{sink.port}")))
+        mail = MailRouter(FolderTransport(tmp_path / "mail", "Gatereal_servers <gatereal_servers@example.com>"), own_servers)
         change_ports(app, mail=mail)
         yield RealServers(replace(ports, mail=mail), sink, tmp_path / "mail")
 

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration, SamlSetup
-from ports.crypto import Place
+from ports.crypto import SecretContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +27,8 @@ SETUP: Final = f"""
     left join saml_certificates k on k.service_id = v.id and k.deactivated_at is null"""
 
 
-def place(row: UUID) -> Place:
-    return Place("saml_certificates", str(row), "private_key")
+def secret_context(row: UUID) -> SecretContext:
+    return SecretContext("saml_certificates", str(row), "private_key")
 
 
 def to_configuration(row: Row) -> SamlConfiguration:
@@ -140,7 +140,7 @@ class Saml(SealingRepository):
             org_id=org_id,
             service_id=service_id,
             certificate=certificate.certificate,
-            private_key=self._vault.seal(certificate.private_key(), place(certificate.id)),
+            private_key=self._vault.seal(certificate.private_key(), secret_context(certificate.id)),
             valid_from=certificate.valid_from,
             valid_until=certificate.valid_until,
             created_at=certificate.created_at,
@@ -150,7 +150,7 @@ class Saml(SealingRepository):
         return SamlCertificate(
             id=row[0],
             certificate=row[1],
-            private_key=partial(self._vault.open, row[2], place(row[0])),
+            private_key=partial(self._vault.open, row[2], secret_context(row[0])),
             valid_from=row[3],
             valid_until=row[4],
             created_at=row[5],

@@ -1,6 +1,4 @@
-"""SCIM discovery: the supported features, the resource types and the schemas (RFC 7644 section 4,
-decision 123).
-"""
+"""SCIM discovery: features, resource types and schemas (decision 123, RFC 7644 section 4)."""
 
 from typing import Any, Final
 

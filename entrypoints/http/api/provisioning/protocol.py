@@ -1,5 +1,4 @@
-"""The SCIM protocol (RFC 7644 section 3): reading bodies and query parameters, and writing
-responses.
+"""The SCIM protocol: request bodies, query parameters and responses (RFC 7644 section 3).
 
 Names of attributes are case-insensitive (RFC 7643 section 2.1), so bodies are not read by pydantic
 models, which know one spelling only. The core gets plain values.
