@@ -160,7 +160,7 @@ async def test_the_session_that_enabled_the_factor_keeps_its_rights(at_home: Ada
     assert (await newcomer.sign_on(shop, **PASSIVE)).statuses == ["Success"]
 
 
-async def test_accounts_without_a_second_factor_are_not_affected(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
+async def test_disabling_the_second_factor_restores_the_rights_of_old_sessions(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.switch_on(elsewhere)
     assert (await at_home.api.delete("/api/user/mfa", token=elsewhere)).status == 200
     assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]

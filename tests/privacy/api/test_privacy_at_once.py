@@ -209,7 +209,7 @@ async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api
     assert not await is_anonymized(pool, ada)
 
 
-async def test_an_unconfirmed_membership_added_meanwhile_is_respected(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+async def test_a_membership_of_another_organization_added_meanwhile_is_respected(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
     changes: Changes = [
         ("select 1 from users where id = %s for no key update", (ada.id,)),
         (
