@@ -20,7 +20,7 @@ from core.eventing.siem_rules import (
     SiemSink,
     SiemStatus,
 )
-from ports.crypto import SecretContext, SealBroken
+from ports.crypto import SealBroken, SecretContext
 
 log = structlog.get_logger("storage")
 
