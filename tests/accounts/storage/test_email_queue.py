@@ -233,7 +233,7 @@ async def test_mailers_are_notified_when_the_transaction_commits(storage: Postgr
     listening = await connect(conninfo, timeout=5.0)
     try:
         await listening.execute("listen mails")
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012 (what comes before the error is the point)
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statements before the error matter)
             async with storage.transaction(by=SYSTEM) as tx:
                 await tx.email_queue.add(mail())
                 raise ZeroDivisionError

@@ -54,7 +54,7 @@ async def register(data: RegisterRequest) -> Message:
 
 
 class ForgotPasswordRequest(RequestModel):
-    """The address of the account whose password is lost."""
+    """The address of an account with a lost password."""
 
     # Not an EmailAddress: the response is the same for an invalid address (security B-3).
     email: Text = Field(description="The email address of the account.", examples=["ada@example.com"])

@@ -154,7 +154,7 @@ async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDev
 async def revoke_device(device_id: str) -> Message:
     """Revoke one of your devices.
 
-    Its sessions and its trust end. The device of your own session is refused: sign out instead. Revoking a
+    Its sessions and its trust end. You cannot revoke the current device: sign out instead. Revoking a
     device again changes nothing.
     """
     await devices.revoke(ports(), signed_in(), path_id(device_id))
