@@ -67,7 +67,7 @@ async def sign_in_with_password(
     An unknown address, an account that cannot sign in and a wrong password give the same answer after the same work (security B-1, B-2).
     Wrong passwords of strangers do not lock out a device that the account trusts (security A-3).
 
-    Raises: CredentialsInvalid, EmailNotVerified, TooManyGuesses; Limited if too many passwords wait to be hashed; the errors of
+    Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed; the errors of
     `find_password_service` if the service changed while the password was verified.
     """
     check_password_length(password)
@@ -186,7 +186,7 @@ async def sign_in_with_code(
 
     With `trust_device`, the device can skip the second factor until the period that the user's organizations set is over.
 
-    Raises: PreAuthInvalid, CodeMalformed, CodeWrong, TooManyGuesses; the errors of `find_password_service`.
+    Raises: PreAuthInvalid, CodeMalformed, CodeWrong, TooManyAttempts; the errors of `find_password_service`.
     """
     mfa_rules.check_format(code)
     now = ports.clock.now()

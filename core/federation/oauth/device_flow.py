@@ -1,8 +1,8 @@
 """The device flow: sign-in for devices that cannot show a sign-in page (RFC 8628).
 
-A device requests a device code and a user code. A person enters the user code on our page, sees which application asks and from where,
-and approves or denies the request. The device polls for tokens with the device code
-(security V-1, V-2, V-3, V-4, decisions 91, 93, 94, 95, 96, 97, 98, 99).
+A device requests a device code and a user code. A person enters the user code on our page, sees
+which application asks and from where, and approves or denies the request. The device polls for
+tokens with the device code (security V-1, V-2, V-3, V-4, decisions 91, 93, 94, 95, 96, 97, 98, 99).
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ if TYPE_CHECKING:
 async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequest) -> DeviceAuthorization:
     """Issue a device code and a user code to a device of the requested application.
 
-    Raises: ApplicationMissing, ClientInvalid, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientIdMismatch,
-    OrgOrServiceMissing, CodeChallengeMissing, CodeChallengeInvalid.
+    Raises: ApplicationMissing, ClientInvalid, OrganizationNotFound, OrganizationNotActive,
+    ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, CodeChallengeMissing,
+    CodeChallengeInvalid.
     """
     async with ports.storage.reading() as read:
         try:
@@ -92,10 +93,12 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
 async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None) -> TokenPair:
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
 
-    No client secret is needed. A client id must be right if the device sends one, and so must the verifier if the request had a
-    challenge. `caller` is the device, which becomes a device of the user. Every poll is counted before it is answered.
+    No client secret is needed. A client id must be right if the device sends one, and so must the
+    verifier if the request had a challenge. `caller` is the device, which becomes a device of the
+    user. Every poll is counted before it is answered.
 
-    Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending, OrganizationNotActive.
+    Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
+    OrganizationNotActive.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
@@ -130,7 +133,8 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     try:
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
-            # A password reset, a deactivation or a sign-out may have ended the approving session. Then the approval is void.
+            # A password reset, a deactivation or a sign-out may have ended the approving session.
+            # Then the approval is void.
             if await tx.sessions.load_session_context(session_id, account.id, None, now) is None:
                 ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
                 raise DeviceCodeDenied
@@ -159,15 +163,16 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
 async def find_request(ports: Ports, caller: Person, user_code: str, network: str) -> DeviceRequest:
     """Return the request with this user code, for the caller to decide.
 
-    An unknown code counts as a failed attempt of the account and of the address (security V-2). `network` is the part of the client
-    address that rate limits use.
+    An unknown code counts as a failed attempt of the account and of the address (security V-2).
+    `network` is the part of the client address that rate limits use.
 
-    Raises: UserCodeUnknown, DeviceCodeExpired, OrganizationNotActive, TooManyGuesses.
+    Raises: UserCodeUnknown, DeviceCodeExpired, OrganizationNotActive, TooManyAttempts.
     """
     at_address, at_account = (digest(f"{kind} {value}") for kind, value in (("address", network), ("account", caller.user_id)))
     letters, now = normalize_user_code(user_code), ports.clock.now()
-    # Count each attempt before the lookup, and undo only this one when the code is right. Resetting the counter instead would let
-    # an attacker enter the code of an own device between guesses at other people's codes, without limit.
+    # Count each attempt before the lookup, and undo only this one when the code is right. Resetting
+    # the counter instead would let an attacker enter the code of an own device between guesses at
+    # other people's codes, without limit.
     await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, at_address)
     try:
         await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, at_account)
@@ -192,12 +197,14 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
 
 
 async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceDecision, network: str) -> DeviceRequest:
-    """Approve or deny the request with this user code, once. Return the request as it was before (security V-3).
+    """Approve or deny the request with this user code, once.
+
+    Return the request as it was before (security V-3).
 
     Approving needs a session in which all factors were verified.
 
-    Raises: the errors of `find_request`, with UserCodeUnknown also if a parallel call decided first; MfaMissing; BlockedByDirectory;
-    SessionEnded.
+    Raises: the errors of `find_request`, with UserCodeUnknown also if a parallel call decided
+    first; MfaMissing; BlockedByDirectory; SessionEnded.
     """
     if decision is DeviceDecision.APPROVE:
         require_mfa(caller)

@@ -65,8 +65,8 @@ def enrol(browser: Browser, service: Service) -> tuple[str, list[str]]:
     secret = shown.text.replace(" ", "")
     [link] = browser.find("a[href^='otpauth:']")
     assert f"secret={secret}" in str(link.get_attribute("href"))
-    browser.fill("Code that the app shows", code_of(secret))
-    browser.press("Switch on")
+    browser.fill("6-digit code from the app", code_of(secret))
+    browser.press("Turn on")
     assert browser.heading == "Your backup codes"
     return secret, [code.text for code in browser.find(".codes code")]
 
@@ -82,7 +82,7 @@ def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, st
     assert ADA in still.text
     secret, backup_codes = enrol(still, running)
     assert len(backup_codes) == 10
-    still.follow("I have kept them")
+    still.follow("I've saved these codes")
     assert "You have 10 backup codes left." in still.text
     still.follow("← Your account")
     still.press("Sign out")
@@ -120,7 +120,7 @@ def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, st
     still.press("Continue")
 
     still.follow("Manage two-factor authentication")
-    still.press("Switch off two-factor authentication")
+    still.press("Turn off two-factor authentication")
     assert "Two-factor authentication is off." in still.text
     still.follow("← Your account")
     still.press("Sign out")
@@ -140,8 +140,8 @@ def test_devices_and_sessions_are_looked_at_and_ended(running: Service, still: B
     still.fill("Name", "The program")
     still.press("Save name")
     assert still.heading == "The program"
-    still.press("Revoke this device")
-    assert "The device was revoked" in still.text
+    still.press("Revoke device")
+    assert "Device revoked and signed out." in still.text
     assert "The program" not in still.text
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
 
@@ -151,12 +151,12 @@ def test_devices_and_sessions_are_looked_at_and_ended(running: Service, still: B
     [end] = [each for each in still.find("button") if named(each).startswith("End the session")]
     with still.leaving():
         end.click()
-    assert "The session was ended." in still.text
+    assert "Session ended." in still.text
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
 
     tokens = running.login(ADA, PASSWORD)
     still.open(f"{running.address}/app/account/sessions")
-    still.press("End all others")
+    still.press("End all other sessions")
     assert len(still.find(".rows li")) == 1
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
     no_complaints(still)
@@ -167,8 +167,8 @@ def test_a_password_is_changed_and_the_old_one_is_wrong_then(running: Service, s
     still.follow("Change your password")
     still.fill("Current password", PASSWORD)
     still.fill("New password", OTHER_PASSWORD)
-    still.press("Save new password")
-    assert "The password was saved." in still.text
+    still.press("Save password")
+    assert "Password updated." in still.text
     still.press("Sign out")
     sign_in(still, running)
     assert still.heading == "Sign in"
@@ -250,7 +250,7 @@ def test_the_pages_look_as_they_should(running: Service, browser: Browser) -> No
     browser.photograph_whole("two-factor-setup")
     enrol(browser, running)
     browser.photograph_whole("backup-codes")
-    browser.follow("I have kept them")
+    browser.follow("I've saved these codes")
     browser.photograph_whole("two-factor-on")
     browser.open(f"{running.address}/app/account")
     browser.photograph_whole("account-with-mfa")

@@ -139,7 +139,7 @@ def test_pages_and_mails_have_the_design_of_the_organization_and_can_be_read(
         browser.photograph(f"branded-mail-{look}")
 
         browser.open(letter.link)
-        assert browser.heading == "Choose a new password"
+        assert browser.heading == "Set a new password"
         check_page(browser, name, color)
         browser.photograph(f"branded-reset-{look}")
 

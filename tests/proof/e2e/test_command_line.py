@@ -77,7 +77,7 @@ def test_the_first_owner_is_made_and_no_second_one(own_database: dict[str, str],
     assert (made.returncode, made.stdout) == (0, f"{EMAIL} is the platform owner now.\n"), made.stderr
     refused = gatehouse(home, "owner", "create", "eve@example.com", typed=f"{PASSWORD}\n", **own_database)
     assert refused.returncode == 1
-    assert refused.stderr.startswith("gatehouse: There is a platform owner already.")
+    assert refused.stderr.startswith("gatehouse: There already is a platform owner.")
     running = service(**own_database).start()
     tokens = running.login(EMAIL, PASSWORD)
     assert running.get("/api/user", token=tokens["access_token"]).json()["email"] == EMAIL

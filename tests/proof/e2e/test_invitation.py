@@ -105,8 +105,8 @@ def test_an_invited_newcomer_accepts_in_a_browser_chooses_a_password_and_is_in(a
     reset = sink.wait_for(INVITED, 2)
     browser.open(reset.link)
     browser.find_labelled("New password").send_keys(NEW_PASSWORD)
-    browser.press("Save new password")
-    assert browser.heading == "Your new password is saved"
+    browser.press("Save password")
+    assert browser.heading == "Password updated"
     token = service.login(INVITED, NEW_PASSWORD)["access_token"]
     assert service.get("/api/organizations/acme", token=token).status_code == 200
     assert service.get("/api/invitations", token=token).json() == []

@@ -57,7 +57,7 @@ def test_a_newcomer_signs_up_in_a_browser_and_comes_back_after_forgetting_the_pa
     check_letter(letter, running, "/auth/verify-email")
     secrets.append(letter.token)
     browser.open(letter.link)
-    assert browser.heading == "Your email address is verified"
+    assert browser.heading == "Email address verified"
     assert EMAIL in browser.text
     assert browser.complaints() == []
     browser.photograph("verified")
@@ -92,15 +92,15 @@ def test_a_newcomer_signs_up_in_a_browser_and_comes_back_after_forgetting_the_pa
     check_letter(letter, running, "/auth/reset-password")
     secrets.append(letter.token)
     browser.open(letter.link)
-    assert browser.heading == "Choose a new password"
+    assert browser.heading == "Set a new password"
     browser.photograph("reset-password")
     field = browser.find_labelled("New password")
     field.send_keys("short")
     assert browser.script("return document.querySelector('form').checkValidity()") is False
     field.clear()
     field.send_keys(NEW_PASSWORD)
-    browser.press("Save new password")
-    assert browser.heading == "Your new password is saved"
+    browser.press("Save password")
+    assert browser.heading == "Password updated"
     assert urlsplit(browser.address).query == ""
     assert browser.complaints() == []
     browser.photograph("reset-done")
