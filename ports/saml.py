@@ -9,15 +9,18 @@ from core.federation.saml.messages import IncomingSamlMessage, NameId, SamlRespo
 class SamlDocuments(Protocol):
     """Parser and writer of SAML documents.
 
-    Documents are signed with the certificate of the identity provider: RSA-SHA256, SHA-256 digests, exclusive canonicalization. A
-    signature takes one or two milliseconds of CPU, so do not call these inside a transaction. All methods raise Limited if too many
-    documents are queued.
+    Documents are signed with the certificate of the identity provider: RSA-SHA256, SHA-256 digests,
+    exclusive canonicalization. A signature takes one or two milliseconds of CPU, so do not call
+    these inside a transaction. All methods raise Limited if too many documents are queued.
     """
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
-        """Parse a document. Comments are removed, and signatures ignored, because no keys of services are registered.
+        """Parse a document.
 
-        Raises: SamlMessageInvalid, also for a DOCTYPE, a processing instruction, and any encoding but UTF-8.
+        Comments are removed, and signatures ignored, because no keys of services are registered.
+
+        Raises: SamlMessageInvalid, also for a DOCTYPE, a processing instruction, and any encoding
+        but UTF-8.
         """
         ...
 
@@ -28,16 +31,23 @@ class SamlDocuments(Protocol):
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
         """Return a Response to the ACS URL.
 
-        It is signed as configured, the assertion first. A Response without an assertion is always signed.
+        It is signed as configured, the assertion first. A Response without an assertion is always
+        signed.
         """
         ...
 
     async def logout_request(self, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
-        """Return the SLO URL of the service with a signed LogoutRequest (SAML bindings section 3.4)."""
+        """Return the SLO URL of the service with a signed LogoutRequest.
+
+        Source: SAML bindings section 3.4.
+        """
         ...
 
     async def logout_response(
         self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
     ) -> str:
-        """Return the SLO URL of the service with a signed LogoutResponse to its request. The status None means success."""
+        """Return the SLO URL of the service with a signed LogoutResponse to its request.
+
+        The status None means success.
+        """
         ...

@@ -16,8 +16,9 @@ QUEUE = 1024  # waiting documents, which take a few seconds
 class XmlDocuments:
     """The parser and writer of SAML documents, with lxml and xmlsec.
 
-    One thread is enough: it signs more documents than the thread that serves requests can request. The libraries need megabytes of
-    memory, and few services use SAML, so the first document loads them.
+    One thread is enough: it signs more documents than the thread that serves requests can request.
+    The libraries need megabytes of memory, and few services use SAML, so the first document loads
+    them.
     """
 
     def __init__(self, base_url: str, clock: Clock) -> None:

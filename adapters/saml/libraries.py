@@ -1,6 +1,7 @@
 """The check that lxml and xmlsec load the same libxml2.
 
-`python -m adapters.saml.libraries` runs it as a program, which exits with an error message if they do not.
+`python -m adapters.saml.libraries` runs it as a program, which exits with an error message if they
+do not.
 """
 
 import sys
@@ -11,7 +12,9 @@ class XmlLibrariesDisagree(Exception):
 
 
 def check_libraries() -> str:
-    """Return the version of libxml2 that both load. Documents passed between two versions crash (security P-2).
+    """Return the version of libxml2 that both load.
+
+    Documents passed between two versions crash (security P-2).
 
     Raises: XmlLibrariesDisagree.
     """

@@ -1,7 +1,7 @@
 """Parsing, writing and signing of SAML documents with lxml and xmlsec.
 
-The libraries need megabytes of memory, so `documents` imports this module with the first document. No document is assembled from text:
-every value enters through the DOM (security X-7).
+The libraries need megabytes of memory, so `documents` imports this module with the first document.
+No document is assembled from text: every value enters through the DOM (security X-7).
 """
 
 import re
@@ -83,7 +83,8 @@ def read(document: bytes) -> IncomingSamlMessage:
             return LogoutRequest(**_common_fields(root), name_id=_received_name_id(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
-            # A service that signs users out elsewhere reports failures there in the second-level code (SAML core section 3.7.3.2).
+            # A service that signs users out elsewhere reports failures there in the second-level
+            # code (SAML core section 3.7.3.2).
             second_level = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
             is_success = status.get("Value") == SUCCESS and SamlStatus.PARTIAL_LOGOUT not in second_level
             return LogoutResponse(**_common_fields(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
@@ -108,7 +109,8 @@ class _Tags:
 
 
 def _parse(document: bytes) -> Any:
-    # Refuse a DOCTYPE before parsing. UTF-8 is the only accepted encoding, so it has only one spelling (security X-2).
+    # Refuse a DOCTYPE before parsing. UTF-8 is the only accepted encoding, so it has only one
+    # spelling (security X-2).
     declared = _ENCODING.match(document)
     if b"<!DOCTYPE" in document or (declared is not None and declared[1].lower() != b"utf-8"):
         raise SamlMessageInvalid
@@ -150,8 +152,9 @@ def _name_id_policy(root: Any) -> NameIdPolicy | None:
 
 
 def _subject(root: Any) -> ReceivedNameId | None:
-    # A subject without an identifier means the user who delivers the request (SAML core section 3.4.1). A SubjectConfirmation must not
-    # be there (SAML profiles section 4.1.4.1), but python3-saml sends one, so it is ignored.
+    # A subject without an identifier means the user who delivers the request (SAML core section
+    # 3.4.1). A SubjectConfirmation must not be there (SAML profiles section 4.1.4.1), but
+    # python3-saml sends one, so it is ignored.
     subject = _at_most_one(root, _Tags.SUBJECT)
     if subject is None:
         return None
@@ -357,7 +360,8 @@ def _base64_of(pem: str) -> str:
 # Signing
 
 
-# Parsed once and copied. Each call of xmlsec.template releases the GIL and has to wait until it gets it back.
+# Parsed once and copied. Each call of xmlsec.template releases the GIL and has to wait until it
+# gets it back.
 _SIGNATURE: Final = etree.fromstring(f"""
 <ds:Signature xmlns:ds="{DSIG}"><ds:SignedInfo
     ><ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/><ds:SignatureMethod Algorithm="{RSA_SHA256}"/><ds:Reference
@@ -367,7 +371,10 @@ _SIGNATURE: Final = etree.fromstring(f"""
 
 
 def _sign(element: Any, provider: SamlIdentityProvider) -> None:
-    """Sign the element. The signature is inserted after its first child, the Issuer, as the schema requires."""
+    """Sign the element.
+
+    The signature is inserted after its first child, the Issuer, as the schema requires.
+    """
     signature = deepcopy(_SIGNATURE)
     signature.find(f".//{{{DSIG}}}Reference").set("URI", f"#{element.get('ID')}")
     signature.find(f".//{{{DSIG}}}X509Certificate").text = _base64_of(provider.certificate.certificate)
@@ -397,5 +404,8 @@ def _signed_url(provider: SamlIdentityProvider, parameter: str, root: Any, relay
 
 @lru_cache(maxsize=64)
 def _load_key(private_key: bytes) -> Any:
-    """Return the parsed key. Parsing takes a third of the time of a signature, so recent keys are cached."""
+    """Return the parsed key.
+
+    Parsing takes a third of the time of a signature, so recent keys are cached.
+    """
     return xmlsec.Key.from_memory(private_key, xmlsec.constants.KeyDataFormatPem)

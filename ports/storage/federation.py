@@ -24,7 +24,8 @@ from core.kernel.providers import Provider
 class AuthorizationCodesRead(Protocol):
     """Read access to authorization codes.
 
-    `service` is the client that presents the code, or None for the platform's frontend. Codes of other clients are not found.
+    `service` is the client that presents the code, or None for the platform's frontend. Codes of
+    other clients are not found.
     """
 
     async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
@@ -52,8 +53,9 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
     ) -> bool:
         """Use the code up for this session, and return whether that was possible. Atomic.
 
-        The code must be unused and not expired, the browser session it was issued in alive, and redirect URI and challenge those of the
-        authorization request. If that request had no redirect URI, the token request may have one that is `registered`.
+        The code must be unused and not expired, the browser session it was issued in alive, and
+        redirect URI and challenge those of the authorization request. If that request had no
+        redirect URI, the token request may have one that is `registered`.
         """
         ...
 
@@ -81,11 +83,17 @@ class DeviceCodes(DeviceCodesRead, Protocol):
         ...
 
     async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
-        """Set the status of a pending request, and the session of an approval. Return False if it is not pending. Atomic."""
+        """Set the status of a pending request, and the session of an approval.
+
+        Return False if it is not pending. Atomic.
+        """
         ...
 
     async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
-        """Use up an approved request that has not expired. Return False if there is none. Atomic."""
+        """Use up an approved request that has not expired.
+
+        Return False if there is none. Atomic.
+        """
         ...
 
 
@@ -95,8 +103,9 @@ class DevicePolls(Protocol):
     async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
         """Count a poll, and return the request as it was before. Atomic.
 
-        `client_id` and the verifier's S256 `challenge` are None if the device sent none. An early poll lengthens the interval. A poll
-        that does not match the request counts as a failure of the code.
+        `client_id` and the verifier's S256 `challenge` are None if the device sent none. An early
+        poll lengthens the interval. A poll that does not match the request counts as a failure of
+        the code.
         """
         ...
 
@@ -117,7 +126,10 @@ class SamlRead(Protocol):
         ...
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
-        """Return configuration and certificate, whatever the status of the organization, or None if there is no such service."""
+        """Return configuration and certificate of a service, or None if it does not exist.
+
+        The status of the organization does not matter.
+        """
         ...
 
 
@@ -137,7 +149,10 @@ class Saml(SamlRead, Protocol):
         ...
 
     async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: SamlCertificate) -> None:
-        """Add the active certificate of a service that has none. The service belongs to the organization."""
+        """Add the active certificate of a service that has none.
+
+        The service belongs to the organization.
+        """
         ...
 
     async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
@@ -152,15 +167,24 @@ class SamlSignOnsRead(Protocol):
     """Read access to sign-ons. A sign-on is pending until it is finished or expires."""
 
     async def find(self, org_id: UUID, service_id: UUID, state_hash: bytes, browser_hash: bytes, now: datetime) -> SamlSignOn | None:
-        """Return the pending sign-on with this state, if it was started for this service in the browser with this cookie."""
+        """Return the pending sign-on with this state, or None.
+
+        It must have been started for this service in the browser with this cookie.
+        """
         ...
 
     async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
-        """Return the service of the pending sign-on with this state, in any browser and whatever the status of the organization."""
+        """Return the service of the pending sign-on with this state, or None.
+
+        The browser and the status of the organization do not matter.
+        """
         ...
 
     async def fresh_login_since(self, state_hash: bytes, now: datetime) -> datetime | None:
-        """Return when the pending sign-on with this state started, if it requires a fresh login, or None."""
+        """Return when the pending sign-on with this state started, or None.
+
+        None also means that it does not require a fresh login.
+        """
         ...
 
 
@@ -168,7 +192,10 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
     """Changes to sign-ons, and the names by which services know users."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
-        """Add the sign-on. Return False if the service used its request id before, or is deleted."""
+        """Add the sign-on.
+
+        Return False if the service used its request id before, or is deleted.
+        """
         ...
 
     async def complete_login(
@@ -176,16 +203,20 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
     ) -> tuple[UUID, str, str] | None:
         """Attach a sign-in through the API to the pending sign-on with this state.
 
-        Return the organization's id and slug and the service's slug, or None if no sign-on is pending.
+        Return the organization's id and slug and the service's slug, or None if no sign-on is
+        pending.
         """
         ...
 
     async def record_fresh_login(self, state_hash: bytes, user_id: UUID) -> None:
-        """Record that an identity provider confirmed a fresh login of this user, for the sign-on with this state, if any."""
+        """Record a fresh login of this user at an identity provider for this sign-on, if any."""
         ...
 
     async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
-        """Finish the pending sign-on, so that it gets one response only. Exactly one of several callers gets True."""
+        """Finish the pending sign-on, so that it gets one response only.
+
+        Exactly one of several callers gets True.
+        """
         ...
 
     async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
@@ -193,17 +224,26 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         ...
 
     def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        """Lock the user's membership and account with the next statement, and read the session and the end user under these locks."""
+        """Lock the user's membership and account with the next statement.
+
+        The session and the end user are read under these locks.
+        """
         ...
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
-        """Return the persistent name of this user at the service. Store `new` if the user has none yet."""
+        """Return the persistent name of this user at the service.
+
+        Store `new` if the user has none yet.
+        """
         ...
 
     async def add_session(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
     ) -> str:
-        """Record that the browser session signs its user in to the service. Return the session index, that of the first time."""
+        """Record that the browser session signs its user in to the service.
+
+        Return the session index, that of the first time.
+        """
         ...
 
 
@@ -225,7 +265,10 @@ class SamlLogouts(Protocol):
         ...
 
     async def move_sessions(self, browser_hash: bytes, to_session_id: UUID) -> None:
-        """Move the SAML sessions of the browser session with this cookie, ended or not, to another session of the same user."""
+        """Move the SAML sessions of a browser session to another session of the same user.
+
+        The browser session with this cookie may have ended.
+        """
         ...
 
     async def add(self, logout: SamlLogout) -> bool:
@@ -245,7 +288,10 @@ class SamlLogouts(Protocol):
         ...
 
     async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
-        """Add a LogoutRequest to send, or one that the service has made unnecessary at `done_at`. Return False if it is deleted."""
+        """Add a LogoutRequest to send, or one that the service has made unnecessary at `done_at`.
+
+        Return False if it is deleted.
+        """
         ...
 
     async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
@@ -270,7 +316,10 @@ class SamlLogouts(Protocol):
     async def record_response(
         self, browser_hash: bytes, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
     ) -> bool:
-        """Record the service's response to a request that this browser delivered. Return False if no such request waits for one."""
+        """Record the service's response to a request that this browser delivered.
+
+        Return False if no such request waits for one.
+        """
         ...
 
     async def is_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
@@ -278,7 +327,10 @@ class SamlLogouts(Protocol):
         ...
 
     async def delete(self, logout_id: UUID) -> bool:
-        """Delete the logout. Return whether it was partial: a service could not be told, or did not confirm."""
+        """Delete the logout.
+
+        Return whether it was partial: a service could not be told, or did not confirm.
+        """
         ...
 
 
@@ -297,7 +349,10 @@ class ProviderReturns(Protocol):
     """Browsers that return from identity providers."""
 
     async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
-        """Use up the state that this browser started for this provider. Exactly one of several callers gets it."""
+        """Use up the state that this browser started for this provider.
+
+        Exactly one of several callers gets it.
+        """
         ...
 
 

@@ -1,4 +1,7 @@
-"""Statements about SAML: rows of other organizations, services and browsers are neither read nor changed."""
+"""Statements about SAML neither read nor change rows of others.
+
+Others are other organizations, services and browsers.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace

@@ -25,7 +25,10 @@ class ProviderSignIn:
         return self.provider.provider.value
 
     async def start(self, /, **query: str) -> str:
-        """Start a sign-in at the provider. Return the callback path that the provider redirects to."""
+        """Start a sign-in at the provider.
+
+        Return the callback path that the provider redirects to.
+        """
         answer = await self.visitor.open(f"/auth/{self.name}?{urlencode(query)}")
         assert answer.status == 302, answer.text
         assert answer.headers["Cache-Control"] == "no-store"
@@ -50,7 +53,10 @@ class ProviderSignIn:
         return rows[0][0] if rows else None
 
     async def accounts(self) -> list[tuple[Any, ...]]:
-        """Return email address, is verified, has a password, origin and origin organization of each account, by address."""
+        """Return a tuple for each account, by address.
+
+        The columns are address, is verified, has a password, origin, and origin organization.
+        """
         columns = "email, email_verified_at is not null, password_hash is not null, origin, origin_org_id"
         return await run_sql(self.pool, f"select {columns} from users order by email")  # noqa: S608
 

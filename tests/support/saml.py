@@ -1,4 +1,7 @@
-"""SAML services and their messages. Documents are written as text, so that no library corrects them."""
+"""SAML services and their messages.
+
+Documents are written as text, so that no library corrects them.
+"""
 
 import base64
 import html
@@ -37,9 +40,12 @@ _certificates: dict[tuple[datetime, str], SamlCertificate] = {}
 
 
 async def new_certificate(now: datetime, organization: str = "acme") -> SamlCertificate:
-    """Return a certificate with a new id. Its key is generated once for each argument, because that takes 0.1 seconds."""
+    """Return a certificate with a new id.
+
+    Its key is generated once for each argument, because that takes 0.1 seconds.
+    """
     if (now, organization) not in _certificates:
-        _certificates[now, organization] = await X509Certificates().new(organization, "shop", now, 3)
+        _certificates[now, organization] = await X509Certificates().create(organization, "shop", now, 3)
     return replace(_certificates[now, organization], id=new_id())
 
 
@@ -80,7 +86,10 @@ class SamlApplication:
 
 
 async def add_application(ports: Ports, pool: Pool, org: UUID, org_slug: str, slug: str = "shop", **changes: Any) -> SamlApplication:
-    """Add a service with SAML enabled and a certificate. `changes` override the default configuration."""
+    """Add a service with SAML enabled and a certificate.
+
+    `changes` override the default configuration.
+    """
     host = f"https://{slug}.example.com"
     defaults: dict[str, Any] = {
         "enabled": True,
@@ -117,7 +126,8 @@ def authn_request(
 ) -> bytes:
     """Return an AuthnRequest without special options.
 
-    `changes` are XML attributes by name, with None to remove one. `inside` follows the issuer, and `before` and `after` surround the root.
+    `changes` are XML attributes by name, with None to remove one. `inside` follows the issuer, and
+    `before` and `after` surround the root.
     """
     attributes: dict[str, str | None] = {
         "ID": saml_messages.new_message_id(),

@@ -42,7 +42,10 @@ class SamlApplications:
         self._ports, self._pool, self._acme, self._ada = ports, pool, acme, ada
 
     async def add(self, slug: str = "shop", tenant: Tenant | None = None, **changes: Any) -> SamlApplication:
-        """Add an application of acme or of `tenant`. `changes` override the default configuration."""
+        """Add an application of acme or of `tenant`.
+
+        `changes` override the default configuration.
+        """
         tenant = tenant or self._acme
         application = await add_application(self._ports, self._pool, tenant.org, tenant.slug, slug, **changes)
         await add_service_user(self._ports, application.id, self._ada.id)
@@ -60,7 +63,10 @@ class SamlBrowser(Visitor):
         return self._clock.now()
 
     async def start_sign_on(self, application: SamlApplication, relay_state: str | None = None, **request: Any) -> str:
-        """Deliver an AuthnRequest of the application with HTTP-Redirect. Return the path where the sign-on continues."""
+        """Deliver an AuthnRequest of the application with HTTP-Redirect.
+
+        Return the path where the sign-on continues.
+        """
         message = authn_request(application, self._clock.now(), **request)
         more = {} if relay_state is None else {"RelayState": relay_state}
         answer = await self.open(redirect_url(f"{application.path}/sso", message, **more))
@@ -174,7 +180,10 @@ class LogoutWalk:
         return step
 
     async def finish(self, step: Answer, interrupt: Interruption | None = None) -> Answer:
-        """Confirm all requests and return the last step. `interrupt` runs while the browser is at the first application."""
+        """Confirm all requests and return the last step.
+
+        `interrupt` runs while the browser is at the first application.
+        """
         while (request := self.pending_request(step)) is not None:
             application, id_ = request
             self.notified.append(application.slug)

@@ -1,7 +1,10 @@
-"""Signing users in to applications: OAuth authorization codes with PKCE (RFC 6749, RFC 7636, RFC 8252, RFC 9207).
+"""OAuth authorization codes with PKCE.
 
-An application sends the browser here with an authorization request. A user who is signed in in that browser is sent back with a code,
-which the application exchanges for tokens (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93). Tokens never appear in a URL.
+Sources: RFC 6749, RFC 7636, RFC 8252, RFC 9207.
+
+An application sends the browser here with an authorization request. A user who is signed in in that
+browser is sent back with a code, which the application exchanges for tokens (security O-1, O-2,
+O-3, O-4, decisions 86, 88, 92, 93). Tokens never appear in a URL.
 """
 
 from __future__ import annotations
@@ -55,10 +58,13 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.
 
 
 async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization:
-    """Validate an authorization request. A refusal is shown in the browser only: an unvalidated redirect URI must not be used.
+    """Validate an authorization request.
 
-    Raises: OAuthStateInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientIdMismatch,
-    RedirectUriMissing, RedirectUriNotRegistered, CodeChallengeMissing, CodeChallengeInvalid.
+    A refusal is shown in the browser only: an unvalidated redirect URI must not be used.
+
+    Raises: OAuthStateInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
+    ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered,
+    CodeChallengeMissing, CodeChallengeInvalid.
     """
     if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
         raise OAuthStateInvalid
@@ -80,7 +86,8 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
 async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
     """Return the service that the request names, or None for the platform itself.
 
-    Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, ClientIdMismatch.
+    Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound,
+    ClientIdMismatch.
     """
     if (request.org is None) != (request.service is None):
         raise OrgOrServiceMissing
@@ -106,7 +113,7 @@ def _frontend_callback(ports: Ports) -> str | None:
 
 
 async def authorization_at(ports: Ports, path: str) -> Authorization | None:
-    """Return the authorization request that continues at this path, or None if there is none or it is not valid."""
+    """Return the valid authorization request that continues at this path, or None."""
     endpoint, _, query = path.partition("?")
     if endpoint != AUTHORIZE_PATH:
         return None
@@ -120,7 +127,10 @@ async def authorization_at(ports: Ports, path: str) -> Authorization | None:
 
 
 async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
-    """Return whether the user may use the service. A user blocked by the organization's directory gets no code."""
+    """Return whether the user may use the service.
+
+    A user blocked by the organization's directory gets no code.
+    """
     context = authorization.context
     if context is None:
         return True
@@ -131,8 +141,9 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
     """Return whether a page must ask the user before the application gets a code.
 
-    It must ask if the organization does not know the user yet: otherwise any page could make a visitor known to it. It must also ask
-    for redirect URIs other than https, because any program on the user's machine can claim those (RFC 8252 section 8.6).
+    It must ask if the organization does not know the user yet: otherwise any page could make a
+    visitor known to it. It must also ask for redirect URIs other than https, because any program on
+    the user's machine can claim those (RFC 8252 section 8.6).
     """
     context = authorization.context
     if context is None:
@@ -144,7 +155,9 @@ async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authoriza
 
 
 async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorization, base_url: str) -> str:
-    """Issue a code, which works once and for 60 seconds, and return the redirect URI with it (security O-4).
+    """Issue a code and return the redirect URI with it.
+
+    The code works once, for 60 seconds (security O-4).
 
     Raises: MfaMissing, ServiceNotFound; the errors of `own_account.lock_own_account`.
     """
@@ -170,7 +183,9 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
 
 async def identify_client(ports: Ports, client_id: str | None, client_secret: str | None) -> OAuthClient | None:
-    """Return the client that these credentials name, or None if there are none. A secret that is sent must be right (RFC 6749 section 2.3).
+    """Return the client that these credentials name, or None if there are none.
+
+    A secret that is sent must be right (RFC 6749 section 2.3).
 
     Raises: ClientInvalid.
     """
@@ -190,10 +205,13 @@ async def identify_client(ports: Ports, client_id: str | None, client_secret: st
 
 
 async def exchange_code(ports: Ports, client: OAuthClient, code: str, redirect_uri: str | None, verifier: str | None) -> TokenPair:
-    """Exchange a code for the first tokens of a new session (decisions 88, 89, 90, 92, 93; security O-3, O-4).
+    """Exchange a code for the first tokens of a new session.
 
-    The session gets the address and user agent of the browser that received the code, because those of the application's server say
-    nothing about the user. A code that is presented twice ends the session that it started.
+    Sources: decisions 88, 89, 90, 92 and 93; security O-3 and O-4.
+
+    The session gets the address and user agent of the browser that received the code, because those
+    of the application's server say nothing about the user. A code that is presented twice ends the
+    session that it started.
 
     Raises: ClientInvalid, AuthorizationCodeInvalid, OrganizationNotActive.
     """
@@ -258,9 +276,12 @@ def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...
 
 
 async def refresh_tokens(ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str) -> TokenPair:
-    """Rotate a refresh token, as `sessions.refresh` does. `client` is None if the request does not name its client.
+    """Rotate a refresh token, as `sessions.refresh` does.
 
-    Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive, MembershipEnded.
+    `client` is None if the request does not name its client.
+
+    Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
+    MembershipEnded.
     """
     presenter = _presenter(client)
     try:
@@ -272,10 +293,12 @@ async def refresh_tokens(ports: Ports, caller: Caller, client: OAuthClient | Non
 
 
 async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | None, token: str) -> None:
-    """Revoke a token and end its session (RFC 7009 section 2.1). Tokens of other clients are left alone.
+    """Revoke a token and end its session (RFC 7009 section 2.1).
 
-    Raises: ClientInvalid if nothing was revoked and a client secret was missing: that of the named client, or, if the request names
-    none, that of the token's own client.
+    Tokens of other clients are left alone.
+
+    Raises: ClientInvalid if nothing was revoked and a client secret was missing: that of the named
+    client, or, if the request names none, that of the token's own client.
     """
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))
     lacks_secret = revoked is False if client is None else not revoked and not client.authenticated

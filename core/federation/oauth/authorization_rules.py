@@ -1,7 +1,7 @@
 """Values and rules of OAuth authorization requests and codes.
 
-They hold what RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps) and RFC 9207 (`iss` in responses) ask of an
-authorization server (security O-1, O-2, O-3, O-4).
+They hold what RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps) and RFC
+9207 (`iss` in responses) ask of an authorization server (security O-1, O-2, O-3, O-4).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from core.kernel.principals import BrowserSession, ServiceContext
     from core.kernel.values import Email
 
-# The client id of the platform's own frontend, a public client that signs users in to the platform itself (decision 88).
+# The client id of the platform's own frontend, a public client that signs users in to the platform
+# itself (decision 88).
 FRONTEND_CLIENT_ID: Final = "frontend"
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
@@ -71,7 +72,8 @@ class OAuthStateInvalid(Invalid):
 class AuthorizationRequest:
     """The parameters of an authorization request, before they are validated.
 
-    `org` and `service` are slugs; both are None for the platform itself. OAuth clients that know no slugs send `client_id` instead.
+    `org` and `service` are slugs; both are None for the platform itself. OAuth clients that know no
+    slugs send `client_id` instead.
     """
 
     org: str | None = None
@@ -84,7 +86,10 @@ class AuthorizationRequest:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
-        """Return the request in these query or form fields. Empty and unknown fields are ignored (RFC 6749 section 3.1)."""
+        """Return the request in these query or form fields.
+
+        Empty and unknown fields are ignored (RFC 6749 section 3.1).
+        """
         return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
 
     @property
@@ -100,7 +105,10 @@ class AuthorizationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """A validated authorization request. `service` and `context` are None for the platform's own frontend."""
+    """A validated authorization request.
+
+    `service` and `context` are None for the platform's own frontend.
+    """
 
     request: AuthorizationRequest
     service: Service | None
@@ -110,7 +118,12 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """A code as it is issued: the user, the browser session, and the values that the token request must repeat. Times are UTC."""
+    """A new authorization code.
+
+    It has the user, the browser session, and the values that the token request must repeat.
+
+    Times are UTC.
+    """
 
     service: ServiceContext | None  # None for the platform's frontend
     user_id: UUID
@@ -123,7 +136,10 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCode:
-    """The user of a stored code and the browser session it was issued in, with the address and user agent of that session."""
+    """The user and the browser session of a stored code.
+
+    `address` and `agent` are those of the session.
+    """
 
     user_id: UUID
     email: Email
@@ -137,7 +153,8 @@ class IssuedCode:
 class OAuthClient:
     """The client of a token request: a service, or the platform's frontend (`service` is None).
 
-    `authenticated` is true for a client that sent its secret, and for one that needs none. The latter relies on PKCE.
+    `authenticated` is true for a client that sent its secret, and for one that needs none. The
+    latter relies on PKCE.
     """
 
     service: Service | None
@@ -151,7 +168,7 @@ class OAuthClient:
 
     @property
     def client_id(self) -> UUID | None:
-        """The client id of the service, or None for the frontend, which has a name instead of an id."""
+        """The client id of the service, or None for the frontend, which has a fixed name."""
         return None if self.service is None else self.service.client_id
 
     @property
@@ -160,10 +177,10 @@ class OAuthClient:
 
 
 def choose_redirect_uri(service: Service, requested: str | None) -> str:
-    """Return the redirect URI that receives the code: the requested one, or the only registered one.
+    """Return the redirect URI for the code: the requested or the only registered one.
 
-    The requested URI must equal a registered one character by character (security O-2). Only public clients may use another port on
-    the loopback interface (RFC 8252 section 7.3).
+    The requested URI must equal a registered one character by character (security O-2). Only public
+    clients may use another port on the loopback interface (RFC 8252 section 7.3).
 
     Raises: RedirectUriMissing, RedirectUriNotRegistered.
     """
@@ -181,7 +198,9 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
 
 
 def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None) -> None:
-    """Check the PKCE parameters. Public clients, including the platform's frontend (None), must send a challenge.
+    """Check the PKCE parameters.
+
+    Public clients, including the platform's frontend (None), must send a challenge.
 
     Raises: CodeChallengeMissing, CodeChallengeInvalid.
     """
@@ -198,12 +217,18 @@ def s256_challenge(verifier: str) -> str:
 
 
 def error_uri(authorization: Authorization, error: str, base_url: str) -> str:
-    """Return the redirect URI with an error code of RFC 6749 section 4.1.2.1. The authorization must have a redirect URI."""
+    """Return the redirect URI with an error code of RFC 6749 section 4.1.2.1.
+
+    The authorization must have a redirect URI.
+    """
     return response_uri(authorization, base_url, error=error)
 
 
 def response_uri(authorization: Authorization, base_url: str, **parameters: str) -> str:
-    """Return the redirect URI with these parameters, the request's state and our issuer (RFC 6749 section 4.1.2, RFC 9207)."""
+    """Return the redirect URI with these parameters, the request's state and our issuer.
+
+    Sources: RFC 6749 section 4.1.2, RFC 9207.
+    """
     assert authorization.redirect_uri is not None, "the hosted pages have no redirect URI"
     if authorization.request.state is not None:
         parameters["state"] = authorization.request.state

@@ -21,7 +21,8 @@ CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user cod
 POLL_INTERVAL: Final = 5  # seconds between two polls
 SLOW_DOWN_STEP: Final = 5  # seconds by which each early poll lengthens the interval (RFC 8628 section 3.5)
 MAX_FAILURES: Final = 5  # polls with a wrong client or verifier, after which a device code is locked (security V-2)
-# No vowels, so that codes form no words, and no letter that looks like a digit (RFC 8628 section 6.1). This gives 20 ** 8 codes.
+# No vowels, so that codes form no words, and no letter that looks like a digit (RFC 8628 section
+# 6.1). This gives 20 ** 8 codes.
 USER_CODE_ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"
 USER_CODE_LENGTH: Final = 8
 USER_CODE_ATTEMPTS: Final = 5  # to find an unused user code; one in millions of first attempts fails
@@ -90,7 +91,10 @@ class DeviceDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCode:
-    """A new request of a device, with the SHA-256 of both codes and the origin of the request. Times are UTC."""
+    """A new request of a device, with the SHA-256 of both codes and the origin of the request.
+
+    Times are UTC.
+    """
 
     device_code_hash: bytes = field(repr=False)
     user_code_hash: bytes = field(repr=False)
@@ -131,7 +135,8 @@ class DeviceRequest:
 class DevicePoll:
     """A device's request at the time of one poll. Times are UTC.
 
-    `session_id`, `provider` and `account` are those of the user who approved it, and None before that.
+    `session_id`, `provider` and `account` are those of the user who approved it, and None before
+    that.
     """
 
     service: ServiceContext
@@ -146,7 +151,10 @@ class DevicePoll:
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
-    """Return the URL of the page that approves a request, with its user code filled in. `page` can be the service's own page."""
+    """Return the URL of the page that approves a request, with its user code filled in.
+
+    `page` can be the service's own page.
+    """
     return f"{page}{'&' if '?' in page else '?'}{urlencode({'user_code': user_code})}"
 
 

@@ -1,4 +1,7 @@
-"""SAML assertions: the check whether a user may get one, and its contents (security X-7, X-8; decisions 178, 181, 182)."""
+"""SAML assertions: who may get one, and their contents.
+
+Sources: security X-7 and X-8; decisions 178, 181 and 182.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +42,24 @@ class AuthorizedUser:
 async def authorize_assertion(
     ports: Ports, tx: Transaction, person: Person, org_id: UUID, org_slug: str, service_slug: str, session_id: UUID
 ) -> AuthorizedUser:
-    """Lock the user's membership and account, and check that the user may get an assertion of this service.
+    """Lock the user, and check that they may get an assertion of this service.
 
-    Members of the organization and end users of the service may get one, while the session with this id is alive (decision 178,
-    security X-8). A member becomes a user of the service by it, until the membership ends.
+    The locks are on the membership and the account, in this order.
 
-    Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded; the errors of `configuration.find_provider`.
+    Members of the organization and end users of the service may get one, while the session with
+    this id is alive (decision 178, security X-8). A member becomes a user of the service by it,
+    until the membership ends.
+
+    Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded; the errors of
+    `configuration.find_provider`.
     """
     require_mfa(person)
     now = ports.clock.now()
     locks = tx.saml_sign_ons.lock_user_deferred(org_id, service_slug, person.user_id, session_id, now)
     enrolled = tx.end_users.enroll_member_deferred(org_id, service_slug, person.user_id, now)
     provider = await saml.find_provider(tx, org_slug, service_slug, now)
-    # While this transaction waited for the account lock, another one may have ended the session (security Z-5).
+    # While this transaction waited for the account lock, another one may have ended the session
+    # (security Z-5).
     account = locks.account.value or refuse(SessionEnded)
     if locks.session_lives.value is None:
         raise SessionEnded
@@ -74,10 +82,13 @@ async def create_assertion(
     browser: BrowserSession | None = None,
     context_class: str | None = None,
 ) -> SamlAssertion:
-    """Return the assertion for an authorized user, and record the login. With a browser session, single logout can end it later.
+    """Return the assertion for an authorized user, and record the login.
 
-    The context class always states how the user really signed in, even if the service requests another one. Most services request a
-    password login only because their library does so by default. Those that need it check the assertion.
+    With a browser session, single logout can end it later.
+
+    The context class always states how the user really signed in, even if the service requests
+    another one. Most services request a password login only because their library does so by
+    default. Those that need it check the assertion.
     """
     account, provider = user.account, user.provider
     service, session_index = provider.service, new_message_id()
@@ -103,8 +114,8 @@ async def create_assertion(
 async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSession, subject: NameId | None, now: datetime) -> NameId:
     """Return the name by which the service knows this user.
 
-    Raises: SubjectMismatch if the service requested a `subject` that is not this user (SAML core section 3.4.1.4, SAML profiles
-    section 4.1.4.1).
+    Raises: SubjectMismatch if the service requested a `subject` that is not this user (SAML core
+    section 3.4.1.4, SAML profiles section 4.1.4.1).
     """
     name_id = await new_name_id(tx, user, now)
     known = [name_id]

@@ -1,4 +1,7 @@
-"""The encoding of SAML messages for the HTTP-Redirect and HTTP-POST bindings (SAML bindings sections 3.4 and 3.5)."""
+"""The encoding of SAML messages for the HTTP-Redirect and HTTP-POST bindings.
+
+Sources: SAML bindings sections 3.4 and 3.5.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ MAX_RELAY_STATE: Final = 1024  # bytes
 
 
 def decode_redirect(text: str) -> bytes:
-    """Return the message in a query field (SAML bindings section 3.4.4.1). Raises: SamlMessageInvalid."""
+    """Return the message in a query field (SAML bindings section 3.4.4.1).
+
+    Raises: SamlMessageInvalid.
+    """
     return _inflate(_decode_base64(text))
 
 
@@ -33,7 +39,9 @@ def _inflate(deflated: bytes) -> bytes:
 
 
 def decode_post(text: str) -> bytes:
-    """Return the message in a form field, which may have line breaks (SAML bindings section 3.5.4). Raises: SamlMessageInvalid.
+    """Return the message in a form field, which may have line breaks (SAML bindings section 3.5.4).
+
+    Raises: SamlMessageInvalid.
 
     A deflated message is accepted too: node-saml sends these by default.
     """
@@ -61,7 +69,10 @@ def encode_post(message: bytes) -> str:
 
 
 def check_relay_state(relay_state: str | None) -> None:
-    """Check the length and the characters of a RelayState (security X-10). Raises: RelayStateInvalid."""
+    """Check the length and the characters of a RelayState (security X-10).
+
+    Raises: RelayStateInvalid.
+    """
     if relay_state is None:
         return
     if len(relay_state.encode("utf-8", "surrogatepass")) > MAX_RELAY_STATE or not is_printable(relay_state):

@@ -1,7 +1,8 @@
 """The SAML identity providers of services: their configuration and their certificates.
 
-Each service can have one SAML identity provider here, which signs users in to the service with SAML 2.0 (security X-8, X-11, decisions 172, 179,
-184, 185, 186). `messages` has the SAML messages, `sign_on` and `assertions` sign users in, and `logout` signs them out.
+Each service can have one SAML identity provider here, which signs users in to the service with SAML
+2.0 (security X-8, X-11, decisions 172, 179, 184, 185, 186). `messages` has the SAML messages,
+`sign_on` and `assertions` sign users in, and `logout` signs them out.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
 async def get_configuration(ports: Ports, caller: Member, service_slug: str) -> tuple[SamlConfiguration, bool]:
-    """Return the SAML configuration of a service, and whether it has an active certificate (decision 184).
+    """Return a service's SAML configuration and whether it has a certificate (decision 184).
 
     Raises: ServiceNotFound.
     """
@@ -70,7 +71,9 @@ async def configure(ports: Ports, caller: Member, service_slug: str, configurati
 
 
 async def disable(ports: Ports, caller: Member, service_slug: str) -> None:
-    """Disable SAML for a service and deactivate its certificate. Enabling it again needs a new certificate (decision 186).
+    """Disable SAML for a service and deactivate its certificate.
+
+    Enabling it again needs a new certificate (decision 186).
 
     Raises: the errors of `services.lock_organization_for`.
     """
@@ -84,7 +87,9 @@ async def disable(ports: Ports, caller: Member, service_slug: str) -> None:
 
 
 async def create_certificate(ports: Ports, caller: Member, service_slug: str) -> SamlCertificate:
-    """Create the certificate for all further signatures. The previous one is deactivated at once, and its key deleted (security X-11).
+    """Create the certificate for all further signatures.
+
+    The previous one is deactivated at once, and its key deleted (security X-11).
 
     Raises: SamlNotEnabled; the errors of `services.lock_organization_for`.
     """
@@ -128,7 +133,10 @@ async def find_provider(read: Reading | Transaction, org_slug: str, service_slug
 
 
 def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | None:
-    """Return the identity provider, or None unless the organization is active, SAML enabled and the certificate valid."""
+    """Return the identity provider, or None if it is not active.
+
+    It is active if the organization is active, SAML enabled and the certificate valid.
+    """
     configuration, certificate = setup.configuration, setup.certificate
     if setup.service.status is not OrganizationStatus.ACTIVE or configuration is None or certificate is None:
         return None
@@ -160,7 +168,10 @@ async def check_enabled(ports: Ports, org_slug: str, service_slug: str) -> None:
 
 
 async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
-    """Return the metadata document of a service's identity provider (decision 172). Raises: the errors of `find_provider`."""
+    """Return the metadata document of a service's identity provider (decision 172).
+
+    Raises: the errors of `find_provider`.
+    """
     async with ports.storage.reading() as read:
         provider = await find_provider(read, org_slug, service_slug, ports.clock.now())
     return await ports.saml.metadata(provider)

@@ -122,7 +122,8 @@ class SamlCertificate:
 
     id: UUID
     certificate: str  # PEM
-    # Returns PKCS #8 in PEM. The key stays encrypted until a signature needs it. Raises ports.crypto.SealBroken if it cannot be decrypted.
+    # Returns PKCS #8 in PEM. The key stays encrypted until a signature needs it. Raises
+    # ports.crypto.SealBroken if it cannot be decrypted.
     private_key: Callable[[], bytes] = field(repr=False, compare=False)
     valid_from: datetime
     valid_until: datetime
@@ -140,7 +141,10 @@ class SamlSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlIdentityProvider:
-    """The enabled SAML identity provider of a service: the service's SAML settings, and the certificate for signatures."""
+    """The enabled SAML identity provider of a service.
+
+    It has the service's SAML settings and the certificate for signatures.
+    """
 
     service: ServiceContext
     entity_id: str  # of the service, not of this identity provider
@@ -154,7 +158,9 @@ class SamlIdentityProvider:
 
 
 def endpoint_path(org_slug: str, service_slug: str, endpoint: str = "") -> str:
-    """Return the path of an endpoint of a service's identity provider: `metadata`, `sso`, `slo` or `authenticate`.
+    """Return the path of an endpoint of a service's identity provider.
+
+    The endpoints are `metadata`, `sso`, `slo` and `authenticate`.
 
     Without an endpoint it is the path of the identity provider's entity id.
     """
@@ -162,15 +168,18 @@ def endpoint_path(org_slug: str, service_slug: str, endpoint: str = "") -> str:
 
 
 def endpoint_url(base_url: str, service: ServiceContext, endpoint: str = "") -> str:
-    """Return the absolute URL of such an endpoint, or, without an endpoint, the identity provider's entity id."""
+    """Return the absolute URL of an endpoint of a service's identity provider.
+
+    Without an endpoint it is the identity provider's entity id.
+    """
     return base_url + endpoint_path(service.org_slug, service.slug, endpoint)
 
 
 def validate(configuration: SamlConfiguration) -> SamlConfiguration:
     """Return the configuration if it is valid.
 
-    Raises: EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid, AttributeSourceUnknown, AttributeNameInvalid,
-    SignatureRequired.
+    Raises: EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid,
+    AttributeSourceUnknown, AttributeNameInvalid, SignatureRequired.
     """
     if configuration.enabled and not configuration.entity_id:
         raise EntityIdMissing

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def saml_configured(service: Service, old: SamlConfiguration, new: SamlConfiguration) -> Event:
-    """The SAML configuration of a service changed. The details have the old and the new value of each changed field."""
+    """The SAML configuration of a service changed.
+
+    The details have the old and the new value of each changed field.
+    """
     names = ("enabled", "entity_id", "acs_url", "slo_url", "name_id_format", "attribute_mapping", "sign_assertions", "sign_response")
     details = {**service_details(service), "changes": field_changes(old, new, *names)}
     return Event(EVENT_KINDS["saml.configured"], str(service.id), org_id=service.org_id, details=details)

@@ -1,10 +1,12 @@
 """SAML single logout (SAML profiles section 4.4; security X-9, decision 183).
 
-A user who signs out, here or at a service, is signed out at every service that this browser session has signed them in to. The browser
-is redirected from service to service, with a cookie that identifies the logout. A browser has one logout at a time.
+A user who signs out, here or at a service, is signed out at every service that this browser session
+has signed them in to. The browser is redirected from service to service, with a cookie that
+identifies the logout. A browser has one logout at a time.
 
-No keys of services are registered, so their messages prove nothing. A request can end only the session of the browser that delivers it,
-and only if it names that session. Any page can make a browser deliver a request, so one that matches no session changes nothing.
+No keys of services are registered, so their messages prove nothing. A request can end only the
+session of the browser that delivers it, and only if it names that session. Any page can make a
+browser deliver a request, so one that matches no session changes nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ class _SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """The last step of a logout: tell the initiating service the result, or our own page if `provider` is None."""
+    """The last step of a logout: report the result.
+
+    The initiating service gets it, or our own page if `provider` is None.
+    """
 
     is_partial: bool
     provider: SamlIdentityProvider | None
@@ -68,14 +73,19 @@ class _Finish:
 async def receive_request(
     ports: Ports, base_url: str, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, received: ReceivedDocument
 ) -> Redirect | LogoutFinished | NoMatchingSession:
-    """Start or continue a logout by a service's LogoutRequest. `visitor` is signed in in this browser.
+    """Start or continue a logout by a service's LogoutRequest.
 
-    If the request names the current session, that session ends. A logout already in progress is merged with the new one: all services of
-    both are told. If the request names a session that the logout in progress has ended, the service takes over that logout. It has
-    signed the user out itself, and the other services are still told. In both cases only the newest initiator learns the result; earlier
-    ones signed the user out before they sent their requests. The same request again leads to the same step.
+    `visitor` is signed in in this browser.
 
-    Raises: SloUrlMissing; Limited, as in `resume`; the errors of `configuration.find_provider`, `check_relay_state` and `check_message`.
+    If the request names the current session, that session ends. A logout already in progress is
+    merged with the new one: all services of both are told. If the request names a session that the
+    logout in progress has ended, the service takes over that logout. It has signed the user out
+    itself, and the other services are still told. In both cases only the newest initiator learns
+    the result; earlier ones signed the user out before they sent their requests. The same request
+    again leads to the same step.
+
+    Raises: SloUrlMissing; Limited, as in `resume`; the errors of `configuration.find_provider`,
+    `check_relay_state` and `check_message`.
     """
     provider, now = await _find_provider(ports, received), ports.clock.now()
     saml_bindings.check_relay_state(received.relay_state)
@@ -123,12 +133,15 @@ async def receive_request(
 
 
 async def receive_response(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument, secret: str | None) -> str | Redirect:
-    """Record a service's response to our LogoutRequest, in the browser with the secret of that logout.
+    """Record a service's response to our LogoutRequest.
 
-    Return the path where the logout continues. A response that comes twice, as by a double click, changes nothing: then return where the
-    browser was sent after the first one.
+    `secret` identifies the logout of the browser that delivers the response.
 
-    Raises: LogoutNotFound; Limited, as in `resume`; the errors of `configuration.find_provider` and `check_message`.
+    Return the path where the logout continues. A response that comes twice, as by a double click,
+    changes nothing: then return where the browser was sent after the first one.
+
+    Raises: LogoutNotFound; Limited, as in `resume`; the errors of `configuration.find_provider` and
+    `check_message`.
     """
     provider, now = await _find_provider(ports, received), ports.clock.now()
     response = await ports.saml.read(received.document)
@@ -149,7 +162,7 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, received
 async def _step_after_response(
     tx: Transaction, provider: SamlIdentityProvider, request_id: str, secret: str | None, now: datetime
 ) -> _SendRequest | None:
-    """Return the request that was sent after this service answered `request_id`, or None if the next one was not sent yet.
+    """Return the request that was sent after this service answered `request_id`, if any.
 
     Raises: LogoutNotFound if the logout of this browser has no such request.
     """
@@ -168,10 +181,12 @@ async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdenti
 
 
 async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, after: str) -> LogoutStarted | None:
-    """End the browser session, here and at the services, and continue at the path `after` in the end.
+    """End the browser session, here and at the services.
 
-    Return None if no service can be told. A logout already in progress is merged with this one, and our page reports its result. Without
-    a session, the logout in progress continues unchanged.
+    The browser continues at the path `after` in the end.
+
+    Return None if no service can be told. A logout already in progress is merged with this one, and
+    our page reports its result. Without a session, the logout in progress continues unchanged.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
@@ -194,12 +209,13 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookie
 async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
     """Take the next step of the logout in progress in the browser with this secret.
 
-    A service that has not answered gets the same request a second time, because the user may have clicked twice or gone back before the
-    browser reached it. Then it is given up. Services that were disabled or deleted are skipped and count as not answered. If the
-    initiating service is one of these, our own page reports the result.
+    A service that has not answered gets the same request a second time, because the user may have
+    clicked twice or gone back before the browser reached it. Then it is given up. Services that
+    were disabled or deleted are skipped and count as not answered. If the initiating service is one
+    of these, our own page reports the result.
 
-    Raises: LogoutNotFound; Limited if too many documents wait for a signature. Then the service that was next counts as asked. If only
-    the result was left, reloading the page sends it.
+    Raises: LogoutNotFound; Limited if too many documents wait for a signature. Then the service
+    that was next counts as asked. If only the result was left, reloading the page sends it.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -217,8 +233,9 @@ async def is_in_progress(ports: Ports, caller: Caller, secret: str) -> bool:
 async def replace_session(ports: Ports, caller: Caller, cookie: str, session_id: UUID) -> None:
     """End the browser session of this cookie, which the session `session_id` replaces.
 
-    If both are of the same user, the new session takes over the SAML sessions of the old one, so that single logout still reaches them.
-    That also works if the old session had ended before, as by "sign out everywhere else" or a password change.
+    If both are of the same user, the new session takes over the SAML sessions of the old one, so
+    that single logout still reaches them. That also works if the old session had ended before, as
+    by "sign out everywhere else" or a password change.
     """
     async with ports.storage.transaction(by=caller) as tx:
         await tx.saml_logouts.move_sessions(digest(cookie), session_id)
@@ -229,14 +246,15 @@ async def _lock_sessions(tx: Transaction, visitor: Visitor | None) -> list[SamlS
     """Lock the visitor's account, and return the SAML sessions of the browser session."""
     if visitor is None:
         return []
-    # Anonymization holds the account lock. Either it comes later and finds the requests that follow here, or it came before, and there
-    # are no names left here (security Y-2). Of several calls that end one session, only the first finds SAML sessions.
+    # Anonymization holds the account lock. Either it comes later and finds the requests that follow
+    # here, or it came before, and there are no names left here (security Y-2). Of several calls
+    # that end one session, only the first finds SAML sessions.
     await tx.accounts.lock(visitor.user_id)
     return await tx.saml_logouts.sessions(visitor.session_id)
 
 
 async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> tuple[str, SamlLogout] | None:
-    """Lock the logout in progress in this browser, and return it with its secret, or None if there is none."""
+    """Lock and return the logout in progress in this browser with its secret, if any."""
     for secret in (cookies.logout, cookies.session):
         if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
             return secret, logout
@@ -251,7 +269,9 @@ async def _end_session_by_logout(
     initiator: LogoutInitiator,
     now: datetime,
 ) -> tuple[str, SamlLogout]:
-    """End the browser session, and return the logout that tells its services: the one in progress, or a new one.
+    """End the browser session, and return the logout that notifies its services.
+
+    It is the logout in progress, or a new one.
 
     Raises: SamlDisabled.
     """
@@ -281,9 +301,12 @@ async def _add_requests(
     done: Collection[SamlSession],
     now: datetime,
 ) -> None:
-    """Add a request for each session to the logout. The sessions in `done`, which the initiator ended itself, count as answered.
+    """Add a request for each session to the logout.
 
-    These are stored too, so that the initiator can repeat its request. A service that cannot be told makes the logout partial.
+    The sessions in `done`, which the initiator ended itself, count as answered.
+
+    These are stored too, so that the initiator can repeat its request. A service that cannot be
+    told makes the logout partial.
     """
     for session in sessions:
         is_done = session in done
@@ -296,7 +319,8 @@ async def _add_requests(
 async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repeat: bool = False) -> _SendRequest | _Finish:
     """Return the next request to send. After the last one, delete the logout and return its result.
 
-    With `repeat`, return the request that was sent last if it has no answer. That does not count as a second attempt.
+    With `repeat`, return the request that was sent last if it has no answer. That does not count as
+    a second attempt.
     """
     if repeat and (last := await _last_request(tx, logout, now)) is not None:
         return last
@@ -316,7 +340,7 @@ async def _last_request(tx: Transaction, logout: SamlLogout, now: datetime) -> _
 
 
 async def _to_send(tx: Transaction, request_id: str, session: SamlSession, now: datetime) -> _SendRequest | None:
-    """Return the step that sends this request, or None if the service was deleted or cannot be told."""
+    """Return the step that sends this request, or None if the service cannot be told."""
     provider = await _find_open_provider(tx, session.org_id, session.service_id, now)
     return None if provider is None else _SendRequest(provider, request_id, session)
 
@@ -326,8 +350,9 @@ async def _take_step(
 ) -> Redirect | LogoutFinished:
     """Sign the message of this step, and return where the browser goes with it.
 
-    Signing fails with Limited if too many documents are queued, and with SealBroken if the key cannot be decrypted. A finished logout is
-    then stored again, without requests, so that reloading the page sends the result.
+    Signing fails with Limited if too many documents are queued, and with SealBroken if the key
+    cannot be decrypted. A finished logout is then stored again, without requests, so that reloading
+    the page sends the result.
     """
     if isinstance(step, _SendRequest):
         return await _send_request(ports, secret, step)

@@ -45,7 +45,8 @@ class SamlSession:
 class LogoutInitiator:
     """The party that learns the result of a logout.
 
-    It is either a service, with the id and the RelayState of its LogoutRequest, or our own page, which continues at the path `after`.
+    It is either a service, with the id and the RelayState of its LogoutRequest, or our own page,
+    which continues at the path `after`.
     """
 
     org_id: UUID | None = None
@@ -68,10 +69,11 @@ class SamlLogout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogoutCookies:
-    """The cookie of a logout in progress and the session cookie of a browser, or None where it has none.
+    """The logout cookie and the session cookie of a browser, or None where it has none.
 
-    A logout that ends a browser session takes over the secret of its session cookie. So a browser is recognized even if it sent several
-    requests at once, as by a double click, and ignored the response that replaced its cookies. The secret is worthless otherwise.
+    A logout that ends a browser session takes over the secret of its session cookie. So a browser
+    is recognized even if it sent several requests at once, as by a double click, and ignored the
+    response that replaced its cookies. The secret is worthless otherwise.
     """
 
     logout: str | None = field(repr=False)
@@ -80,7 +82,10 @@ class LogoutCookies:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """The next URL of the browser, and the secret of the logout in progress, or None if no logout is in progress any longer."""
+    """The next URL of the browser.
+
+    The secret identifies the logout in progress. It is None after the last step.
+    """
 
     url: str
     secret: str | None = field(repr=False)
@@ -88,7 +93,10 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class NoMatchingSession:
-    """The URL that tells a service that its LogoutRequest matches no session here. A logout in progress continues unchanged."""
+    """The URL that tells a service that its LogoutRequest matches no session here.
+
+    A logout in progress continues unchanged.
+    """
 
     url: str
 
@@ -103,7 +111,10 @@ class LogoutFinished:
 
 @dataclass(frozen=True, slots=True)
 class LogoutStarted:
-    """A new logout: the path where the browser continues, and the secret that it must present there."""
+    """A new logout.
+
+    The browser continues at the path, and must present the secret there.
+    """
 
     path: str
     secret: str = field(repr=False)

@@ -1,4 +1,6 @@
-"""SAML messages, and the rules for requests of services (SAML 2.0 core and profiles; security X-1, X-3).
+"""SAML messages, and the rules for requests of services.
+
+Sources: SAML 2.0 core and profiles; security X-1 and X-3.
 
 Signatures in messages of services have no meaning here, because no keys of services are registered.
 """
@@ -26,8 +28,8 @@ HTTP_POST: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
 MAX_NAME_ID_LENGTH: Final = 256  # SAML core sections 8.3.7 and 8.3.8; email addresses and our ids are shorter
 _ID: Final = re.compile(r"[^\W\d][\w.-]{0,255}")  # the NCNames that occur in practice
 
-# The authentication contexts that we can state, the weakest first (SAML authentication context section 3.4). A password over TLS also
-# satisfies Password, and everything satisfies unspecified.
+# The authentication contexts that we can state, the weakest first (SAML authentication context
+# section 3.4). A password over TLS also satisfies Password, and everything satisfies unspecified.
 UNSPECIFIED_CONTEXT: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
 PASSWORD_CONTEXT: Final = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"  # noqa: S105
 CONTEXT_CLASSES: Final = (UNSPECIFIED_CONTEXT, "urn:oasis:names:tc:SAML:2.0:ac:classes:Password", PASSWORD_CONTEXT)
@@ -67,7 +69,7 @@ class BindingUnsupported(SamlMessageInvalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedDocument:
-    """A SAML document as received at an endpoint of a service's identity provider, before it is parsed."""
+    """A SAML document received at an endpoint of a service, before it is parsed."""
 
     org_slug: str
     service_slug: str
@@ -175,7 +177,8 @@ class NameId:
     def matches(self, known: NameId) -> bool:
         """Return whether this received name means the user known by that name.
 
-        The format `unspecified`, and a missing one, match every format (SAML core sections 2.2.3 and 8.3.1).
+        The format `unspecified`, and a missing one, match every format (SAML core sections 2.2.3
+        and 8.3.1).
         """
         return self.value == known.value and self.format in (NameIdFormat.UNSPECIFIED, known.format)
 
@@ -194,7 +197,7 @@ class SamlAssertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlResponse:
-    """A response to a service, with an assertion, or with the status that explains why there is none."""
+    """A response to a service: an assertion, or the status that explains its absence."""
 
     id: str
     in_response_to: str | None  # None for a sign-in that the service did not request
@@ -204,7 +207,7 @@ class SamlResponse:
 
 
 def new_message_id() -> str:
-    """Return a new id for a message or an assertion: 160 random bits (SAML core section 1.3.4, security X-6)."""
+    """Return a new message or assertion id: 160 random bits (SAML core section 1.3.4)."""
     return f"_{secrets.token_hex(20)}"
 
 
@@ -242,10 +245,12 @@ def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, e
 
 
 def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer: str) -> SamlStatus | None:
-    """Return why this request gets no assertion for any user, or None if it can get one. `issuer` is our entity id.
+    """Return why this request gets no assertion for any user, or None if it can get one.
 
-    The service's configuration decides about the format of names. A policy with another format, another service's qualifier or
-    encryption is an error (SAML core section 3.4.1.1).
+    `issuer` is our entity id.
+
+    The service's configuration decides about the format of names. A policy with another format,
+    another service's qualifier or encryption is an error (SAML core section 3.4.1.1).
     """
     policy = request.policy
     if policy is not None:
@@ -261,7 +266,10 @@ def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer
 
 
 def resolve_name_id(received: ReceivedNameId, provider: SamlIdentityProvider, issuer: str) -> NameId | None:
-    """Return the name that a service sent, or None if we cannot have given it to that service. `issuer` is our entity id."""
+    """Return the name that a service sent, or None if we cannot have given it to that service.
+
+    `issuer` is our entity id.
+    """
     format_ = next((known for known in NameIdFormat if known == (received.format or NameIdFormat.UNSPECIFIED)), None)
     if format_ is None or not 0 < len(received.value) <= MAX_NAME_ID_LENGTH:
         return None
@@ -279,10 +287,12 @@ _COMPARISONS: Final[Mapping[ContextComparison, Callable[[int, int], bool]]] = {
 
 
 def choose_context_class(requested: RequestedContext) -> str | None:
-    """Return the context class to state for a password login, or None if the service accepts none that we can state.
+    """Return the context class to state for a password login, or None.
 
-    For `exact` it is the first match in the service's order, otherwise our strongest match (SAML core section 3.3.2.2.1). Classes that
-    we do not know are ignored.
+    None means that the service accepts none of the classes that we can state.
+
+    For `exact` it is the first match in the service's order, otherwise our strongest match (SAML
+    core section 3.3.2.2.1). Classes that we do not know are ignored.
     """
     strength = CONTEXT_CLASSES.index
     references = [strength(class_) for class_ in requested.classes if class_ in CONTEXT_CLASSES]

@@ -27,13 +27,19 @@ if TYPE_CHECKING:
 
 
 def continuation_path(org_slug: str, service_slug: str, state: str, ticket: str | None = None) -> str:
-    """Return the path where the browser continues a sign-on, with the ticket of a sign-in through the API, if any."""
+    """Return the path where the browser continues a sign-on.
+
+    `ticket` is that of a sign-in through the API, if any.
+    """
     fields = {"saml_state": state} | ({} if ticket is None else {"ticket": ticket})
     return f"{endpoint_path(org_slug, service_slug, 'authenticate')}?{urlencode(fields)}"
 
 
 async def check_pending(ports: Ports, state: str) -> None:
-    """Check that a sign-on with this state is pending (decision 175, security T-5). Raises: SignOnNotFound, OrganizationNotActive."""
+    """Check that a sign-on with this state is pending (decision 175, security T-5).
+
+    Raises: SignOnNotFound, OrganizationNotActive.
+    """
     async with ports.storage.reading() as read:
         _, service = await read.saml_sign_ons.pending_service(digest(state), ports.clock.now()) or refuse(SignOnNotFound)
     if service.status is not OrganizationStatus.ACTIVE:
@@ -41,7 +47,7 @@ async def check_pending(ports: Ports, state: str) -> None:
 
 
 async def service_at(ports: Ports, path: str) -> Service | None:
-    """Return the service of the sign-on that continues at this path, or None if none is pending there."""
+    """Return the service of the sign-on that continues at this path, or None."""
     state = _state_in(path)
     if state is None:
         return None
@@ -58,7 +64,10 @@ def _state_in(path: str) -> str | None:
 
 
 async def fresh_login_since(ports: Ports, path: str) -> datetime | None:
-    """Return the time after which the user must have signed in to continue at this path, or None if no pending sign-on requires it."""
+    """Return the time after which the user must have signed in to continue at this path.
+
+    None means that no pending sign-on requires a fresh login.
+    """
     state = _state_in(path)
     if state is None:
         return None
@@ -67,17 +76,23 @@ async def fresh_login_since(ports: Ports, path: str) -> datetime | None:
 
 
 async def record_fresh_login(tx: Transaction, path: str, user_id: UUID) -> None:
-    """Record that an identity provider confirmed a fresh login of this user, who continues at this path. The account is locked."""
+    """Record that an identity provider confirmed a fresh login of this user.
+
+    The account is locked.
+    """
     state = _state_in(path)
     if state is not None:
         await tx.saml_sign_ons.record_fresh_login(digest(state), user_id)
 
 
 async def complete_login(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:
-    """Attach a sign-in through the API, with all factors verified, to a pending sign-on. Return the path where its browser continues.
+    """Attach a sign-in through the API, with all factors verified, to a pending sign-on.
 
-    The path contains a ticket, because this call does not see the browser's cookie. Only a browser with both gets the assertion, so it
-    is the one in which the user signed in. Otherwise an attacker could make a victim complete the attacker's own sign-on.
+    Return the path where its browser continues.
+
+    The path contains a ticket, because this call does not see the browser's cookie. Only a browser
+    with both gets the assertion, so it is the one in which the user signed in. Otherwise an
+    attacker could make a victim complete the attacker's own sign-on.
 
     Raises: SignOnNotFound.
     """

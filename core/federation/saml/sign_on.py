@@ -2,8 +2,9 @@
 
 Implements security X-1, X-3, X-5, X-6 and X-8, and decisions 173, 174, 175, 176, 177 and 178.
 
-A service sends the browser here with an AuthnRequest, which is stored as a pending sign-on. The browser returns for the response with the
-state of that sign-on and the cookie that it got with it. A user who is signed in on our pages by then gets an assertion.
+A service sends the browser here with an AuthnRequest, which is stored as a pending sign-on. The
+browser returns for the response with the state of that sign-on and the cookie that it got with it.
+A user who is signed in on our pages by then gets an assertion.
 """
 
 from __future__ import annotations
@@ -47,11 +48,14 @@ if TYPE_CHECKING:
 
 
 async def begin(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument) -> SignOnStarted:
-    """Store a service's AuthnRequest. Options that we refuse are answered later, when the browser returns for the response.
+    """Store a service's AuthnRequest.
+
+    Options that we refuse are answered later, when the browser returns for the response.
 
     After a refusal here, no message is sent to the service.
 
-    Raises: AuthnRequestReplayed; the errors of `configuration.find_provider`, `check_relay_state` and `check_authn_request`.
+    Raises: AuthnRequestReplayed; the errors of `configuration.find_provider`, `check_relay_state`
+    and `check_authn_request`.
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
@@ -96,13 +100,16 @@ async def resume(
 ) -> SignOnResult | LoginRequired:
     """Continue a pending sign-on in the browser with this cookie, in which `visitor` is signed in.
 
-    With ForceAuthn, a session that started before the request does not count, nor one that started at an identity provider, unless the
-    provider confirmed a fresh login of this user. A session without the required second factor never counts.
+    With ForceAuthn, a session that started before the request does not count, nor one that started
+    at an identity provider, unless the provider confirmed a fresh login of this user. A session
+    without the required second factor never counts.
 
-    If IsPassive is set and the user would have to interact, the response is NoPassive. That includes the page that says that a user has
-    no access: otherwise a service could find out who has a session here. Only one of several parallel calls gets the response.
+    If IsPassive is set and the user would have to interact, the response is NoPassive. That
+    includes the page that says that a user has no access: otherwise a service could find out who
+    has a session here. Only one of several parallel calls gets the response.
 
-    Raises: SignOnNotFound, MfaMissing, NoAccessToService, AddressNotVerified; the errors of `configuration.find_provider`.
+    Raises: SignOnNotFound, MfaMissing, NoAccessToService, AddressNotVerified; the errors of
+    `configuration.find_provider`.
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
@@ -131,7 +138,8 @@ async def resume(
 def _is_fresh(visitor: Visitor, sign_on: SamlSignOn) -> bool:
     """Return whether the user authenticated after the service's request.
 
-    A user's session at an identity provider signs in every person at this browser, so a new session here proves nothing by itself.
+    A user's session at an identity provider signs in every person at this browser, so a new session
+    here proves nothing by itself.
     """
     if visitor.browser.created_at <= sign_on.created_at:
         return False
@@ -139,9 +147,12 @@ def _is_fresh(visitor: Visitor, sign_on: SamlSignOn) -> bool:
 
 
 async def _respond_after_api_login(ports: Ports, sign_on: SamlSignOn, provider: SamlIdentityProvider, caller: Caller) -> SignOnResult:
-    """Respond to a sign-on that the user completed through the API with all factors, and start a session in the browser.
+    """Respond to a sign-on after a login through the API, and start a browser session.
 
-    The browser session starts at the time of the API login. So it is too old for later sign-ons with ForceAuthn.
+    All factors were verified in that login.
+
+    The browser session starts at the time of the API login. So it is too old for later sign-ons
+    with ForceAuthn.
     """
     assert sign_on.user_id is not None, "a sign-on with a ticket has a user"
     assert sign_on.session_id is not None, "a sign-on with a ticket has a session"
@@ -166,9 +177,12 @@ async def _respond_after_api_login(ports: Ports, sign_on: SamlSignOn, provider: 
 async def _respond_with_assertion(
     ports: Ports, visitor: Visitor, provider: SamlIdentityProvider, sign_on: SamlSignOn, *, api_session_id: UUID | None = None
 ) -> SignOnResult:
-    """Finish the sign-on with an assertion. With `api_session_id`, the visitor's browser session does not exist yet and starts here.
+    """Finish the sign-on with an assertion.
 
-    If the response cannot be signed, the recorded login stays. It is recorded again when the user retries.
+    With `api_session_id`, the visitor's browser session does not exist yet and starts here.
+
+    If the response cannot be signed, the recorded login stays. It is recorded again when the user
+    retries.
     """
     signed_in = None
     try:
@@ -221,8 +235,9 @@ async def _sign(
 ) -> SignOnResult:
     """Sign the response to a finished sign-on.
 
-    Signing fails with Limited if too many documents are queued, and with SealBroken if the key cannot be decrypted. Then the sign-on
-    becomes pending again, so that reloading the page retries it. A session that started with it ends, because no browser has its cookie.
+    Signing fails with Limited if too many documents are queued, and with SealBroken if the key
+    cannot be decrypted. Then the sign-on becomes pending again, so that reloading the page retries
+    it. A session that started with it ends, because no browser has its cookie.
     """
     try:
         document = await ports.saml.response(provider, response)
@@ -237,7 +252,7 @@ async def _sign(
 
 
 async def idp_initiated(ports: Ports, caller: Member, service_slug: str, relay_state: str | None) -> SignOnResult:
-    """Return a response for a sign-in that starts here, without a request of the service (decision 177).
+    """Return a response for a sign-in that the service did not request (decision 177).
 
     It belongs to no known browser, so single logout does not reach it.
 

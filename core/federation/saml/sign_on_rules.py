@@ -53,7 +53,8 @@ class SamlSignOn:
     context_class: str | None = None  # to state for a password login; None for the default
     created_at: datetime
     expires_at: datetime
-    # Set by a sign-in through the API: its user and session, and the SHA-256 of the ticket that its browser must show.
+    # Set by a sign-in through the API: its user and session, and the SHA-256 of the ticket that its
+    # browser must show.
     user_id: UUID | None = None
     session_id: UUID | None = None
     ticket_hash: bytes | None = None
@@ -62,7 +63,10 @@ class SamlSignOn:
 
 @dataclass(frozen=True, slots=True)
 class SignOnStarted:
-    """A new pending sign-on: the path where the browser continues, and the state and the cookie that it must present there."""
+    """A new pending sign-on.
+
+    The browser continues at the path, and must present the state and the cookie there.
+    """
 
     path: str
     state: str = field(repr=False)
@@ -89,7 +93,7 @@ class LoginRequired:
 
 @dataclass(frozen=True, slots=True)
 class SignOnLocks:
-    """A user's membership and account, locked in this order, and two facts that were read under these locks."""
+    """A user's membership and account, locked in this order, and facts under these locks."""
 
     membership: Deferred[bool]
     account: Deferred[Account]

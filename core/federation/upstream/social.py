@@ -1,8 +1,9 @@
 """Sign-in through identity providers, and linking accounts at them.
 
-The browser goes to the provider with a state, and returns with it and a code, once. The user that the provider names is signed in in this
-browser and continues to their target. Applications get nothing here; their requests continue in `oauth.authorization`
-(security A-4, A-7, O-1, O-5, O-6, decisions 75, 86, 87, 101, 102).
+The browser goes to the provider with a state, and returns with it and a code, once. The user that
+the provider names is signed in in this browser and continues to their target. Applications get
+nothing here; their requests continue in `oauth.authorization` (security A-4, A-7, O-1, O-5, O-6,
+decisions 75, 86, 87, 101, 102).
 """
 
 from __future__ import annotations
@@ -74,12 +75,14 @@ _CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 a
 async def available_providers(ports: Ports, after: str, authorization: Authorization | None, *, fresh_only: bool) -> dict[Provider, str]:
     """Return the path that starts a sign-in at each usable identity provider.
 
-    Usable are the platform's providers, and those for which the application has its own credentials. `after` is the path where
-    the user continues, and `authorization` the application's request, if any. With `fresh_only`, return only providers that can
-    reauthenticate the user.
+    Usable are the platform's providers, and those for which the application has its own
+    credentials. `after` is the path where the user continues, and `authorization` the application's
+    request, if any. With `fresh_only`, return only providers that can reauthenticate the user.
     """
     known = [
-        provider for provider in Provider if ports.providers.is_configured(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
+        provider
+        for provider in Provider
+        if ports.providers.is_configured(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
     ]
     own: list[Provider] = []
     if known and authorization is not None and authorization.service is not None:
@@ -104,11 +107,15 @@ async def begin(
     user_code: str | None = None,
     after: str | None = None,
 ) -> str:
-    """Return the URL that starts a sign-in at the provider. `browser` is the secret of the browser's cookie.
+    """Return the URL that starts a sign-in at the provider.
 
-    The user continues to the application's request, with `user_code` to the page that approves a device, or with `after` to that path.
+    `browser` is the secret of the browser's cookie.
 
-    Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the errors of `oauth.validate`.
+    The user continues to the application's request, with `user_code` to the page that approves a
+    device, or with `after` to that path.
+
+    Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
+    errors of `oauth.validate`.
     """
     provider = _find_provider(ports, provider_name)
     service: Service | None = None
@@ -125,10 +132,12 @@ async def begin(
 async def begin_link(
     ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, ticket: str, visitor_id: UUID | None
 ) -> tuple[str, Email]:
-    """Return the URL that starts to link an account at the provider, and the email address of the user's account (decision 75).
+    """Return the URL that starts to link an account, and the user's email address.
 
-    The browser opened the URL of a link ticket. `visitor_id` is the user signed in in it. If there is none, a page must ask before the
-    browser continues (security O-6).
+    Source: decision 75.
+
+    The browser opened the URL of a link ticket. `visitor_id` is the user signed in in it. If there
+    is none, a page must ask before the browser continues (security O-6).
 
     Raises: ProviderUnknown, LinkTicketInvalid, SignedInAsAnotherUser.
     """
@@ -136,7 +145,8 @@ async def begin_link(
     async with ports.storage.transaction(by=caller) as tx:
         record = await tx.identities.consume_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
         account = await tx.accounts.by_id(record.user_id) or refuse(LinkTicketInvalid)
-    # An attacker could send a ticket's URL to a victim, to link the victim's provider account to the attacker's account.
+    # An attacker could send a ticket's URL to a victim, to link the victim's provider account to
+    # the attacker's account.
     if visitor_id not in (None, record.user_id):
         raise SignedInAsAnotherUser
     url = await _start(ports, caller, provider, browser, base_url, IDENTITIES_PATH, linking=(record.user_id, record.session_id))
@@ -193,10 +203,10 @@ def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
 
 
 async def _authentication_request(ports: Ports, pending: ProviderState, state: str, browser: str, base_url: str) -> AuthenticationRequest:
-    """Return the request to the provider, which is the same before the redirect and after the return.
+    """Return the request to the provider, the same before the redirect and after it.
 
-    Nonce and verifier are derived from the state and the browser's cookie. The database has only hashes of both, so it does not reveal
-    them, and they fit only the browser that started.
+    Nonce and verifier are derived from the state and the browser's cookie. The database has only
+    hashes of both, so it does not reveal them, and they fit only the browser that started.
     """
 
     def derive(purpose: str) -> str:
@@ -217,7 +227,10 @@ async def _authentication_request(ports: Ports, pending: ProviderState, state: s
 
 
 async def take_state(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
-    """Consume and return the pending state, which must have been started in this browser. Raises: ProviderUnknown, ProviderStateUnknown."""
+    """Consume and return the pending state, which must have been started in this browser.
+
+    Raises: ProviderUnknown, ProviderStateUnknown.
+    """
     provider = parse_provider(provider_name)
     if browser is None or state is None or len(state) > MAX_STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)
@@ -235,8 +248,9 @@ async def fetch_identity(
 ) -> FederatedIdentity:
     """Exchange the provider's code for the identity of the user.
 
-    Raises: ProviderAnswerInvalid for an answer that a provider never sends; ProviderConsentDenied if the user, or their administrator,
-    refused; ReauthenticationNotConfirmed, ProviderFailed, ProviderUnknown.
+    Raises: ProviderAnswerInvalid for an answer that a provider never sends; ProviderConsentDenied
+    if the user, or their administrator, refused; ReauthenticationNotConfirmed, ProviderFailed,
+    ProviderUnknown.
     """
     try:
         if answer.issuer is not None and not ports.providers.is_issuer(pending.provider, answer.issuer):
@@ -255,7 +269,10 @@ async def fetch_identity(
 
 
 async def error_redirect(ports: Ports, pending: ProviderState, error: str, base_url: str) -> str | None:
-    """Return the redirect URI that tells the waiting application an error of RFC 6749 section 4.1.2.1, or None if there is none."""
+    """Return the redirect URI that reports an error to the waiting application, if any.
+
+    `error` is a code of RFC 6749 section 4.1.2.1.
+    """
     authorization = await oauth.authorization_at(ports, pending.after)
     return None if authorization is None or authorization.redirect_uri is None else oauth_rules.error_uri(authorization, error, base_url)
 
@@ -263,9 +280,12 @@ async def error_redirect(ports: Ports, pending: ProviderState, error: str, base_
 async def sign_in(
     ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, client: PresentedDevice
 ) -> SignedIn | PreAuthToken:
-    """Sign in the user of this identity: start a browser session, or return a pre-auth token if the second factor is required.
+    """Start a browser session for this identity, or require the second factor.
 
-    Raises: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown, ServiceNotFound, OrganizationNotActive, AccountClosed.
+    A required second factor returns a pre-auth token.
+
+    Raises: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown, ServiceNotFound,
+    OrganizationNotActive, AccountClosed.
     """
     try:
         return await login.sign_in_with_identity(ports, caller, pending.provider, partial(_find_account, ports, pending, identity), client)
@@ -277,19 +297,23 @@ async def sign_in(
 async def _find_account(
     ports: Ports, pending: ProviderState, identity: FederatedIdentity, tx: Transaction
 ) -> tuple[Account, PendingIdentity | None]:
-    """Return the locked account of this identity, and the identity to link after all factors are verified.
+    """Return the locked account of this identity, and the identity to link, if any.
 
-    A closed account is returned as it is. An identity that is already linked in this context gets its new tokens here, and nothing
-    remains to link.
+    The identity is linked after all factors are verified.
 
-    An identity is found by provider, issuer and subject, in this context or in another one, never by its email address (security O-5).
+    A closed account is returned as it is. An identity that is already linked in this context gets
+    its new tokens here, and nothing remains to link.
+
+    An identity is found by provider, issuer and subject, in this context or in another one, never
+    by its email address (security O-5).
     """
     now = ports.clock.now()
     if pending.service_id is not None:  # it may have closed while the browser was at the provider (decision 48)
         service = await tx.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
-    # Lock order: the subject before all other locks. Of two parallel first sign-ins, the second one finds the account of the first.
+    # Lock order: the subject before all other locks. Of two parallel first sign-ins, the second one
+    # finds the account of the first.
     await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
     match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, pending.service_id)
     if match is None:
@@ -318,7 +342,9 @@ def _pending_identity(pending: ProviderState, identity: FederatedIdentity, *, kn
 
 
 async def _find_account_by_email(pending: ProviderState, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
-    """Return the locked account for a new identity: a new account, or one with the same address that both sides have verified.
+    """Return the locked account for a new identity.
+
+    It is a new account, or one with the same address that both sides have verified.
 
     Raises: ProviderEmailMissing, ProviderEmailTaken.
     """
@@ -328,7 +354,8 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
         account = accounts_rules.new_account(email, None, now, origin=origin, org_id=pending.org_id)
         if not await tx.accounts.add_if_free(account):
             raise ProviderEmailTaken
-        # As after a registration, the user must verify the address first. Until then it proves nothing (security A-4).
+        # As after a registration, the user must verify the address first. Until then it proves
+        # nothing (security A-4).
         await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=pending.org_id))
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
         return account
@@ -338,7 +365,8 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
     if is_new:
         tx.record(accounts_events.signed_up(account.id, pending.org_id, pending.service_id))
     elif account.first_verified_at is None:
-        # Pre-hijacking: the account's creator never proved that they own the mailbox. All their credentials and sessions go (security A-7).
+        # Pre-hijacking: the account's creator never proved that they own the mailbox. All their
+        # credentials and sessions go (security A-7).
         await accounts.revoke_all_access(tx, account, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
@@ -350,11 +378,14 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
 
 
 async def link(ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor_id: UUID | None) -> None:
-    """Link the identity to the account of the user who started this, while the session in which they started is alive.
+    """Link the identity to the account of the user who started this.
+
+    The session in which they started must be alive.
 
     `visitor_id` is the user signed in in this browser, if any.
 
-    Raises: SignedInAsAnotherUser, IdentityLinkedToAnother, AlreadyLinked, AccountGone, SessionEnded.
+    Raises: SignedInAsAnotherUser, IdentityLinkedToAnother, AlreadyLinked, AccountGone,
+    SessionEnded.
     """
     assert pending.user_id is not None, "a state for linking has a user"
     assert pending.session_id is not None, "a state for linking has a session"

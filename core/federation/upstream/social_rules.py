@@ -53,7 +53,10 @@ class IdentityLinkedToAnother(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class ProviderState:
-    """A browser that was sent to an identity provider, to sign in or to link an account. Times are UTC."""
+    """A browser that was sent to an identity provider, to sign in or to link an account.
+
+    Times are UTC.
+    """
 
     state_hash: bytes  # SHA-256
     browser_hash: bytes  # SHA-256
@@ -70,7 +73,10 @@ class ProviderState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAnswer:
-    """The parameters that an identity provider sends back with the state (RFC 6749 section 4.1.2, RFC 9207)."""
+    """The parameters that an identity provider sends back with the state.
+
+    Sources: RFC 6749 section 4.1.2, RFC 9207.
+    """
 
     code: str | None = field(repr=False)
     error: str | None

@@ -1,4 +1,7 @@
-"""The page where a user approves or denies a device (RFC 8628 section 3.3; security V-2, V-3; decisions 91, 95, 96, 97, 98, 99)."""
+"""The page where a user approves or denies a device.
+
+Sources: RFC 8628 section 3.3; security V-2 and V-3; decisions 91, 95, 96, 97, 98 and 99.
+"""
 
 from typing import Any, Literal
 
@@ -75,8 +78,8 @@ async def verify_page() -> Response:
 async def verify() -> Response:
     """Approve or deny a device.
 
-    An approved device gets tokens of the user, with its next poll. Send the request with an access token; our own page sends its form
-    here and gets pages.
+    An approved device gets tokens of the user, with its next poll. Send the request with an access
+    token; our own page sends its form here and gets pages.
     """
     user = signed_in()
     if isinstance(user, Visitor):

@@ -1,4 +1,7 @@
-"""Pages of OAuth: the authorization endpoint, and the page that asks before an application gets a code (decisions 86, 87, 88)."""
+"""Pages of OAuth: the authorization endpoint and the consent page.
+
+Sources: decisions 86, 87 and 88.
+"""
 
 from typing import Final
 from urllib.parse import urlencode
@@ -61,9 +64,11 @@ class IdentityProviderUnknown(NotFound):
 async def authorize() -> Response:
     """Sign the user in to an application.
 
-    The application opens this URL in the user's browser, with org and service or with its client_id. Without these, the user signs in to
-    the platform itself. A signed-in user is redirected immediately. The first time they use an organization's application, they are
-    asked to confirm. Exchange the code at `POST /auth/token` within 60 seconds. A request that is not valid is never redirected.
+    The application opens this URL in the user's browser, with org and service or with its
+    client_id. Without these, the user signs in to the platform itself. A signed-in user is
+    redirected immediately. The first time they use an organization's application, they are asked to
+    confirm. Exchange the code at `POST /auth/token` within 60 seconds. A request that is not valid
+    is never redirected.
     """
     authorization = await _authorization()
     if request.args.get("response_type", "code") != "code":

@@ -1,4 +1,4 @@
-"""Pages of SAML: the page that continues a sign-on, the form that returns to the application, and the end of a logout."""
+"""Pages of SAML: continue a sign-on, return to the application, end a logout."""
 
 from functools import partial
 
@@ -36,7 +36,8 @@ routes = Blueprint("saml_pages", __name__)
 async def authenticate(org_slug: str, service_slug: str) -> Response:
     """Continue a SAML sign-on.
 
-    A signed-in user is sent to the application immediately. Otherwise the page shows the sign-in form.
+    A signed-in user is sent to the application immediately. Otherwise the page shows the sign-in
+    form.
     """
     state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
@@ -63,7 +64,10 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
 
 
 def result_page(result: SignOnResult) -> Response:
-    """Return the page that posts a response to the application: with a script, and with a button where scripts are off."""
+    """Return the page that posts a response to the application.
+
+    It posts with a script, and has a button for browsers without scripts.
+    """
     page = render(
         "saml_answer.html",
         form_action=uris.csp_source(result.acs_url),
@@ -83,5 +87,8 @@ def signed_out_page(outcome: LogoutFinished) -> Response:
 
 
 def logout_error_page(refusal: Refusal, path: str) -> Response:
-    """Return the page for an invalid message during a logout, with a button that continues the logout at this path."""
+    """Return the page for an invalid message during a logout.
+
+    Its button continues the logout at this path.
+    """
     return refused_page(refusal, "signing_out_goes_on.html", onward=path)

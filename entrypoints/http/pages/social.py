@@ -53,8 +53,9 @@ class ProviderConverter(BaseConverter):
 async def start(provider: str) -> Response:
     """Sign in through an identity provider, or link an account there.
 
-    The application opens this URL in the user's browser, with the parameters of `GET /auth/authorize`. After the sign-in the browser
-    continues there. Without parameters, the user signs in to their own account.
+    The application opens this URL in the user's browser, with the parameters of `GET
+    /auth/authorize`. After the sign-in the browser continues there. Without parameters, the user
+    signs in to their own account.
     """
     check_query()
     browser, arguments, context = cookies.device_cookie() or cookies.new_device_id(), request.args, (ports(), caller(), provider)

@@ -53,7 +53,10 @@ class RelyingParty:
         return self.tenant.api
 
     def request(self, **changes: str | None) -> str:
-        """Return the path and query of its authorization request. Omit fields with the value None."""
+        """Return the path and query of its authorization request.
+
+        Omit fields with the value None.
+        """
         fields: dict[str, str | None] = {
             "org": self.tenant.slug,
             "service": self.slug,

@@ -1,6 +1,7 @@
 """Polls of devices for their tokens.
 
-Covers security A-4, V-4 and Z-1, decisions 91, 92, 93, 94, 98, 99 and 100, and RFC 8628 sections 3.4 and 3.5.
+Covers security A-4, V-4 and Z-1, decisions 91, 92, 93, 94, 98, 99 and 100, and RFC 8628 sections
+3.4 and 3.5.
 """
 
 from datetime import timedelta
@@ -360,7 +361,10 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
 async def test_devices_at_one_address_share_a_rate_limit(approved: DeviceClient, clock: FakeClock) -> None:
-    """The limit is a burst of ten, of which the request and the approval used two, and one more every five seconds."""
+    """The limit is a burst of ten, and then one request every five seconds.
+
+    The code request and the approval used two of the burst.
+    """
     for _ in range(8):
         assert (await approved.poll()).status in (200, 400)
     answer = await approved.poll()

@@ -1,6 +1,7 @@
 """Authorization requests, the consent page, and the redirects to the application.
 
-Covers security O-2, O-3, G-1 and G-2, decisions 86, 87, 88, 89 and 90, RFC 6749 section 4.1, RFC 8252 section 7.3 and RFC 9207.
+Covers security O-2, O-3, G-1 and G-2, decisions 86, 87, 88, 89 and 90, RFC 6749 section 4.1, RFC
+8252 section 7.3 and RFC 9207.
 """
 
 from datetime import timedelta
@@ -280,7 +281,10 @@ async def test_a_form_of_another_site_gives_no_consent(party: RelyingParty, ada:
 
 @pytest.mark.parametrize("signed_in", [True, False])
 async def test_an_application_cannot_send_its_request_with_post(party: RelyingParty, ada: Account, signed_in: bool) -> None:
-    """RFC 6749 section 3.1 makes it optional. The form fields would be ignored, and the user signed in to another application."""
+    """RFC 6749 section 3.1 makes it optional.
+
+    The form fields would be ignored, and the user signed in to another application.
+    """
     if signed_in:
         await sign_in_browser(party, ada)
     address, _, query = party.request().partition("?")
@@ -311,7 +315,9 @@ async def test_the_request_is_validated_again_with_the_answer(party: RelyingPart
 
 
 async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, ada: Account) -> None:
-    """Any program on the machine can claim a scheme or a port (RFC 8252 section 8.6), but not an https URL."""
+    """Any program on the machine can claim a scheme or a port (RFC 8252 section 8.6), but not an
+    https URL.
+    """
     party = mobile_app
     await sign_in_browser(party, ada)
     assert "code" in redirect_parts(await party.ask())[1]

@@ -1,7 +1,7 @@
 """The token endpoint: grants, client authentication, refresh and revocation.
 
-Covers security A-4, A-10, O-3, O-4, S-1, S-2, S-3 and S-6, decisions 36, 37, 39, 48, 88, 90, 91, 92, 93, 94 and 100, and RFC 6749,
-RFC 7009, RFC 7636 and RFC 8414.
+Covers security A-4, A-10, O-3, O-4, S-1, S-2, S-3 and S-6, decisions 36, 37, 39, 48, 88, 90, 91,
+92, 93, 94 and 100, and RFC 6749, RFC 7009, RFC 7636 and RFC 8414.
 """
 
 from datetime import timedelta
@@ -76,7 +76,7 @@ async def live_sessions(pool: Pool) -> int:
 
 
 async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, party: RelyingParty, ada: Account, pool: Pool) -> None:
-    """Neither for a code issued before, nor for a refresh token (security C-5, RFC 6749 section 5.2)."""
+    """Neither for a code nor for a refresh token (security C-5, RFC 6749 section 5.2)."""
     tokens, code = (await party.exchange(await party.code())).json, await party.code()
     await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
     assert oauth_error(await party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
@@ -132,7 +132,9 @@ def tuple_of(sid: str, ada: Account, party: RelyingParty, *rest: str) -> tuple[A
 
 
 async def test_a_sign_in_with_only_a_cookie_does_not_confirm_the_membership(party: RelyingParty, ada: Account, pool: Pool) -> None:
-    """A member may follow an application's link by accident (docs/specification/security.md, Terms)."""
+    """A member may follow an application's link by accident (docs/specification/security.md,
+    Terms).
+    """
     await add_member(pool, party.tenant.org, ada.id)
     await party.tokens()
     assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
@@ -624,7 +626,7 @@ async def test_the_frontends_origin_can_read_the_token_endpoint(party: RelyingPa
     ],
 )
 async def test_no_other_origin_can_read_the_token_endpoint(party: RelyingParty, method: str, path: str, origin: str) -> None:
-    """Applications exchange codes on their servers or in installed programs, never in web pages (decision 29)."""
+    """Applications exchange codes outside of web pages (decision 29)."""
     sent = {"Origin": origin, "Access-Control-Request-Method": method}
     raw = f"client_id={party.client_id}&token=x".encode() if method == "POST" else None
     for answer in (

@@ -154,7 +154,7 @@ async def test_an_application_without_slo_url_makes_the_logout_partial(
 async def test_a_request_ends_no_other_sessions(
     app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
 ) -> None:
-    """Not by name alone, nor for another session of the same user, nor with the session index of another application."""
+    """Neither by name alone, nor for another session or another application."""
     await visitor.sign_in()
     session, elsewhere = await visitor.sign_on(shop), await visitor.sign_on(blog)
     other = SamlBrowser(app, clock)

@@ -1,7 +1,7 @@
 """LogoutRequests in a browser with a logout in progress (decision 183).
 
-Any page can make the browser deliver one. A request that matches no session changes nothing. A request that matches one takes the logout
-over, with all applications that must still be notified.
+Any page can make the browser deliver one. A request that matches no session changes nothing. A
+request that matches one takes the logout over, with all applications that must still be notified.
 """
 
 from datetime import timedelta
@@ -52,7 +52,10 @@ async def ask(
 
 
 class LogoutInProgress:
-    """A logout that `shop` started. The browser is at the first other application, and can deliver further requests."""
+    """A logout that `shop` started.
+
+    The browser is at the first other application, and can deliver further requests.
+    """
 
     def __init__(self, walk: LogoutWalk, sessions: dict[str, Any], step: Answer) -> None:
         self.walk, self.visitor, self.sessions, self.step = walk, walk.visitor, sessions, step
@@ -67,7 +70,10 @@ class LogoutInProgress:
         return await ask(self.visitor, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
 
     async def finish(self, step: Answer) -> Answer:
-        """Finish the logout from this step. The late response of the first application still counts."""
+        """Finish the logout from this step.
+
+        The late response of the first application still counts.
+        """
         if self.walk.pending_request(step) != (self.first, self.request_id):
             done = logout_response(self.first, self.visitor.now(), self.request_id)
             redirect_target(await self.visitor.open(redirect_url(f"{self.first.path}/slo", done, "SAMLResponse")))
@@ -124,7 +130,10 @@ async def test_a_new_request_of_the_initiator_gets_the_response(
 
 
 async def test_a_new_request_of_the_initiator_repeats_the_step(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
-    """As by a double click at an application with a new request for each click. The first redirect never arrived."""
+    """As by a double click at an application with a new request for each click.
+
+    The first redirect never arrived.
+    """
     step = await in_progress.ask(shop, id_="_again")
     assert in_progress.walk.pending_request(step) == (in_progress.first, in_progress.request_id)
     assert ended(await in_progress.walk.finish(step), shop, "_again") == ["Success"]
@@ -533,7 +542,10 @@ async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk:
 
 @pytest.mark.slow
 async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
-    """Each sends two requests. The first ends the session, the others take over, and no application is left to notify."""
+    """Each sends two requests.
+
+    The first ends the session, the others take over, and no application is left to notify.
+    """
     sessions = await walk.sign_in()
 
     async def begin(number: int) -> Answer:

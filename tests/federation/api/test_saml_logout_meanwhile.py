@@ -153,7 +153,10 @@ CLOSING = {
 async def test_an_initiator_disabled_before_the_repeated_form_gets_no_response(
     visitor: SamlBrowser, shop: SamlApplication, pool: Pool, why: str
 ) -> None:
-    """It is disabled before the form is repeated with cookies. The request names another session, so the user stays signed in."""
+    """It is disabled before the form is repeated with cookies.
+
+    The request names another session, so the user stays signed in.
+    """
     statement, status = CLOSING[why]
     await visitor.sign_in()
     await visitor.sign_on(shop)
@@ -180,7 +183,7 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     platform: Platform,
     asked_by_shop: bool,
 ) -> None:
-    """The remaining applications cannot be notified, because a request needs the name that must be deleted."""
+    """The remaining applications cannot be notified: a request needs the deleted name."""
     walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def forgotten(_: object) -> None:
@@ -255,7 +258,10 @@ async def test_applications_of_a_suspended_organization_are_skipped(
 async def test_a_step_does_not_wait_for_a_deletion_and_reports_the_truth(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, pool: Pool
 ) -> None:
-    """Deleting a large service takes long. The next application is notified or skipped, and without its response there is no success."""
+    """Deleting a large service takes long.
+
+    The next application is notified or skipped, and without its response there is no success.
+    """
     walk = LogoutWalk(visitor, shop, blog, wiki)
     first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
     goes = blog if first is wiki else wiki
@@ -306,7 +312,8 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
                 redirect_url(f"{asked[0].path}/slo", logout_response(asked[0], browser.visitor.now(), asked[1]), "SAMLResponse")
             )
             if step.status == 302 and redirect_target(step).startswith("/"):
-                # The response counts if the service still exists. Otherwise the next step follows directly.
+                # The response counts if the service still exists. Otherwise the next step follows
+                # directly.
                 answered[number].add(asked[0].slug)
                 step = await browser.visitor.open(redirect_target(step))
         lasts[number] = step

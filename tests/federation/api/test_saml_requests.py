@@ -1,4 +1,7 @@
-"""Invalid SAML requests: status 400, no message to the application, and nothing stored (security X-1, X-2, X-3, X-9, X-10)."""
+"""Invalid SAML requests: status 400, no message to the application, nothing stored.
+
+Covers security X-1, X-2, X-3, X-9 and X-10.
+"""
 
 import base64
 import re

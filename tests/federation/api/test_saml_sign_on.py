@@ -1,6 +1,7 @@
 """SAML single sign-on.
 
-Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 173, 174, 175, 176, 177, 178, 179, 180, 181 and 182.
+Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 173, 174, 175, 176, 177,
+178, 179, 180, 181 and 182.
 """
 
 from datetime import timedelta
@@ -570,7 +571,10 @@ async def test_a_frontend_signs_a_user_in_for_a_sign_on(
 async def test_the_assertion_has_the_time_of_the_api_login(
     api: Api, visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, ada: Account, pool: Pool, clock: FakeClock
 ) -> None:
-    """SAML core section 2.7.2. A later request with ForceAuthn does not accept that login (section 3.4.1)."""
+    """SAML core section 2.7.2.
+
+    A later request with ForceAuthn does not accept that login (section 3.4.1).
+    """
     answer = await log_in(api, await visitor.start_sign_on(shop))
     clock.advance(timedelta(minutes=1))
     blog = await applications.add("blog")

@@ -1,4 +1,6 @@
-"""Sign-in through an identity provider, with a fake provider that runs over HTTP, for the platform and for services.
+"""Sign-in through an identity provider, for the platform and for services.
+
+The provider is a fake that runs over HTTP.
 
 Covers security A-4, A-7, A-10, O-1, O-5, O-7 and O-8, and decisions 73, 86, 87, 101, 102 and 211.
 """

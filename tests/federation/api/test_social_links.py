@@ -1,4 +1,4 @@
-"""Linking accounts at identity providers, on the account page and through the API, and the providers' tokens.
+"""Linking accounts at identity providers, and the providers' tokens.
 
 Covers security O-6 and O-7, and decisions 75 and 77.
 """
@@ -287,7 +287,9 @@ SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "des
 
 @pytest.fixture
 async def linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant, twin: Tenant) -> Program:
-    """The user linked an identity with another address, and signed in with it at services of two organizations."""
+    """The user linked an identity with another address, and signed in with it at services of two
+    organizations.
+    """
     await add_service(street.pool, acme.org)
     await add_service(street.pool, twin.org, "desk")
     street.provider.person = Person(email="x@codehost.example")

@@ -93,7 +93,10 @@ async def kept(street: ProviderSignIn) -> list[tuple[Any, ...]]:
 
 
 async def link_known(street: ProviderSignIn, user: UUID, service: UUID | None = None, **more: Any) -> UUID:
-    """Link an identity as a sign-in would. The provider's user has another address, so only the subject matches."""
+    """Link an identity as a sign-in would.
+
+    The provider's user has another address, so only the subject matches.
+    """
     street.provider.person = Person(email="x@elsewhere.example")
     name = await add_identity(street.pool, user, street.name, service, subject="4711", **more)
     await run_sql(street.pool, "update identities set issuer = %s where id = %s", street.provider.address, name)
@@ -294,7 +297,10 @@ async def test_a_service_deleted_before_the_code_gets_no_link(
 
 
 async def test_a_second_identity_at_a_provider_is_not_linked(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
-    """The user linked another one before the code. The address still signs the user in, as without a second factor."""
+    """The user linked another one before the code.
+
+    The address still signs the user in, as without a second factor.
+    """
     await add_identity(waiting.pool, ada.id, waiting.name, subject="hers")
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
     assert await waiting.user_id() == ada.id

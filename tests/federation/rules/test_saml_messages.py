@@ -1,4 +1,7 @@
-"""Rules for the requested authentication context and for names (SAML core sections 3.3.2.2.1 and 3.4.1.1)."""
+"""Rules for requested authentication contexts and names.
+
+Sources: SAML core sections 3.3.2.2.1 and 3.4.1.1.
+"""
 
 import pytest
 

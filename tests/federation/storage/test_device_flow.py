@@ -1,4 +1,4 @@
-"""Statements about device codes that the API tests do not reach (tests/federation/api/test_device_flow.py)."""
+"""Statements about device codes that tests/federation/api/test_device_flow.py misses."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4

@@ -1,4 +1,7 @@
-"""Every statement about authorization codes: each field, each condition, and single use (security O-3, O-4)."""
+"""Every statement about authorization codes: each field, each condition, single use.
+
+Covers security O-3 and O-4.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,6 @@
-"""Tampered copies of a SAML response, with the attacks of "On Breaking SAML" (USENIX Security 2012; security X-6).
+"""Tampered copies of a SAML response (security X-6).
+
+The attacks are those of "On Breaking SAML" (USENIX Security 2012).
 
 The forged copy of an assertion names another user, and no signature covers it.
 """
@@ -46,7 +48,10 @@ def _change_name(root: Any) -> Any:
 
 
 def _cut_name(root: Any) -> Any:
-    """Insert a comment into the name. A parser that stops at comments would read another user's name."""
+    """Insert a comment into the name.
+
+    A parser that stops at comments would read another user's name.
+    """
     name = _name(root)
     name.text, rest = name.text[:3], name.text[3:]
     comment = etree.Comment("x")
@@ -221,7 +226,10 @@ def tampered(document: bytes) -> dict[str, bytes]:
 
 
 def with_comment(document: bytes) -> bytes:
-    """Return the response with a comment in the name, which signatures ignore. Parsers must read the whole name or refuse it."""
+    """Return the response with a comment in the name, which signatures ignore.
+
+    Parsers must read the whole name or refuse it.
+    """
     return bytes(etree.tostring(_cut_name(etree.fromstring(document))))
 
 

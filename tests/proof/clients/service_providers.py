@@ -115,7 +115,8 @@ class Pysaml2(ServiceProvider):
         return {"SAMLRequest": encode_base64(str(request).encode()), "RelayState": relay_state}
 
     def take(self, document: bytes) -> AcceptedUser:
-        # The library leaves temporary files open. The garbage collector would warn about them in a later test.
+        # The library leaves temporary files open. The garbage collector would warn about them in a
+        # later test.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             taken = self._take(document)

@@ -1,7 +1,8 @@
 """The SCIM requests of Okta and Entra ID, in the sequences of their published test cases.
 
-Okta: "SCIM 2.0 spec test" with its user and group operations. Entra: the requests of "Develop and plan provisioning for a SCIM endpoint",
-with the patches of its default mode and of its stricter mode. The exceptions are listed in the documentation.
+Okta: "SCIM 2.0 spec test" with its user and group operations. Entra: the requests of "Develop and
+plan provisioning for a SCIM endpoint", with the patches of its default mode and of its stricter
+mode. The exceptions are listed in the documentation.
 """
 
 import json
@@ -33,7 +34,9 @@ async def patch(directory: Directory, path: str, *operations: dict[str, Any]) ->
 
 
 async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
-    """The Runscope suite: list users, look for a user, create one, create it again, with Okta's headers."""
+    """The Runscope suite: list users, look for a user, create one, create it again, with Okta's
+    headers.
+    """
 
     async def ask(method: str, path: str, body: Any = None, authorization: str = f"Bearer {directory.token}") -> Answer:
         headers = {
@@ -50,7 +53,8 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
     found = (await ask("GET", "/Users?count=1&startIndex=1")).json
     assert (found["schemas"], found["itemsPerPage"], found["startIndex"], found["totalResults"]) == ([LIST_URN], 1, 1, 3)
     first = found["Resources"][0]
-    # It expects givenName and familyName of the first user. Here that is the owner, not provisioned by a directory.
+    # It expects givenName and familyName of the first user. Here that is the owner, not provisioned
+    # by a directory.
     assert (first["id"], first["userName"], first["active"], first["name"]) == (acme.id("owner"), "owner@acme.example", True, None)
     assert first["emails"][0]["value"] == "owner@acme.example"
     shown = (await ask("GET", f"/Users/{first['id']}")).json

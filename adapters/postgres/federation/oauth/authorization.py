@@ -21,7 +21,8 @@ def to_issued(row: Row) -> IssuedCode:
     )
 
 
-# Only codes of the presenting client, so that it cannot find those of other organizations. The platform's frontend has neither id.
+# Only codes of the presenting client, so that it cannot find those of other organizations. The
+# platform's frontend has neither id.
 BY_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is not distinct from %(service_id)s"
 
 
@@ -45,7 +46,8 @@ class AuthorizationCodes(Repository):
         )
 
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
-        # Lock the service with `for key share`: it must not be deleted before this row, which refers to it, is committed.
+        # Lock the service with `for key share`: it must not be deleted before this row, which
+        # refers to it, is committed.
         return await self._exists(
             """
             insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,

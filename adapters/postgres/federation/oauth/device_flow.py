@@ -19,8 +19,9 @@ from core.federation.oauth.device_flow_rules import (
 )
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
-# Lock the row first, so that each of several parallel polls sees the result of the one before. A device needs to send only its code
-# (decision 93), so the organization is unknown here. If it sends a client id too, a wrong one counts as a failure.
+# Lock the row first, so that each of several parallel polls sees the result of the one before. A
+# device needs to send only its code (decision 93), so the organization is unknown here. If it sends
+# a client id too, a wrong one counts as a failure.
 POLL: Final = f"""
     with request as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
@@ -75,7 +76,8 @@ class DeviceCodes(Repository):
     """Device codes in PostgreSQL, and the polls of devices."""
 
     async def add(self, code: DeviceCode) -> bool:
-        # Lock the service with `for key share`: it must not be deleted before this row, which refers to it, is committed.
+        # Lock the service with `for key share`: it must not be deleted before this row, which
+        # refers to it, is committed.
         return await self._exists(
             """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
@@ -96,7 +98,8 @@ class DeviceCodes(Repository):
             expires_at=code.expires_at,
         )
 
-    # The user who enters a user code may belong to any organization or none, so this statement and the next name no organization.
+    # The user who enters a user code may belong to any organization or none, so this statement and
+    # the next name no organization.
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         return await self._one(

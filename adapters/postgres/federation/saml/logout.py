@@ -62,7 +62,8 @@ class SamlLogouts(Repository):
         )
 
     async def add(self, logout: SamlLogout) -> bool:
-        # No lock on the service: it can be deleted at any time during the logout, and every later step looks for it again.
+        # No lock on the service: it can be deleted at any time during the logout, and every later
+        # step looks for it again.
         return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
@@ -150,7 +151,8 @@ class SamlLogouts(Repository):
         )
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
-        # A request that was sent and has no answer comes first. Anonymization empties the name, and then the request cannot be sent.
+        # A request that was sent and has no answer comes first. Anonymization empties the name, and
+        # then the request cannot be sent.
         return await self._one(
             lambda row: (row[0], to_saml_session(row[1:])),
             f"""

@@ -48,7 +48,8 @@ class SamlSignOns(Repository):
     """SAML sign-ons and persistent names in PostgreSQL."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
-        # Lock the service with `for key share`: it must not be deleted before this row, which refers to it, is committed.
+        # Lock the service with `for key share`: it must not be deleted before this row, which
+        # refers to it, is committed.
         return (
             await self._run(
                 """
@@ -158,7 +159,8 @@ class SamlSignOns(Repository):
         )
 
     def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        # Lock order: membership, account. Each statement sees all commits until the lock before it was granted.
+        # Lock order: membership, account. Each statement sees all commits until the lock before it
+        # was granted.
         return SignOnLocks(
             membership=self._one_deferred(
                 lambda _: True,

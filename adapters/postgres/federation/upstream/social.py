@@ -30,8 +30,8 @@ class ProviderStates(Repository):
     """States of browsers at identity providers, in PostgreSQL."""
 
     async def add(self, pending: ProviderState) -> bool:
-        # Lock the service, or the session of the user who links, with `for key share`: neither may be deleted before this row is
-        # committed.
+        # Lock the service, or the session of the user who links, with `for key share`: neither may
+        # be deleted before this row is committed.
         return await self._exists(
             f"""
             insert into provider_states ({COLUMNS})

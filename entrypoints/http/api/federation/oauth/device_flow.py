@@ -1,4 +1,7 @@
-"""The device authorization endpoint of the device flow (RFC 8628 section 3.1). Devices get their tokens at POST /auth/token."""
+"""The device authorization endpoint of the device flow (RFC 8628 section 3.1).
+
+Devices get their tokens at POST /auth/token.
+"""
 
 from pydantic import Field
 from quart import Blueprint
@@ -51,8 +54,9 @@ class DeviceCodeResponse(ResponseModel):
 async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     """Request a device code and a user code.
 
-    Show the user code and the verification URI to the user. Then poll `POST /auth/token` with the device code, at most once per
-    `interval`, until the user approves or denies the device or the codes expire.
+    Show the user code and the verification URI to the user. Then poll `POST /auth/token` with the
+    device code, at most once per `interval`, until the user approves or denies the device or the
+    codes expire.
     """
     body = await parameters(DeviceCodeRequest)
     client_id, client_secret = client_credentials(body.client_id, body.client_secret)

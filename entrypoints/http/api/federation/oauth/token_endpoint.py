@@ -1,4 +1,7 @@
-"""The OAuth endpoints of applications: token, revocation and metadata (RFC 6749, RFC 7009, RFC 8414; decisions 93, 100)."""
+"""The OAuth endpoints of applications: token, revocation and metadata.
+
+Sources: RFC 6749, RFC 7009 and RFC 8414; decisions 93 and 100.
+"""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
@@ -54,8 +57,9 @@ class CredentialsRepeated(Invalid):
 class TokenRequest(RequestModel):
     """A code to exchange for tokens, and the client that exchanges it.
 
-    Send exactly one of `code`, `refresh_token` and `device_code`. A client with a client secret must authenticate, here or with HTTP
-    Basic. Device codes, and the refresh tokens of devices, need no secret.
+    Send exactly one of `code`, `refresh_token` and `device_code`. A client with a client secret
+    must authenticate, here or with HTTP Basic. Device codes, and the refresh tokens of devices,
+    need no secret.
     """
 
     grant_type: Text | None = Field(
@@ -98,8 +102,9 @@ class RevocationRequest(RequestModel):
 async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """Exchange a code or a refresh token for tokens.
 
-    Accepts an authorization code, a refresh token or a device code, as a form or as JSON. An authorization code works once: a second
-    use ends the session that it started. Before the user approves a device, its polls get the error `authorization_pending`.
+    Accepts an authorization code, a refresh token or a device code, as a form or as JSON. An
+    authorization code works once: a second use ends the session that it started. Before the user
+    approves a device, its polls get the error `authorization_pending`.
     """
     async with _limited_if_refused():
         body = await parameters(TokenRequest)
@@ -130,8 +135,9 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) 
 async def revoke() -> Response:
     """Revoke a token and end its session.
 
-    Unknown tokens and tokens of other clients are answered with 200 as well. Tokens of a client with a client secret can be revoked
-    only with that secret, as they can be refreshed only with it.
+    Unknown tokens and tokens of other clients are answered with 200 as well. Tokens of a client
+    with a client secret can be revoked only with that secret, as they can be refreshed only with
+    it.
     """
     async with _limited_if_refused():
         body = await parameters(RevocationRequest)
@@ -190,7 +196,10 @@ async def get_metadata() -> tuple[OAuthMetadataResponse, int, dict[str, str]]:
 
 
 def _grant(body: TokenRequest) -> str:
-    """Return the name of the field to exchange (decision 93). Raises: GrantUnknown, GrantMissing, GrantMismatch."""
+    """Return the name of the field to exchange (decision 93).
+
+    Raises: GrantUnknown, GrantMissing, GrantMismatch.
+    """
     fields = [field for field in GRANTS.values() if getattr(body, field) is not None]
     if body.grant_type is not None and body.grant_type not in GRANT_NAMES:
         raise GrantUnknown
@@ -203,7 +212,10 @@ def _grant(body: TokenRequest) -> str:
 
 @asynccontextmanager
 async def _limited_if_refused() -> AsyncIterator[None]:
-    """Count a request that is refused in the block against the limit of its address, because it has shown no client secret."""
+    """Count a request against the limit of its address if the block refuses it.
+
+    A refused request has shown no client secret.
+    """
     try:
         yield
     except Exception:
@@ -212,7 +224,10 @@ async def _limited_if_refused() -> AsyncIterator[None]:
 
 
 async def _identify_client(body: TokenRequest | RevocationRequest) -> OAuthClient | None:
-    """Return the client that the Authorization header or the body names. Raises: CredentialsRepeated, ClientInvalid."""
+    """Return the client that the Authorization header or the body names.
+
+    Raises: CredentialsRepeated, ClientInvalid.
+    """
     client_id, client_secret = client_credentials(body.client_id, body.client_secret)
     client = await oauth.identify_client(ports(), client_id, client_secret)
     if client is not None:
@@ -222,7 +237,12 @@ async def _identify_client(body: TokenRequest | RevocationRequest) -> OAuthClien
 
 
 async def _count_request(client: OAuthClient | None) -> None:
-    """Count the request against the limit of a client that sent its secret, or else of the address (decision 100). Raises: Limited."""
+    """Count the request against the limit of its client or its address (decision 100).
+
+    A client has its own limit if it sent its secret.
+
+    Raises: Limited.
+    """
     if client is not None and client.client_id is not None and not client.relies_on_pkce:
         await take_client_token(client.client_id)
     else:

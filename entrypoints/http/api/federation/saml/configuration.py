@@ -1,4 +1,4 @@
-"""The SAML configuration and the certificate of a service, and the metadata of its identity provider."""
+"""The SAML configuration, the certificate and the metadata of a service."""
 
 from typing import Annotated
 
@@ -150,7 +150,8 @@ async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurati
 async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
     """Disable SAML for a service.
 
-    Users can no longer sign in with SAML. The certificate is deactivated: to enable SAML again, create a new one.
+    Users can no longer sign in with SAML. The certificate is deactivated: to enable SAML again,
+    create a new one.
     """
     await saml.disable(ports(), acting_member(), service_slug)
     return SamlChangeResponse(success=True, message="SAML is disabled, and its certificate is deactivated.")
@@ -163,7 +164,8 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
 async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create a certificate for signatures.
 
-    It is valid for three years and replaces the previous one at once: update the metadata in the application.
+    It is valid for three years and replaces the previous one at once: update the metadata in the
+    application.
     """
     return _to_response(await saml.create_certificate(ports(), acting_member(), service_slug))
 

@@ -1,4 +1,7 @@
-"""SAML single logout: the endpoint for requests and responses of applications (security X-9, decision 183)."""
+"""SAML single logout: the endpoint for messages of applications.
+
+Sources: security X-9, decision 183.
+"""
 
 from typing import Final
 from urllib.parse import urlencode
@@ -24,7 +27,8 @@ from entrypoints.http.pages.sign_in import visitor
 
 routes = Blueprint("saml_logout", __name__)
 
-# The longest path with a message from a form. It must fit into the request header together with cookies.
+# The longest path with a message from a form. It must fit into the request header together with
+# cookies.
 MAX_PATH_LENGTH: Final = 12 * 1024
 
 
@@ -72,7 +76,8 @@ def _repeat_with_get(
 ) -> Response:
     """Make the browser repeat the message of a form with HTTP-Redirect.
 
-    A cross-site POST carries no SameSite=Lax cookies, and a message counts only in the browser with the session or the logout.
+    A cross-site POST carries no SameSite=Lax cookies, and a message counts only in the browser with
+    the session or the logout.
     """
     if logout_request is not None:
         saml_bindings.check_relay_state(parameters.relay_state)
@@ -85,9 +90,10 @@ def _repeat_with_get(
 
 
 async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
-    """Continue the logout in progress when the browser returns from a service that was disabled or deleted.
+    """Continue the logout when the browser returns from a disabled or deleted service.
 
-    The message of that service is ignored, but the other services must still be told. Return None if no logout is in progress.
+    The message of that service is ignored, but the other services must still be told. Return None
+    if no logout is in progress.
     """
     if request.method == "POST":  # it carries no cookies, so the logout cannot be found here
         try:
@@ -144,8 +150,8 @@ async def _respond(step: Redirect | LogoutFinished) -> Response:
 async def slo_by_redirect(org_slug: str, service_slug: str) -> Response:
     """Take part in SAML single logout with HTTP-Redirect.
 
-    The application sends the browser here with a LogoutRequest, or with the LogoutResponse to ours. Without a message, the logout in
-    progress in this browser continues.
+    The application sends the browser here with a LogoutRequest, or with the LogoutResponse to ours.
+    Without a message, the logout in progress in this browser continues.
     """
     return await _logout(org_slug, service_slug)
 
@@ -157,6 +163,7 @@ async def slo_by_redirect(org_slug: str, service_slug: str) -> Response:
 async def slo_by_post(org_slug: str, service_slug: str) -> Response:
     """Take part in SAML single logout with HTTP-POST.
 
-    The application sends a form with a `SAMLRequest` or a `SAMLResponse` in base64, and optionally a `RelayState`.
+    The application sends a form with a `SAMLRequest` or a `SAMLResponse` in base64, and optionally
+    a `RelayState`.
     """
     return await _logout(org_slug, service_slug)

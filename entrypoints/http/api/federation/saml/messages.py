@@ -1,6 +1,9 @@
-"""SAML messages in browser requests: the HTTP-Redirect and HTTP-POST bindings (SAML bindings sections 3.4 and 3.5).
+"""SAML messages in browser requests: the HTTP-Redirect and HTTP-POST bindings.
 
-A message that is not valid is answered with an error page. Nothing is sent to the application then (security X-3).
+Sources: SAML bindings sections 3.4 and 3.5.
+
+A message that is not valid is answered with an error page. Nothing is sent to the application then
+(security X-3).
 """
 
 from collections.abc import Sequence
@@ -56,5 +59,9 @@ async def read_parameters() -> SamlParameters:
 
 
 def continue_at(url: str) -> Response:
-    """Redirect the browser with GET: with 303 after a form, because 302 may repeat the POST, otherwise with 302 as the binding says."""
+    """Redirect the browser with GET.
+
+    The status is 303 after a form, because 302 may repeat the POST. Otherwise it is 302, as the
+    binding requires.
+    """
     return redirect(url, 303 if request.method == "POST" else 302)

@@ -1,4 +1,7 @@
-"""SAML single sign-on: the endpoints for AuthnRequests, and sign-ins that start here (decisions 173, 174, 177)."""
+"""SAML single sign-on: AuthnRequests, and sign-ins that start here.
+
+Sources: decisions 173, 174 and 177.
+"""
 
 from pydantic import Field
 from quart import Blueprint, Response, request
@@ -28,7 +31,8 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
     document = parameters.document("SAMLRequest") or refuse(SamlMessageInvalid)
     received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=document, relay_state=parameters.relay_state)
     started = await saml_sign_on.begin(ports(), app_context().base_url, caller(), received)
-    # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next page has both (security X-5).
+    # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next
+    # page has both (security X-5).
     response = continue_at(started.path)
     cookies.set_saml_cookie(response, started.state, started.cookie)
     return cookies.forget_old_sign_ons(started.state, response)  # here too, because the browser may never continue
@@ -86,8 +90,9 @@ class SamlLoginResponse(ResponseModel):
 async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) -> Response | SamlLoginResponse:
     """Sign in to an application without a request of the application.
 
-    Returns a page that posts the SAML response to the application, or, with `Accept: application/json`, the fields to post. Single
-    logout does not reach this session, because it belongs to no known browser.
+    Returns a page that posts the SAML response to the application, or, with `Accept:
+    application/json`, the fields to post. Single logout does not reach this session, because it
+    belongs to no known browser.
     """
     result = await saml_sign_on.idp_initiated(ports(), acting_member(), service_slug, query_args.relay_state)
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
