@@ -34,7 +34,7 @@ def identity_linked(user_id: UUID, provider: Provider) -> Event:
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
-    """A user unlinked this identity provider: from the service, whose organization receives the event, or from the account."""
+    """A user unlinked this identity provider: from the account, or from the service. Then only its organization gets the event."""
     details = {"provider": provider.value}
     if service is None:
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)

@@ -75,7 +75,7 @@ class Impersonation:
 
 @dataclass(frozen=True, slots=True)
 class _ImpersonationContext:
-    """The organization whose member is impersonated, or the service whose user is, or neither."""
+    """The organization or the service that the user is impersonated in, if any."""
 
     organization: Organization | None = None
     service: ServiceContext | None = None

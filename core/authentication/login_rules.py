@@ -95,7 +95,7 @@ class RedeemedGrant:
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """A sign-in whose first factor was verified and whose second factor is still missing. Times are UTC."""
+    """A sign-in with a verified first factor that still needs the second factor. Times are UTC."""
 
     id: UUID
     user_id: UUID

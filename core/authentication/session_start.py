@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
-    """Start the session of a sign-in whose required factors were all verified.
+    """Start the session of a sign-in after all required factors were verified.
 
     Raises: NeedsCodeFlow; the errors of `enroll_end_user`.
     """

@@ -214,8 +214,8 @@ class MfaAttempts(Protocol):
     ) -> MfaAttempt | None:
         """Count one attempt at this pending sign-in and at the user's second factor, and return the data to check the code. Atomic.
 
-        Return None, and count nothing, if the pending sign-in has ended or has had `tries` attempts. An attempt that `attempt_limit` blocks is
-        not counted either. `subject` is as in `AttemptLimits`.
+        Return None, and count nothing, if the pending sign-in has ended or has had `tries` attempts. An attempt that `attempt_limit`
+        blocks is not counted either. `subject` is as in `AttemptLimits`.
 
         Raises: SealBroken.
         """

@@ -1,4 +1,4 @@
-"""The pages to sign in and out on, and what other pages share with them (decision 176; security A-3, G-2, G-4, S-5)."""
+"""The pages to sign in and out on, and helpers that other pages use too (decision 176; security A-3, G-2, G-4, S-5)."""
 
 import re
 from typing import Any, Final

@@ -159,7 +159,9 @@ async def test_changes_take_effect_with_the_next_request(app: QuartTrio, ports: 
     assert len(seen) == 3
 
 
-async def test_the_path_names_the_organization_and_the_token_is_only_context(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_the_path_names_the_organization_and_the_token_is_only_context(
+    app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]
+) -> None:
     account = await add_account(ports)
     acme, twin, former = [await add_organization(pool, slug) for slug in ("acme", "twin", "former")]
     await add_member(pool, acme, account.id)
@@ -350,9 +352,7 @@ async def test_an_impersonation_ends_when_the_impersonator_is_demoted(
 
 
 @pytest.mark.parametrize("whom", ["the impersonator", "the target"])
-async def test_an_impersonation_ended_by_a_demotion_stays_ended(
-    api: Api, ports: Ports, platform: Platform, whom: str
-) -> None:
+async def test_an_impersonation_ended_by_a_demotion_stays_ended(api: Api, ports: Ports, platform: Platform, whom: str) -> None:
     target, support = await add_account(ports), await add_platform_owner(ports, "support@platform.example")
     token = await impersonate(ports, support, target)
     assert (await api.get("/api/user", token=token)).status == 200

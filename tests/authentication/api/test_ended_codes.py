@@ -136,7 +136,9 @@ async def test_a_later_approval_works(there: There, ada: Account, session: Signe
 
 
 @pytest.mark.parametrize("device", [False, True])
-async def test_an_exchange_that_waits_for_the_end_starts_no_session(there: There, ada: Account, acme: Tenant, pool: Pool, device: bool) -> None:
+async def test_an_exchange_that_waits_for_the_end_starts_no_session(
+    there: There, ada: Account, acme: Tenant, pool: Pool, device: bool
+) -> None:
     """The exchange has found the code valid, and waits for the account that the other transaction locks."""
     held: list[tuple[str, tuple[UUID, ...]]] = [
         ("select 1 from users where id = %s for update", (ada.id,)),

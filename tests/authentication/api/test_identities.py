@@ -16,7 +16,7 @@ from adapters.http.providers import HttpProviders
 from core.accounts.accounts_rules import Account
 from core.kernel.providers import Provider
 from core.kernel.values import digest
-from entrypoints.http.edge.context import bind_context, app_context
+from entrypoints.http.edge.context import app_context, bind_context
 from tests.fakes.outside import FakeClock
 from tests.support.builders import (
     BASE_URL,

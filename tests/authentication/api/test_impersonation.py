@@ -211,9 +211,7 @@ async def test_an_unknown_user_is_refused_before_the_body_is_validated(support: 
     assert await support.everything() == before
 
 
-async def test_oneself_platform_owners_and_closed_accounts_cannot_be_impersonated(
-    support: Support, ports: Ports, clock: FakeClock
-) -> None:
+async def test_oneself_platform_owners_and_closed_accounts_cannot_be_impersonated(support: Support, ports: Ports, clock: FakeClock) -> None:
     now = clock.now()
     colleague = await add_platform_owner(ports, "colleague@platform.example")
     deactivated = await add_account(ports, "off@example.com", None, deactivated_at=now)

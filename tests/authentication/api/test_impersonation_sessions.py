@@ -129,7 +129,9 @@ def by_sql(statement: str) -> Callable[[Support, str], Awaitable[None]]:
     ],
     ids=["promotion", "demotion", "logout", "deactivated", "anonymized", "sessions-gone", "target-deactivated", "target-anonymized"],
 )
-async def test_an_impersonation_ends_when_one_of_its_conditions_ends(support: Support, acme: Tenant, change: Callable[[Support, str], Awaitable[Any]]) -> None:
+async def test_an_impersonation_ends_when_one_of_its_conditions_ends(
+    support: Support, acme: Tenant, change: Callable[[Support, str], Awaitable[Any]]
+) -> None:
     await add_member(acme.pool, acme.org, support.ada.id, Role.ADMIN)
     shop = await add_service(acme.pool, acme.org)
     await add_service_user(support.ports, shop, support.ada.id)

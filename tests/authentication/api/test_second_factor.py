@@ -354,9 +354,7 @@ async def test_an_unusual_login_needs_the_second_factor_despite_trust(
     assert (await api.post("/api/auth/login", login)).json["mfa_required"] is True
 
 
-async def test_an_unusual_login_without_a_second_factor_sends_an_email(
-    api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool
-) -> None:
+async def test_an_unusual_login_without_a_second_factor_sends_an_email(api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     await add_account(ports)
     for _ in range(3):
         await api.login(password="wrong password")
@@ -372,9 +370,7 @@ async def test_an_unusual_login_without_a_second_factor_sends_an_email(
     assert len(sent.letters) == 1
 
 
-async def test_strangers_cannot_lock_out_a_trusted_device(
-    api: Api, ports: Ports, app_of_ada: Authenticator, clock: FakeClock
-) -> None:
+async def test_strangers_cannot_lock_out_a_trusted_device(api: Api, ports: Ports, app_of_ada: Authenticator, clock: FakeClock) -> None:
     token = await trusted(api, app_of_ada, clock)
     for _ in range(10):
         await api.login(password="wrong password")

@@ -22,7 +22,7 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
-from tests.tenancy.api.organizations import ACME, ROLES, claims, log, refresh, token_of, recorded_events
+from tests.tenancy.api.organizations import ACME, ROLES, claims, log, recorded_events, refresh, token_of
 
 
 @pytest.mark.parametrize("role", ROLES)

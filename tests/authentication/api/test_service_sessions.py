@@ -204,9 +204,7 @@ async def test_an_inactive_organization_refuses_logins(shop: Shop, tenants: Tena
 
 
 @pytest.mark.parametrize(("service_type", "status"), [("web", 200), ("api", 200), ("mobile", 400), ("desktop", 400)])
-async def test_public_applications_refuse_passwords(
-    shop: Shop, tenants: Tenants, service_type: str, status: int
-) -> None:
+async def test_public_applications_refuse_passwords(shop: Shop, tenants: Tenants, service_type: str, status: int) -> None:
     await add_service(tenants.pool, shop.tenant.org, "other", service_type)
     before = await shop.recorded()
     answer = await shop.login(service="other")
@@ -291,9 +289,7 @@ async def test_a_token_states_the_entitlement_and_a_refresh_updates_it(shop: Sho
 # Confirmed memberships
 
 
-async def test_a_members_login_to_a_service_confirms_the_membership(
-    shop: Shop, twin: Tenant, tenants: Tenants, clock: FakeClock
-) -> None:
+async def test_a_members_login_to_a_service_confirms_the_membership(shop: Shop, twin: Tenant, tenants: Tenants, clock: FakeClock) -> None:
     eve = await add_account(tenants.ports, "eve@example.com")
     for org, account in ((shop.tenant.org, shop.ada), (twin.org, shop.ada), (shop.tenant.org, eve)):
         await add_member(tenants.pool, org, account.id)
@@ -423,9 +419,7 @@ async def test_a_session_of_a_service_slides_and_ends_like_any_session(shop: Sho
 # Tokens with wrong claims
 
 
-async def test_a_token_is_only_valid_with_its_own_application_and_session(
-    shop: Shop, twin: Tenant, tenants: Tenants
-) -> None:
+async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
     """The tokens have a valid signature and wrong claims: a bug in the issuer alone must not be enough for an attack."""
     ports, pool = tenants.ports, tenants.pool
     wiki, theirs = await add_service(pool, shop.tenant.org, "wiki"), await add_service(pool, twin.org, "shop")

@@ -59,7 +59,9 @@ async def test_identities_are_found_by_user_and_context(storage: Postgres, pool:
     assert await run_sql(pool, "select provider_user_id from identities order by 1") == [("1",), ("2",), ("4",)]
 
 
-async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID
+) -> None:
     ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
     for user, provider, service in ((ada, FIRST, None), (ada, FIRST, theirs), (ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):

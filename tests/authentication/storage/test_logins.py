@@ -109,9 +109,7 @@ async def test_days_are_in_utc_for_every_time_zone_of_the_connection(
 
 
 @pytest.mark.slow
-async def test_concurrent_logins_are_all_counted_over_the_shards(
-    storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID
-) -> None:
+async def test_concurrent_logins_are_all_counted_over_the_shards(storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID) -> None:
     begun = session(ada, service=shop, created_at=NOW)
 
     async def sign_in(_: int) -> None:
@@ -206,9 +204,7 @@ async def test_the_removal_of_a_user_subtracts_from_every_total(
     assert await run_sql(pool, "select distinct user_id from login_events") == [(eve,)]
 
 
-async def test_a_subtraction_during_a_merge_is_not_lost(
-    storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID
-) -> None:
+async def test_a_subtraction_during_a_merge_is_not_lost(storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID) -> None:
     await login(storage, ada, shop, created_at=NOW - DAY)
     await run_sql(pool, "update login_totals set shard = 1")
     await count(pool, shop, TODAY - DAY, 2, 3)

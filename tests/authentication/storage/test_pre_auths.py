@@ -37,7 +37,9 @@ async def begin(storage: Postgres, email: Email = EVE) -> PendingSignIn:
 
 async def take(storage: Postgres, begun: PendingSignIn, *, after: timedelta = timedelta()) -> PendingSignIn | None:
     async with storage.autocommit() as count:
-        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, MAX_CODE_ATTEMPTS, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + after)
+        tried = await count.pre_auths.count_attempt(
+            begun.id, begun.user_id, MAX_CODE_ATTEMPTS, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + after
+        )
     if tried is None:
         return None
     async with storage.reading() as read:
@@ -63,7 +65,9 @@ async def test_an_attempt_returns_the_pending_sign_in(storage: Postgres) -> None
 
 TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
 UNLINKED = PendingIdentity(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
-BARE = PendingIdentity(None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False)
+BARE = PendingIdentity(
+    None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False
+)
 
 
 @pytest.mark.parametrize("unlinked", [UNLINKED, BARE])
@@ -106,7 +110,9 @@ async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_a
     assert await failures(pool, begun.user_id) == 12
     assert await run_sql(pool, "select sum(failures) from pre_auths") == [(12,)]
     async with storage.autocommit() as count:
-        tried = await count.pre_auths.count_attempt(begun.id, begun.user_id, 100, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + SECOND)
+        tried = await count.pre_auths.count_attempt(
+            begun.id, begun.user_id, 100, attempt_subject(begun.user_id), AttemptLimit(12, TTL), NOW + SECOND
+        )
     assert tried is not None
     assert tried.blocked_until == NOW + timedelta(seconds=30)
 

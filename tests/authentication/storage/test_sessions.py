@@ -196,9 +196,7 @@ async def test_an_impersonation_ends_when_the_impersonator_is_demoted(storage: P
         ("update sessions set impersonator_session_id = id where impersonator_id is not null", False),
     ],
 )
-async def test_an_impersonation_ends_with_the_session_that_started_it(
-    storage: Postgres, pool: Pool, change: str, goes_on: bool
-) -> None:
+async def test_an_impersonation_ends_with_the_session_that_started_it(storage: Postgres, pool: Pool, change: str, goes_on: bool) -> None:
     support, other = account(EVE, is_platform_owner=True), account("other@example.com", is_platform_owner=True)
     await add(storage, ada := account(), support, other)
     shop = await add_service(pool, await add_organization(pool, "acme"))
@@ -754,7 +752,9 @@ async def test_a_selection_never_outlives_the_absolute_end(storage: Postgres, po
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
     org = await add_organization(pool, "acme")
-    assert await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY)) == NOW + DAY
+    assert (
+        await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY)) == NOW + DAY
+    )
     assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
 
 

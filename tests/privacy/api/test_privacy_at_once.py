@@ -40,7 +40,9 @@ async def is_anonymized(pool: Pool, account: Account) -> bool:
 
 
 @pytest.mark.slow
-async def test_of_twenty_concurrent_anonymizations_one_is_recorded(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
+async def test_of_twenty_concurrent_anonymizations_one_is_recorded(
+    api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform
+) -> None:
     answers = await everyone(20, lambda number: forget(api, ada.id, (acme.token("owner"), platform.token)[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 20}
     assert await is_anonymized(pool, ada)
@@ -209,7 +211,9 @@ async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api
     assert not await is_anonymized(pool, ada)
 
 
-async def test_a_membership_of_another_organization_added_meanwhile_is_respected(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+async def test_a_membership_of_another_organization_added_meanwhile_is_respected(
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
     changes: Changes = [
         ("select 1 from users where id = %s for no key update", (ada.id,)),
         (

@@ -351,9 +351,7 @@ async def test_an_impersonator_is_refused(ada: Subject, platform: Platform) -> N
     assert refused(await export(ada.api, ada.id, token)) == FORBIDDEN
 
 
-async def test_an_application_gets_its_users_data_of_its_organization(
-    ada: Subject, acme: Tenant, twin: Tenant, shop: UUID
-) -> None:
+async def test_an_application_gets_its_users_data_of_its_organization(ada: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
     second, other = await add_service(ada.pool, acme.org, "second"), await add_service(ada.pool, twin.org, "other")
     for tenant in (acme, twin):
         await tenant.join("ada", ada.account)
@@ -370,9 +368,7 @@ async def test_an_application_gets_its_users_data_of_its_organization(
 
 
 @pytest.mark.parametrize("holder", ["owner", "platform"])
-async def test_an_application_cannot_export_other_users(
-    ada: Subject, acme: Tenant, shop: UUID, platform: Platform, holder: str
-) -> None:
+async def test_an_application_cannot_export_other_users(ada: Subject, acme: Tenant, shop: UUID, platform: Platform, holder: str) -> None:
     await acme.join("ada", ada.account)
     token = (await sign_in_to(ada.ports, ada.pool, shop, platform.account if holder == "platform" else acme.people["owner"])).access_token
     for target in (ada.id, NOWHERE):

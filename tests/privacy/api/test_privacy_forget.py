@@ -92,7 +92,17 @@ async def count(pool: Pool, user_id: UUID, *tables: str) -> dict[str, int]:
     return counts
 
 
-DELETED_ACCOUNT: Final = ("sessions", "mfa", "backup_codes", "identities", "passkeys", "devices", "pre_auths", "link_tickets", "one_time_tokens")
+DELETED_ACCOUNT: Final = (
+    "sessions",
+    "mfa",
+    "backup_codes",
+    "identities",
+    "passkeys",
+    "devices",
+    "pre_auths",
+    "link_tickets",
+    "one_time_tokens",
+)
 KEPT: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
 
@@ -196,7 +206,9 @@ async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
     assert sent.letters == []
 
 
-async def test_an_anonymization_is_recorded_once(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform) -> None:
+async def test_an_anonymization_is_recorded_once(
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform
+) -> None:
     """In the privacy log, and for every organization that the user is a member of, confirmed or not."""
     await add_member(pool, twin.org, ada.id)
     await forgotten(api, ada.id, platform.token)
@@ -554,7 +566,9 @@ async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeyp
 
 
 @pytest.mark.slow
-async def test_the_account_is_anonymized_before_its_logs_are_redacted(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
+async def test_the_account_is_anonymized_before_its_logs_are_redacted(
+    api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None
+) -> None:
     assert await mentions(pool, EMAIL) == set()
     assert await count(pool, ada.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
     assert await shown(pool) == (ENTRIES - log_redaction_rules.FIRST) * len(log_redaction_rules.PersonalLog)
@@ -588,7 +602,9 @@ async def test_the_rest_is_redacted_even_if_the_account_is_deleted(ports: Ports,
 
 
 @pytest.mark.slow
-async def test_an_export_before_the_redaction_ends_is_redacted(api: Api, pool: Pool, platform: Platform, ada: Account, cut_off: None) -> None:
+async def test_an_export_before_the_redaction_ends_is_redacted(
+    api: Api, pool: Pool, platform: Platform, ada: Account, cut_off: None
+) -> None:
     answer = await api.get(f"/api/privacy/export/{ada.id}", token=platform.token)
     assert await shown(pool) > 0
     assert len(answer.json["login_events"]) == answer.json["login_events_count"] == ENTRIES
@@ -655,7 +671,9 @@ async def test_owners_can_anonymize_themselves(api: Api, pool: Pool, acme: Tenan
         assert await run_sql(pool, f"select actor_id, address, agent from {log}") == [(owner.id, "0.0.0.0", "anonymized")]  # noqa: S104, S608
 
 
-async def test_the_owner_of_all_the_users_organizations_can_anonymize_them(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+async def test_the_owner_of_all_the_users_organizations_can_anonymize_them(
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+) -> None:
     await twin.join("ada", ada)
     assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
     await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
@@ -753,9 +771,7 @@ async def test_without_a_token_it_is_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize("target", ["owner", "ada"])
-async def test_an_impersonator_is_refused(
-    api: Api, ports: Ports, acme: Tenant, ada: Account, platform: Platform, target: str
-) -> None:
+async def test_an_impersonator_is_refused(api: Api, ports: Ports, acme: Tenant, ada: Account, platform: Platform, target: str) -> None:
     token = await impersonate(ports, platform.account, acme.people["owner"])
     assert refused(await forget(api, acme.id(target), token)) == FORBIDDEN
 

@@ -8,7 +8,14 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from adapters.postgres.privacy import REDACT_JOINS, LOG_REDACTIONS, INVOLVED_ORGANIZATIONS, END_INVITATIONS, INVITATION_EVENTS, REMOVE_EMAILS
+from adapters.postgres.privacy import (
+    END_INVITATIONS,
+    INVITATION_EVENTS,
+    INVOLVED_ORGANIZATIONS,
+    LOG_REDACTIONS,
+    REDACT_JOINS,
+    REMOVE_EMAILS,
+)
 from core.accounts.accounts_rules import Account, EmailTaken
 from core.kernel.principals import Person, System
 from core.kernel.values import Email
@@ -55,7 +62,12 @@ async def test_the_controls_over_a_user_match_ownership_and_confirmation(
         assert [belonging.org_id for belonging in found if belonging.gives_control] == [owned]
         assert not any(belonging.gives_control for belonging in await read.privacy.list_membership_controls(eve.id, ada.id))
         assert found == sorted(
-            [MembershipControl(acme, True, False), MembershipControl(owned, True, True), MembershipControl(unconfirmed, False, True), MembershipControl(twin, True, False)],
+            [
+                MembershipControl(acme, True, False),
+                MembershipControl(owned, True, True),
+                MembershipControl(unconfirmed, False, True),
+                MembershipControl(twin, True, False),
+            ],
             key=lambda belonging: belonging.org_id,
         )
         assert await read.privacy.list_membership_controls(uuid4(), eve.id) == []
@@ -80,7 +92,9 @@ async def test_organizations_are_locked_until_the_transaction_ends(storage: Post
             assert await is_locked(pool, "organizations", "id = %s", org) is locked
 
 
-async def test_memberships_are_locked_until_the_transaction_ends(storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account) -> None:
+async def test_memberships_are_locked_until_the_transaction_ends(
+    storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account
+) -> None:
     for person in (ada, eve):
         await add_member(pool, acme, person.id)
     async with storage.transaction(by=System()) as tx:
@@ -123,9 +137,7 @@ async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Pos
     assert done.is_set()
 
 
-async def test_invitations_end_only_in_locked_organizations(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account
-) -> None:
+async def test_invitations_end_only_in_locked_organizations(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account) -> None:
     third = await add_organization(pool, "third")
     held, late, answered = await invite(pool, acme), await invite(pool, twin, expires_at=NOW), await invite(pool, third, status="rejected")
     unheld = await invite(pool, third)
