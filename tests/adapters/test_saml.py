@@ -131,9 +131,9 @@ async def test_another_organization_finds_no_configuration_and_no_certificate(
 async def test_the_setup_is_found_by_organization_and_service(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
     shop = stored.service
     async with stored.storage.transaction(by=SYSTEM) as tx:
-        found = await tx.saml.setup_by_id(shop.org_id, shop.id)
-        assert found is not None
-        assert (found.service, found.configuration) == (shop, CONFIGURATION)
+        setup = await tx.saml.setup_by_id(shop.org_id, shop.id)
+        assert setup is not None
+        assert (setup.service, setup.configuration) == (shop, CONFIGURATION)
         for org_id, service_id in ((foreign.org_id, shop.id), (shop.org_id, foreign.id), (shop.org_id, uuid4())):
             assert await tx.saml.setup_by_id(org_id, service_id) is None
         other = await tx.saml.setup_by_id(desk.org_id, desk.id)
@@ -143,9 +143,9 @@ async def test_the_setup_is_found_by_organization_and_service(stored: StoredSaml
 
 async def test_the_slugs_are_those_of_one_organization(stored: StoredSaml, foreign: ServiceContext) -> None:
     async with stored.storage.reading() as read:
-        found = await read.saml.setup_by_slug("acme", "shop")
-        assert found is not None
-        assert (found.service, found.configuration) == (stored.service, CONFIGURATION)
+        setup = await read.saml.setup_by_slug("acme", "shop")
+        assert setup is not None
+        assert (setup.service, setup.configuration) == (stored.service, CONFIGURATION)
         other = await read.saml.setup_by_slug("twin", "shop")
         assert other is not None
         assert (other.service, other.configuration, other.certificate) == (foreign, None, None)
@@ -180,9 +180,9 @@ async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, digest("another"), NOW) is None
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL) is None
         assert await read.saml_sign_ons.find(shop.org_id, shop.id, STATE, BROWSER, NOW + STATE_TTL - MICROSECOND) is not None
-        found = await read.saml_sign_ons.pending_service(STATE, NOW)
-        assert found is not None
-        assert found[1] == shop
+        pending = await read.saml_sign_ons.pending_service(STATE, NOW)
+        assert pending is not None
+        assert pending[1] == shop
         assert await read.saml_sign_ons.pending_service(digest("another"), NOW) is None
         assert await read.saml_sign_ons.pending_service(STATE, NOW + STATE_TTL) is None
 
@@ -236,10 +236,10 @@ async def test_the_user_is_looked_up_in_one_organization(stored: StoredSaml, for
 
     async def locked(org_id: UUID, user_id: UUID, slug: str = "shop") -> tuple[object, ...]:
         async with stored.storage.transaction(by=SYSTEM) as tx:
-            found = tx.saml_sign_ons.lock_user_deferred(org_id, slug, user_id, session_id, NOW)
+            locks = tx.saml_sign_ons.lock_user_deferred(org_id, slug, user_id, session_id, NOW)
             await tx.saml_logouts.delete_sessions(uuid4())  # any statement, which sends the deferred ones
-            person = found.account.value
-            return found.membership.value, person and person.email, found.session_lives.value, found.own_use.value
+            person = locks.account.value
+            return locks.membership.value, person and person.email, locks.session_lives.value, locks.own_use.value
 
     assert await locked(shop.org_id, user) == (True, ADA, True, True)
     assert await locked(shop.org_id, user, "desk") == (True, ADA, True, None)
@@ -329,12 +329,12 @@ async def test_only_the_asked_service_can_respond_and_only_in_its_browser(
     shop = stored.service
 
     async def answer(**changes: Any) -> bool:
-        usual = {"browser_hash": LEAVING, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
-        return await within(stored.storage, lambda tx: tx.saml_logouts.record_response(**{**usual, **changes}, is_success=is_success))
+        defaults = {"browser_hash": LEAVING, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request", "now": NOW}
+        return await within(stored.storage, lambda tx: tx.saml_logouts.record_response(**{**defaults, **changes}, is_success=is_success))
 
     async def has_answered(**changes: Any) -> bool:
-        usual = {"logout_id": stored.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
-        return bool(await stored.unchanged_by(lambda tx: tx.saml_logouts.is_answered(**{**usual, **changes})))
+        defaults = {"logout_id": stored.logout.id, "org_id": shop.org_id, "service_id": shop.id, "request_id": "_request"}
+        return bool(await stored.unchanged_by(lambda tx: tx.saml_logouts.is_answered(**{**defaults, **changes})))
 
     before = await stored.rows()
     assert not await answer(), "the request was not sent yet"

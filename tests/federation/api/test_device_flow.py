@@ -340,15 +340,15 @@ async def test_right_codes_neither_count_nor_reset_the_counter(cli: DeviceClient
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", ["approve", "deny"])
-async def test_a_right_code_entered_twice_is_no_failed_attempt(cli: DeviceClient, token: str, said: str) -> None:
+@pytest.mark.parametrize("action", ["approve", "deny"])
+async def test_a_right_code_entered_twice_is_no_failed_attempt(cli: DeviceClient, token: str, action: str) -> None:
     """As by a double click, or by going back and sending the form again."""
     for number in range(9):
         assert await guess(cli, token, number) == BAD
     await cli.begin()
-    assert (await cli.answer(token, said)).status == 200
+    assert (await cli.answer(token, action)).status == 200
     for _ in range(12):
-        assert refused(await cli.answer(token, said)) == BAD
+        assert refused(await cli.answer(token, action)) == BAD
     assert await guess(cli, token, 9) == BAD
     assert (await guess(cli, token, 10))[0] == 429, "wrong codes still count"
 

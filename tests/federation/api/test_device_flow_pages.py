@@ -71,13 +71,13 @@ async def test_the_second_factor_is_required_first(visitor: Visitor, cli: Device
 
 
 async def test_the_page_shows_the_request_before_any_decision(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
-    asked, user_code = clock.now(), await cli.begin()
+    requested_at, user_code = clock.now(), await cli.begin()
     clock.advance(timedelta(minutes=2))
     page = await say(signed_in, user_code.lower())
     assert page.status == 200
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.text))
-    for shown in ("Shop by Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(asked), "Only approve this if you started it"):  # noqa: S104
-        assert shown in words
+    for part in ("Shop by Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(requested_at), "Only approve this if you started it"):  # noqa: S104
+        assert part in words
     assert "form-action 'self'" in page.headers["Content-Security-Policy"]
     assert page.headers["Cache-Control"] == "no-store"
     assert await cli.status() == ["pending"]

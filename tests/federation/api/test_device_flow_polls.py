@@ -52,9 +52,9 @@ async def mobile_cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient
 @pytest.fixture
 async def session(ports: Ports, pool: Pool, ada: Account) -> SignedIn:
     """A session of the user, who signed in through an identity provider."""
-    begun = await sign_in(ports, ada)
-    await run_sql(pool, "update sessions set provider = 'websuite' where id = %s", begun.session_id)
-    return begun
+    session = await sign_in(ports, ada)
+    await run_sql(pool, "update sessions set provider = 'websuite' where id = %s", session.session_id)
+    return session
 
 
 @pytest.fixture
@@ -75,12 +75,17 @@ def claims(answer: Answer) -> dict[str, Any]:
 
 async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceClient, ada: Account, metrics: FakeMetrics) -> None:
     answer = await approved.poll()
-    said = claims(answer)
+    token_claims = claims(answer)
     assert answer.json == {**answer.json, "token_type": "Bearer", "expires_in": 900}
     assert set(answer.json) == {"access_token", "token_type", "expires_in", "refresh_token"}
     assert answer.headers["Cache-Control"] == "no-store"
-    assert said["aud"] == str(approved.service.client_id)
-    assert (said["sub"], said["email"], said["org"], said["service"]) == (str(ada.id), EMAIL, "acme", "shop")
+    assert token_claims["aud"] == str(approved.service.client_id)
+    assert (token_claims["sub"], token_claims["email"], token_claims["org"], token_claims["service"]) == (
+        str(ada.id),
+        EMAIL,
+        "acme",
+        "shop",
+    )
     assert (metrics.tokens_issued, metrics.login_failures) == (1, {})
     assert await approved.status() == ["redeemed"]
     profile = await approved.api.get("/api/user", token=answer.json["access_token"])
@@ -129,8 +134,8 @@ async def test_the_tokens_contain_the_users_subscription(
 ) -> None:
     plan = await add_plan(pool, approved.service.id, "Gold", features=["exports"])
     await add_subscription(ports, pool, approved.service.id, ada.id, plan, ends=clock.now() + timedelta(days=30))
-    said = claims(await approved.poll())
-    assert (said["plan"], said["features"], said["subscription_status"]) == ("Gold", ["exports"], "active")
+    token_claims = claims(await approved.poll())
+    assert (token_claims["plan"], token_claims["features"], token_claims["subscription_status"]) == ("Gold", ["exports"], "active")
 
 
 async def test_the_device_code_needs_no_client_id(approved: DeviceClient) -> None:

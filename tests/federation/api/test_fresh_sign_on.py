@@ -52,7 +52,7 @@ async def link(street: ProviderSignIn, account: Account) -> None:
     await run_sql(street.pool, f"insert into identities ({columns}) values (%s, %s, %s, %s, %s, now())", *row)  # noqa: S608
 
 
-async def asked(street: ProviderSignIn, path: str) -> dict[str, list[str]]:
+async def provider_query(street: ProviderSignIn, path: str) -> dict[str, list[str]]:
     answer = await street.visitor.open(f"/auth/{street.name}?{urlencode({'next': path})}")
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
@@ -74,7 +74,7 @@ async def test_the_provider_asks_a_signed_in_user_again(
     await link(street, ada)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     assert OFFER in (await visitor.open(path)).text
-    query = await asked(street, path)
+    query = await provider_query(street, path)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), "also if the configured URL has a query"
     assert leads_to(await street.complete(next=path)) == path
     assert posted_response(await visitor.open(path)).name_id == EMAIL
@@ -109,7 +109,7 @@ async def test_without_force_authn_the_provider_does_not_ask_again(
 ) -> None:
     await link(street, ada)
     path = await comes_from(visitor, shop, clock)
-    query = await asked(street, path)
+    query = await provider_query(street, path)
     assert query["prompt"] == ["select"]
     assert "max_age" not in query
     await street.sign_in(next=path)

@@ -42,9 +42,11 @@ async def party(acme: Tenant, visitor: Visitor) -> RelyingParty:
 
 @pytest.fixture
 async def mobile_app(acme: Tenant, visitor: Visitor) -> RelyingParty:
-    found = await add_relying_party(acme, visitor, service_type="mobile")
-    await found.set_redirect_uris("https://shop.example.com/callback", "com.example.shop:/back", "http://127.0.0.1/back", "http://[::1]/b")
-    return found
+    application = await add_relying_party(acme, visitor, service_type="mobile")
+    await application.set_redirect_uris(
+        "https://shop.example.com/callback", "com.example.shop:/back", "http://127.0.0.1/back", "http://[::1]/b"
+    )
+    return application
 
 
 # Invalid requests
@@ -296,11 +298,11 @@ async def test_an_application_cannot_send_its_request_with_post(party: RelyingPa
 
 async def test_only_the_form_of_the_page_is_documented(party: RelyingParty) -> None:
     described = (await party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
-    asked, said = (
+    for_get, for_post = (
         {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
     )
-    assert asked - said == {"response_type", "provider"}
-    assert said == set(AuthorizationRequest.__slots__)
+    assert for_get - for_post == {"response_type", "provider"}
+    assert for_post == set(AuthorizationRequest.__slots__)
     [form] = described["post"]["requestBody"]["content"].values()
     assert form["schema"]["required"] == ["form_token", "answer"]
     assert "Only the form of our page" in described["post"]["summary"] + described["post"].get("description", "")

@@ -54,16 +54,16 @@ def visitor(app: QuartTrio, edge: Edge) -> Visitor:
 @pytest.fixture
 async def party(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
     """An application with a user who is signed in in the browser."""
-    found = await add_relying_party(acme, visitor)
-    await sign_in_browser(found, ada)
-    return found
+    application = await add_relying_party(acme, visitor)
+    await sign_in_browser(application, ada)
+    return application
 
 
 @pytest.fixture
 async def mobile_app(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
-    found = await add_relying_party(acme, visitor, "till", "mobile")
-    await sign_in_browser(found, ada)
-    return found
+    application = await add_relying_party(acme, visitor, "till", "mobile")
+    await sign_in_browser(application, ada)
+    return application
 
 
 async def live_sessions(pool: Pool) -> int:
@@ -99,10 +99,15 @@ async def test_a_code_is_exchanged_for_tokens_for_the_service(
         "expires_in": 900,
         "refresh_token": tokens["refresh_token"],
     }
-    said = claims(tokens)
-    assert (said["sub"], said["org"], said["service"], said["aud"]) == (str(ada.id), "acme", "shop", str(party.client_id))
-    assert (said["iss"], said["email"], said["email_verified"]) == (BASE_URL, "ada@example.com", True)
-    assert (said["plan"], said["subscription_status"], said["features"]) == ("Gold", "active", ["exports"])
+    token_claims = claims(tokens)
+    assert (token_claims["sub"], token_claims["org"], token_claims["service"], token_claims["aud"]) == (
+        str(ada.id),
+        "acme",
+        "shop",
+        str(party.client_id),
+    )
+    assert (token_claims["iss"], token_claims["email"], token_claims["email_verified"]) == (BASE_URL, "ada@example.com", True)
+    assert (token_claims["plan"], token_claims["subscription_status"], token_claims["features"]) == ("Gold", "active", ["exports"])
     profile = await party.api.get("/api/user", token=tokens["access_token"])
     assert (profile.status, profile.json["service"]) == (200, "shop")
 
@@ -172,9 +177,9 @@ async def test_a_code_works_only_with_the_values_of_its_request(
 
 @pytest.mark.parametrize("verifier", [None, VERIFIER + "x", "v" * 42, "v" * 129, VERIFIER[:-1] + "é"])
 async def test_a_challenge_requires_its_verifier(mobile_app: RelyingParty, party: RelyingParty, verifier: str | None) -> None:
-    for application, asked in ((mobile_app, {}), (party, PKCE)):
+    for application, challenge in ((mobile_app, {}), (party, PKCE)):
         application.visitor.cookies = party.visitor.cookies
-        code = await application.code(**asked)
+        code = await application.code(**challenge)
         assert oauth_error(await application.exchange(code, code_verifier=verifier)) == INVALID_GRANT
         assert (await application.exchange(code, code_verifier=VERIFIER)).status == 200
 
@@ -520,11 +525,11 @@ async def test_the_frontend_gets_tokens_for_the_platform(
 ) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
     await sign_in_browser(party, ada, known=False)
-    asked = f"/auth/authorize?code_challenge={PKCE['code_challenge']}&code_challenge_method=S256"
+    path = f"/auth/authorize?code_challenge={PKCE['code_challenge']}&code_challenge_method=S256"
     sent = {"client_id": "frontend", "redirect_uri": None, "code_verifier": VERIFIER}
 
     async def code() -> str:
-        return redirect_parts(await visitor.open(asked))[1]["code"]
+        return redirect_parts(await visitor.open(path))[1]["code"]
 
     without = {**sent, "client_secret": None, "code_verifier": None}
     assert oauth_error(await party.exchange(await code(), **without)) == INVALID_GRANT
@@ -535,9 +540,9 @@ async def test_the_frontend_gets_tokens_for_the_platform(
         TOKEN, code=await code(), redirect_uri=f"{FRONTEND}/auth/callback", client_id="frontend", code_verifier=VERIFIER
     )
     assert answer.status == 200, answer.text
-    said = claims(answer.json)
-    assert said["aud"] == BASE_URL
-    assert "service" not in said
+    token_claims = claims(answer.json)
+    assert token_claims["aud"] == BASE_URL
+    assert "service" not in token_claims
     assert (await api.get("/api/user", token=answer.json["access_token"])).status == 200
     assert (await api.get("/api/user/organizations", token=answer.json["access_token"])).status != 403
     renewed = await party.post(TOKEN, refresh_token=answer.json["refresh_token"], client_id="frontend")
@@ -597,15 +602,15 @@ async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
 async def test_the_frontends_origin_can_read_the_token_endpoint(party: RelyingParty) -> None:
     """Its preflight requests and all responses (decision 29)."""
     origin = {"Origin": FRONTEND}
-    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
-    preflight = await party.api.call("OPTIONS", TOKEN, headers={**origin, **asked})
+    preflight_headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
+    preflight = await party.api.call("OPTIONS", TOKEN, headers={**origin, **preflight_headers})
     assert preflight.status == 204
     assert preflight.headers["Access-Control-Allow-Methods"] == "OPTIONS, POST"
     assert {"Authorization", "Content-Type"} <= set(preflight.headers["Access-Control-Allow-Headers"].split(", "))
-    shown = {"client_id": str(party.client_id), "client_secret": SECRET, "redirect_uri": party.redirect_uri}
-    given, refused = [await party.post(TOKEN, origin, code=code, **shown) for code in (await party.code(), "unknown")]
-    assert (given.status, refused.status) == (200, 400)
-    for answer in (preflight, given, refused):
+    credentials = {"client_id": str(party.client_id), "client_secret": SECRET, "redirect_uri": party.redirect_uri}
+    accepted, refused = [await party.post(TOKEN, origin, code=code, **credentials) for code in (await party.code(), "unknown")]
+    assert (accepted.status, refused.status) == (200, 400)
+    for answer in (preflight, accepted, refused):
         assert answer.headers["Access-Control-Allow-Origin"] == FRONTEND
         assert answer.headers["Vary"] == "Origin"
         assert "Access-Control-Allow-Credentials" not in answer.headers

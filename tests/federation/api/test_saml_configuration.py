@@ -200,10 +200,10 @@ async def test_a_new_certificate_replaces_the_old_one_and_deletes_its_key(shop: 
     first, second = (await shop.new_certificate()).json, (await shop.new_certificate()).json
     assert first["public_key"] != second["public_key"]
     assert (await shop.certificate()).json == second
-    kept = await run_sql(
+    certificates = await run_sql(
         pool, "select private_key is null, deactivated_at is null from saml_certificates order by deactivated_at nulls last"
     )
-    assert kept == [(True, False), (False, True)]
+    assert certificates == [(True, False), (False, True)]
 
 
 @pytest.mark.slow
@@ -280,8 +280,8 @@ async def test_documents_are_valid_by_the_schemas(
         "saml-schema-metadata-2.0.xsd": [(await api.get(f"{shop.path}/metadata")).text.encode()],
         "saml-schema-protocol-2.0.xsd": [refused.document, (await visitor.sign_on(shop)).document],
     }
-    for schema, found in documents.items():
-        for document in found:
+    for schema, examples in documents.items():
+        for document in examples:
             assert not isinstance(OneLogin_Saml2_XML.validate_xml(document, schema), str), document
 
 

@@ -28,19 +28,19 @@ async def blog(applications: SamlApplications) -> SamlApplication:
 async def test_an_application_signs_a_user_out(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
-    said = RedirectedMessage(
+    message = RedirectedMessage(
         redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, RelayState="a & b"))
     )
-    assert (said.url, said.kind, said.root.get("InResponseTo"), said.statuses) == (
+    assert (message.url, message.kind, message.root.get("InResponseTo"), message.statuses) == (
         "https://shop.example.com/slo",
         "LogoutResponse",
         "_bye",
         ["Success"],
     )
-    assert said.root.get("Destination") == said.url
-    assert said.query["RelayState"] == "a & b"
-    assert said.query["SigAlg"] == "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
-    assert said.query.keys() == {"SAMLResponse", "RelayState", "SigAlg", "Signature"}
+    assert message.root.get("Destination") == message.url
+    assert message.query["RelayState"] == "a & b"
+    assert message.query["SigAlg"] == "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
+    assert message.query.keys() == {"SAMLResponse", "RelayState", "SigAlg", "Signature"}
     assert not await visitor.is_in()
     assert "gatehouse-session" not in visitor.cookies
     assert "gatehouse-saml-logout" not in visitor.cookies
@@ -50,9 +50,9 @@ async def test_an_application_signs_a_user_out_with_http_post(visitor: SamlBrows
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     message = logout_request(shop, visitor.now(), session.name_id, "_other", session.session_index)
-    begun = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
+    path = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
     assert await visitor.is_in(), "the cross-site POST carries no cookies"
-    assert RedirectedMessage(redirect_target(await visitor.open(begun))).statuses == ["Success"]
+    assert RedirectedMessage(redirect_target(await visitor.open(path))).statuses == ["Success"]
     assert not await visitor.is_in()
 
 
@@ -61,16 +61,16 @@ async def test_other_applications_are_notified_before_the_response(
 ) -> None:
     await visitor.sign_in()
     session, there = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
-    assert (asked.url, asked.kind) == ("https://blog.example.com/slo", "LogoutRequest")
-    assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
-    assert [name.text for name in asked.find("//saml:NameID")] == [there.name_id]
-    assert asked.query.keys() == {"SAMLRequest", "SigAlg", "Signature"}
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    assert (message.url, message.kind) == ("https://blog.example.com/slo", "LogoutRequest")
+    assert [index.text for index in message.find("//samlp:SessionIndex")] == [there.session_index]
+    assert [name.text for name in message.find("//saml:NameID")] == [there.name_id]
+    assert message.query.keys() == {"SAMLRequest", "SigAlg", "Signature"}
     assert not await visitor.is_in(), "the session here has ended already"
-    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    done = logout_response(blog, visitor.now(), message.root.get("ID"))
     back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
-    said = RedirectedMessage(redirect_target(await visitor.open(back)))
-    assert (said.url, said.root.get("InResponseTo"), said.statuses) == ("https://shop.example.com/slo", "_bye", ["Success"])
+    message = RedirectedMessage(redirect_target(await visitor.open(back)))
+    assert (message.url, message.root.get("InResponseTo"), message.statuses) == ("https://shop.example.com/slo", "_bye", ["Success"])
 
 
 @pytest.mark.parametrize("by_form", [False, True])
@@ -95,8 +95,8 @@ async def test_responses_of_other_applications_count(
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
-    done = logout_response(blog, visitor.now(), asked.root.get("ID"), status, inner)
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    done = logout_response(blog, visitor.now(), message.root.get("ID"), status, inner)
     if by_form:
         back = redirect_target(
             await visitor.open(redirect_target(await visitor.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303))
@@ -111,13 +111,13 @@ async def test_an_application_that_does_not_answer_makes_the_logout_partial(
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index))
+    path = redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index))
     again = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))  # the user went back
-    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(asked).root.get("ID")), (
+    assert (again.kind, again.root.get("ID")) == ("LogoutRequest", RedirectedMessage(path).root.get("ID")), (
         "the browser may not have reached it"
     )
-    said = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))
-    assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Success", "PartialLogout"])
+    message = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))
+    assert (message.url, message.statuses) == ("https://shop.example.com/slo", ["Success", "PartialLogout"])
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
@@ -128,8 +128,8 @@ async def test_an_application_asked_twice_can_answer_either_request(
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     first = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     second = RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo")))
-    asked = first if which == "first" else second
-    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    request = first if which == "first" else second
+    done = logout_response(blog, visitor.now(), request.root.get("ID"))
     back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
     assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"]
 
@@ -147,8 +147,8 @@ async def test_an_application_without_slo_url_makes_the_logout_partial(
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
     await run_sql(pool, why)
-    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
-    assert (said.kind, said.statuses) == ("LogoutResponse", ["Success", "PartialLogout"])
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    assert (message.kind, message.statuses) == ("LogoutResponse", ["Success", "PartialLogout"])
 
 
 async def test_a_request_ends_no_other_sessions(
@@ -168,13 +168,13 @@ async def test_a_request_ends_no_other_sessions(
         ("somebody@example.com", (session.session_index,)),
     ]
     for name_id, indexes in wrong:
-        said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, name_id, *indexes)))
-        assert (said.url, said.statuses) == ("https://shop.example.com/slo", ["Requester", "UnknownPrincipal"])
+        message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, name_id, *indexes)))
+        assert (message.url, message.statuses) == ("https://shop.example.com/slo", ["Requester", "UnknownPrincipal"])
         assert await visitor.is_in()
     assert await other.is_in()
     nobody = SamlBrowser(app, clock)
-    said = RedirectedMessage(redirect_target(await request_logout(nobody, shop, session.name_id, session.session_index)))
-    assert said.statuses == ["Requester", "UnknownPrincipal"]
+    message = RedirectedMessage(redirect_target(await request_logout(nobody, shop, session.name_id, session.session_index)))
+    assert message.statuses == ["Requester", "UnknownPrincipal"]
     assert await visitor.is_in()
 
 
@@ -198,10 +198,10 @@ async def test_the_attributes_of_the_name_must_match(
         assert await visitor.is_in()
     for right in (whole, {"Format": NameIdFormat.UNSPECIFIED.value}):
         session = await visitor.sign_on(shop)
-        said = RedirectedMessage(
+        message = RedirectedMessage(
             redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index, name_attributes=right))
         )
-        assert said.statuses == ["Success"]
+        assert message.statuses == ["Success"]
         await visitor.sign_in()
 
 
@@ -216,10 +216,10 @@ async def test_a_transient_name_is_valid_until_the_session_ends(
     await visitor.sign_in()
     first, second, _ = [await visitor.sign_on(shop) for _ in range(3)]
     assert first.name_id != second.name_id
-    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, others.name_id, first.session_index)))
-    assert said.statuses == ["Requester", "UnknownPrincipal"]
-    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, first.name_id, first.session_index)))
-    assert said.statuses == ["Success"]
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, others.name_id, first.session_index)))
+    assert message.statuses == ["Requester", "UnknownPrincipal"]
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, first.name_id, first.session_index)))
+    assert message.statuses == ["Success"]
     assert not await visitor.is_in()
     assert await other.is_in()
 
@@ -253,8 +253,8 @@ async def test_the_number_of_session_indexes_is_limited(visitor: SamlBrowser, sh
     too_many = logout_request(shop, visitor.now(), session.name_id, *["_x"] * 100, session.session_index)
     assert (await visitor.open(redirect_url(f"{shop.path}/slo", too_many))).status == 400
     indexes = ["_" * 257, "_x", session.session_index]
-    said = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, *indexes)))
-    assert said.statuses == ["Success"]
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, *indexes)))
+    assert message.statuses == ["Success"]
 
 
 @pytest.mark.parametrize("by_form", [False, True])
@@ -263,13 +263,13 @@ async def test_a_response_counts_only_in_the_browser_that_was_redirected(
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     other = SamlBrowser(app, clock)
     await other.sign_in()
     its_own = await other.sign_on(shop)
     await other.sign_on(blog)
     redirect_target(await request_logout(other, shop, its_own.name_id, its_own.session_index))
-    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    done = logout_response(blog, visitor.now(), message.root.get("ID"))
     for browser in (other, SamlBrowser(app, clock)):
         if by_form:
             page = await browser.open(
@@ -315,12 +315,12 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
     await sign_out(visitor)
     # The order is random: the change affects the application where the browser is.
     statement, status = CLOSING[why]
-    step, told = await visitor.open(f"{shop.path}/slo"), []
+    step, notified = await visitor.open(f"{shop.path}/slo"), []
     while step.status == 302:
-        asked = RedirectedMessage(redirect_target(step))
-        told.append(asked.url)
-        application = shop if "shop" in asked.url else blog
-        done = logout_response(application, visitor.now(), asked.root.get("ID"))
+        message = RedirectedMessage(redirect_target(step))
+        notified.append(message.url)
+        application = shop if "shop" in message.url else blog
+        done = logout_response(application, visitor.now(), message.root.get("ID"))
         if application is blog:
             await run_sql(pool, statement.format(blog=blog.id))
         if by_form:
@@ -330,7 +330,7 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
         step = await visitor.open(back)
         while step.status == 302 and redirect_target(step).startswith("/"):
             step = await visitor.open(redirect_target(step))
-    assert sorted(told) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
+    assert sorted(notified) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
     assert step.status == 200
     assert "Some applications didn't confirm" in step.text
     # No logout is in progress here, so the ordinary error follows.
@@ -343,9 +343,9 @@ async def test_an_initiator_disabled_during_the_logout_gets_no_response(
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    message = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
-    done = logout_response(blog, visitor.now(), asked.root.get("ID"))
+    done = logout_response(blog, visitor.now(), message.root.get("ID"))
     page = await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
     assert page.status == 200
     assert "Some applications didn't confirm" in page.text
@@ -359,8 +359,8 @@ async def test_a_response_counts_once_and_only_from_the_application_asked(
     """A repeated response, as by a double click, continues the logout."""
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
-    asked = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
-    id_ = asked.root.get("ID")
+    request = RedirectedMessage(redirect_target(await request_logout(visitor, shop, session.name_id, session.session_index)))
+    id_ = request.root.get("ID")
     foreign = await visitor.open(redirect_url(f"{shop.path}/slo", logout_response(shop, visitor.now(), id_), "SAMLResponse"))
     assert foreign.status == 400
     message, other = logout_response(blog, visitor.now(), id_), logout_response(blog, visitor.now(), id_, "Responder")
@@ -400,14 +400,14 @@ async def test_signing_out_here_signs_out_at_all_applications(
     assert f'<meta http-equiv="refresh" content="0;url={shop.path}/slo">' in page.text
     assert not await visitor.is_in()
     step = await visitor.open(f"{shop.path}/slo")
-    told = []
+    notified = []
     for _ in range(2):
-        asked = RedirectedMessage(redirect_target(step))
-        told.append(asked.url)
-        application = shop if "shop" in asked.url else blog
-        done = logout_response(application, visitor.now(), asked.root.get("ID"))
+        message = RedirectedMessage(redirect_target(step))
+        notified.append(message.url)
+        application = shop if "shop" in message.url else blog
+        done = logout_response(application, visitor.now(), message.root.get("ID"))
         step = await visitor.open(redirect_target(await visitor.open(redirect_url(f"{application.path}/slo", done, "SAMLResponse"))))
-    assert sorted(told) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
+    assert sorted(notified) == ["https://blog.example.com/slo", "https://shop.example.com/slo"]
     assert step.status == 200
     assert "You're signed out" in step.text
     assert f'href="{SIGN_IN}"' in step.text
@@ -451,8 +451,8 @@ async def test_a_session_that_replaced_another_signs_out_of_both(
     await visitor.open(path)
     assert (await visitor.sign_on(shop)).session_index == first.session_index
     await sign_out(visitor)
-    asked = {RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
-    assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
+    urls = {RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
+    assert urls == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
 
 
 @pytest.mark.parametrize("how", ["on the page", "for an application"])
@@ -470,8 +470,8 @@ async def test_a_session_after_an_ended_one_signs_out_of_both(
         await visitor.sign_in()
         await visitor.sign_on(blog)
     await sign_out(visitor)
-    asked = {RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
-    assert asked == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
+    urls = {RedirectedMessage(redirect_target(await visitor.open(f"{shop.path}/slo"))).url for _ in range(4)}
+    assert urls == {"https://blog.example.com/slo", "https://shop.example.com/slo"}
 
 
 async def test_the_session_of_another_user_is_not_taken_over(

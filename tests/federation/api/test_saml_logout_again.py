@@ -59,9 +59,9 @@ class LogoutInProgress:
 
     def __init__(self, walk: LogoutWalk, sessions: dict[str, Any], step: Answer) -> None:
         self.walk, self.visitor, self.sessions, self.step = walk, walk.visitor, sessions, step
-        asked = walk.pending_request(step)
-        assert asked is not None
-        self.first, self.request_id = asked
+        request = walk.pending_request(step)
+        assert request is not None
+        self.first, self.request_id = request
         walk.notified.append(self.first.slug)
         self.rest = [walk.applications[slug] for slug in walk.applications if slug not in ("shop", self.first.slug)]
 
@@ -91,8 +91,8 @@ async def in_progress(walk: LogoutWalk) -> LogoutInProgress:
 
 
 def ended(step: Answer, asker: SamlApplication, request_id: str) -> list[str]:
-    said = RedirectedMessage(redirect_target(step))
-    assert said.root.get("InResponseTo") == request_id
+    message = RedirectedMessage(redirect_target(step))
+    assert message.root.get("InResponseTo") == request_id
     return statuses(step, asker)
 
 
@@ -172,8 +172,8 @@ async def test_the_initiator_can_use_any_former_name(
     await visitor.sign_in()
     await visitor.sign_on(shop)
     former, latter = await visitor.sign_on(once), await visitor.sign_on(once)
-    begun = await ask(visitor, once, latter.name_id, latter.session_index, id_="_begun")
-    assert walk.pending_request(begun) is not None
+    step = await ask(visitor, once, latter.name_id, latter.session_index, id_="_begun")
+    assert walk.pending_request(step) is not None
     again = await ask(visitor, once, former.name_id, former.session_index, id_="_again")
     assert ended(await walk.finish(again), once, "_again") == ["Success"]
 
@@ -301,19 +301,19 @@ async def test_anonymization_removes_the_names_of_one_user_only(
 ) -> None:
     """Another user has signed in and out since. Their names stay, and they are signed out."""
     visitor = in_progress.visitor
-    begins, told = in_progress.rest
+    initiator, notified = in_progress.rest
     eve = await add_account(ports, EVE)
-    for application in (begins, told):
+    for application in (initiator, notified):
         await add_service_user(ports, application.id, eve.id)
     await visitor.sign_in(EVE, PASSWORD)
-    session, there = await visitor.sign_on(begins), await visitor.sign_on(told)
+    session, there = await visitor.sign_on(initiator), await visitor.sign_on(notified)
     answer = await platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
     assert answer.status == 200, answer.text
-    step = await ask(visitor, begins, session.name_id, session.session_index, id_="_eve")
-    asked = RedirectedMessage(redirect_target(step))
-    assert [index.text for index in asked.find("//samlp:SessionIndex")] == [there.session_index]
+    step = await ask(visitor, initiator, session.name_id, session.session_index, id_="_eve")
+    message = RedirectedMessage(redirect_target(step))
+    assert [index.text for index in message.find("//samlp:SessionIndex")] == [there.session_index]
     assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> ''") == [(2,)]
-    assert ended(await in_progress.walk.finish(step), begins, "_eve") == ["Success", "PartialLogout"]
+    assert ended(await in_progress.walk.finish(step), initiator, "_eve") == ["Success", "PartialLogout"]
 
 
 # Requests that match no session
@@ -346,9 +346,9 @@ async def test_a_request_that_matches_no_session_changes_nothing(
         answer = await visitor.post_cross_site(f"{application.path}/slo", SAMLRequest=encode_base64(message))
     else:
         answer = await ask(visitor, application, name, index, by_form=by_form)
-        said = RedirectedMessage(redirect_target(answer))
-        assert (said.url, said.statuses) == (application.configuration.slo_url, ["Requester", "UnknownPrincipal"])
-        assert said.query["RelayState"] == "there"
+        response = RedirectedMessage(redirect_target(answer))
+        assert (response.url, response.statuses) == (application.configuration.slo_url, ["Requester", "UnknownPrincipal"])
+        assert response.query["RelayState"] == "there"
     assert set_cookies(answer) == {}
     assert visitor.cookies == cookies
     assert await run_sql(pool, rows) == before
@@ -402,8 +402,8 @@ async def test_a_session_of_another_browser_does_not_match(
 ) -> None:
     other = SamlBrowser(app, clock)
     session = in_progress.sessions["shop"]
-    said = RedirectedMessage(redirect_target(await ask(other, shop, session.name_id, session.session_index)))
-    assert said.statuses == ["Requester", "UnknownPrincipal"]
+    message = RedirectedMessage(redirect_target(await ask(other, shop, session.name_id, session.session_index)))
+    assert message.statuses == ["Requester", "UnknownPrincipal"]
     assert COOKIE not in other.cookies
 
 
@@ -482,10 +482,10 @@ async def test_reloading_the_page_gets_the_response(
 ) -> None:
     busy, sign = True, XmlDocuments.logout_response
 
-    async def signed(*given: Any) -> str:
+    async def signed(*arguments: Any) -> str:
         if busy:
             raise Limited(1)
-        return await sign(*given)
+        return await sign(*arguments)
 
     monkeypatch.setattr(XmlDocuments, "logout_response", signed)
     silent = [await applications.add("silent", slo_url=None)] if is_partial else []
@@ -519,12 +519,12 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
             await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="there"), 303
         )
     steps = await everyone(8, lambda _: visitor.open(address))
-    [asked] = {
+    [request] = {
         (application.slug, id_) for step in steps for application, id_ in [walk.pending_request(step) or pytest.fail("nobody is told")]
     }
     assert len({set_cookies(step)[COOKIE].value for step in steps}) == 1
     assert ended(await walk.finish(steps[0]), shop, "_begun") == ["Success"]
-    assert walk.notified[0] == asked[0]
+    assert walk.notified[0] == request[0]
     assert sorted(walk.notified) == ["blog", "desk", "wiki"]
     assert await nothing_is_left(pool)
 
@@ -553,12 +553,12 @@ async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, visitor:
         session = sessions[application.slug]
         return await ask(visitor, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
 
-    said = [RedirectedMessage(redirect_target(step)) for step in await everyone(8, begin)]
-    answers = [one.statuses for one in said if one.kind == "LogoutResponse"]
-    told = [one.root.get("ID") for one in said if one.kind == "LogoutRequest"]
-    assert all(told.count(id_) <= 2 for id_ in told), "no request is sent more often"
-    assert len([one for one in answers if one[0] == "Success"]) == 1
-    assert len(told) + len(answers) == 8
+    messages = [RedirectedMessage(redirect_target(step)) for step in await everyone(8, begin)]
+    answers = [message.statuses for message in messages if message.kind == "LogoutResponse"]
+    request_ids = [message.root.get("ID") for message in messages if message.kind == "LogoutRequest"]
+    assert all(request_ids.count(id_) <= 2 for id_ in request_ids), "no request is sent more often"
+    assert len([statuses for statuses in answers if statuses[0] == "Success"]) == 1
+    assert len(request_ids) + len(answers) == 8
     assert not await visitor.is_in()
     assert await nothing_is_left(pool)
 

@@ -87,7 +87,7 @@ async def test_a_service_deleted_after_its_response_does_not_matter(
     visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
-    first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
+    first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     step = await walk.confirm(first, id_)
     await delete(api, [other, twin], first)
     assert statuses(await walk.finish(step), shop) == ["Success"]
@@ -161,9 +161,9 @@ async def test_an_initiator_disabled_before_the_repeated_form_gets_no_response(
     await visitor.sign_in()
     await visitor.sign_on(shop)
     message = encode_base64(logout_request(shop, visitor.now(), EMAIL, "_guessed"))
-    begun = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=message), 303)
+    path = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=message), 303)
     await run_sql(pool, statement)
-    page = await visitor.open(begun)
+    page = await visitor.open(path)
     assert page.status == status
     assert "You're signed out" not in page.text
     assert await visitor.is_in()
@@ -263,7 +263,7 @@ async def test_a_step_does_not_wait_for_a_deletion_and_reports_the_truth(
     The next application is notified or skipped, and without its response there is no success.
     """
     walk = LogoutWalk(visitor, shop, blog, wiki)
-    first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
+    first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     goes = blog if first is wiki else wiki
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("delete from services where id = any(%s)", ([goes.id, shop.id],))
@@ -302,19 +302,19 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
     """Eight browsers are between services when one of the services is deleted."""
     walks = [LogoutWalk(SamlBrowser(app, clock), shop, blog, wiki) for _ in range(8)]
     lasts: dict[int, Answer] = {}
-    answered: dict[int, set[str]] = {number: set() for number in range(8)}
+    confirmed: dict[int, set[str]] = {number: set() for number in range(8)}
 
     async def walk(number: int) -> None:
         step, browser = steps[number], walks[number]
-        while (asked := browser.pending_request(step)) is not None:
-            browser.notified.append(asked[0].slug)
+        while (request := browser.pending_request(step)) is not None:
+            browser.notified.append(request[0].slug)
             step = await browser.visitor.open(
-                redirect_url(f"{asked[0].path}/slo", logout_response(asked[0], browser.visitor.now(), asked[1]), "SAMLResponse")
+                redirect_url(f"{request[0].path}/slo", logout_response(request[0], browser.visitor.now(), request[1]), "SAMLResponse")
             )
             if step.status == 302 and redirect_target(step).startswith("/"):
                 # The response counts if the service still exists. Otherwise the next step follows
                 # directly.
-                answered[number].add(asked[0].slug)
+                confirmed[number].add(request[0].slug)
                 step = await browser.visitor.open(redirect_target(step))
         lasts[number] = step
 
@@ -325,7 +325,7 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
         nursery.start_soon(delete, api, [other], blog)
     for number, browser in enumerate(walks):
         assert "wiki" in browser.notified
-        everybody = answered[number] == {"blog", "wiki"}
+        everybody = confirmed[number] == {"blog", "wiki"}
         assert statuses(lasts[number], shop) == (["Success"] if everybody else ["Success", "PartialLogout"])
 
 
@@ -333,7 +333,7 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
 async def test_parallel_returns_get_one_response(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account) -> None:
     """A response and the step after it change the same rows."""
     walk = LogoutWalk(visitor, shop, blog)
-    application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("nobody was told")
+    application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     failed = redirect_url(f"{blog.path}/slo", logout_response(application, visitor.now(), id_, "Responder"), "SAMLResponse")
     answers = await everyone(16, lambda number: visitor.open(failed if number % 2 else f"{blog.path}/slo"))
     assert {answer.status for answer in answers} <= {302, 400}

@@ -308,7 +308,7 @@ async def test_a_response_without_a_request_is_refused(visitor: SamlBrowser, sho
     for id_ in ("_unknown", ""):
         message = logout_response(shop, clock.now(), id_)
         await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message, "SAMLResponse")), pool)
-    asked = logout_request(shop, clock.now(), "ada@example.com", "_index")
-    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", asked, "SAMLResponse")), pool)
+    request = logout_request(shop, clock.now(), "ada@example.com", "_index")
+    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", request, "SAMLResponse")), pool)
     await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", logout_response(shop, clock.now(), "_x"))), pool)
     await check_refused(await visitor.open(f"{shop.path}/slo"), pool)

@@ -38,9 +38,9 @@ async def test_a_user_signs_in_and_continues_to_the_application(visitor: SamlBro
     assert urlsplit(after).path == f"{shop.path}/authenticate"
     assert await visitor.sign_in_at(after) == after
     answer = await visitor.open(after)
-    found = posted_response(answer)
-    assert (found.url, found.relay_state, found.name_id) == (shop.acs_url, "a & b", EMAIL)
-    assert found.root.get("InResponseTo") == "_asked"
+    response = posted_response(answer)
+    assert (response.url, response.relay_state, response.name_id) == (shop.acs_url, "a & b", EMAIL)
+    assert response.root.get("InResponseTo") == "_asked"
     assert await visitor.is_in(), "the browser stays signed in"
     assert [name for name in visitor.cookies if "saml" in name] == [], "the cookie of the sign-on is deleted"
 
@@ -63,8 +63,8 @@ async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
 
 async def test_a_cross_site_form_without_cookies_starts_a_sign_on(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
-    found = posted_response(await visitor.open(await visitor.start_sign_on_by_post(shop, "there", ID="_asked")))
-    assert (found.relay_state, found.name_id, found.root.get("InResponseTo")) == ("there", EMAIL, "_asked")
+    response = posted_response(await visitor.open(await visitor.start_sign_on_by_post(shop, "there", ID="_asked")))
+    assert (response.relay_state, response.name_id, response.root.get("InResponseTo")) == ("there", EMAIL, "_asked")
 
 
 async def test_one_session_serves_several_applications(
@@ -91,12 +91,12 @@ async def test_cookies_of_old_unfinished_sign_ons_are_deleted(visitor: SamlBrows
     visitor.cookies["gatehouse-saml-logout"] = new_secret()
     paths = [await visitor.start_sign_on_by_post(shop, str(number)) for number in range(30)]
 
-    def kept() -> int:
+    def cookie_count() -> int:
         return len([name for name in visitor.cookies if name.startswith("gatehouse-saml-") and name != "gatehouse-saml-logout"])
 
-    assert kept() == 30
+    assert cookie_count() == 30
     assert posted_response(await visitor.open(paths[3])).relay_state == "3", "the current sign-on"
-    assert kept() == 19
+    assert cookie_count() == 19
     assert "gatehouse-saml-logout" in visitor.cookies
     assert (await visitor.open(paths[10])).status == 400
     for number in (11, 29):
@@ -137,13 +137,13 @@ async def test_every_page_names_the_application_and_has_its_design(
     assert (await api.patch(f"{acme.path}/branding", chosen, token=acme.token("owner"))).status == 200
 
     def is_designed(page: Answer) -> bool:
-        found = {
+        checks = {
             "<bdi>Acme Portal</bdi></span></header>" in page.text,
             "--button: #7a1fa2;" in page.text,
             "img-src 'self' data: https://cdn.acme.example;" in page.headers["Content-Security-Policy"],
         }
-        assert len(found) == 1
-        return found == {True}
+        assert len(checks) == 1
+        return checks == {True}
 
     after = await visitor.start_sign_on(shop)
     for path in (after, f"{SIGN_IN}?{urlencode({'next': after})}"):
@@ -166,24 +166,24 @@ async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlAppl
     began = clock.now()
     await visitor.sign_in()
     clock.advance(timedelta(minutes=30))
-    found = await visitor.sign_on(shop, ID="_asked")
+    response = await visitor.sign_on(shop, ID="_asked")
     now, until = "2026-03-14T15:39:26.535Z", "2026-03-14T15:44:26.535Z"
-    root, assertion = found.root, found.find("/samlp:Response/saml:Assertion")
+    root, assertion = response.root, response.find("/samlp:Response/saml:Assertion")
     assert dict(root.attrib) == {
         "ID": root.get("ID"), "Version": "2.0", "IssueInstant": now, "Destination": shop.acs_url, "InResponseTo": "_asked",
     }  # fmt: skip
-    assert found.find("/samlp:Response/samlp:Status/samlp:StatusCode/@Value") == f"{STATUS}Success"
+    assert response.find("/samlp:Response/samlp:Status/samlp:StatusCode/@Value") == f"{STATUS}Success"
     assert {str(issuer.text) for issuer in root.iter(f"{{{NS['saml']}}}Issuer")} == {shop.issuer}
-    assert dict(found.find("//saml:SubjectConfirmationData").attrib) == {
+    assert dict(response.find("//saml:SubjectConfirmationData").attrib) == {
         "NotOnOrAfter": until, "Recipient": shop.acs_url, "InResponseTo": "_asked",
     }  # fmt: skip
-    assert found.find("//saml:SubjectConfirmation/@Method") == "urn:oasis:names:tc:SAML:2.0:cm:bearer"
-    assert dict(found.find("//saml:Conditions").attrib) == {"NotBefore": "2026-03-14T15:38:26.535Z", "NotOnOrAfter": until}
-    assert found.find("//saml:Audience").text == shop.entity_id
-    assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
+    assert response.find("//saml:SubjectConfirmation/@Method") == "urn:oasis:names:tc:SAML:2.0:cm:bearer"
+    assert dict(response.find("//saml:Conditions").attrib) == {"NotBefore": "2026-03-14T15:38:26.535Z", "NotOnOrAfter": until}
+    assert response.find("//saml:Audience").text == shop.entity_id
+    assert response.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
     assert began < clock.now()
-    assert found.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"
-    ids = [root.get("ID"), assertion.get("ID"), found.session_index]
+    assert response.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"
+    ids = [root.get("ID"), assertion.get("ID"), response.session_index]
     assert len(set(ids)) == 3
     assert all(id_.startswith("_") and len(id_) >= 33 for id_ in ids)
     again = await visitor.sign_on(shop)
@@ -192,11 +192,11 @@ async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlAppl
 
 async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
     await visitor.sign_in()
-    found = await visitor.sign_on(shop)
+    response = await visitor.sign_on(shop)
     for signed in ("/samlp:Response", "/samlp:Response/saml:Assertion"):
-        element = found.find(signed)
+        element = response.find(signed)
         assert element[1].tag == f"{{{NS['ds']}}}Signature", "after the Issuer, as the schema requires"
-        algorithms = [str(value) for value in found.find(f"{signed}/ds:Signature/ds:SignedInfo").xpath(".//@Algorithm")]
+        algorithms = [str(value) for value in response.find(f"{signed}/ds:Signature/ds:SignedInfo").xpath(".//@Algorithm")]
         assert algorithms == [
             "http://www.w3.org/2001/10/xml-exc-c14n#",
             "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256",
@@ -204,7 +204,7 @@ async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowse
             "http://www.w3.org/2001/10/xml-exc-c14n#",
             "http://www.w3.org/2001/04/xmlenc#sha256",
         ]
-        assert found.find(f"{signed}/ds:Signature/ds:SignedInfo/ds:Reference/@URI") == f"#{element.get('ID')}"
+        assert response.find(f"{signed}/ds:Signature/ds:SignedInfo/ds:Reference/@URI") == f"#{element.get('ID')}"
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ async def test_the_configuration_selects_the_signatures(
     shop = await add_application(ports, pool, acme.org, acme.slug, sign_assertions=assertions, sign_response=response)
     await add_service_user(ports, shop.id, ada.id)
     await visitor.sign_in()
-    found = await visitor.sign_on(shop)
-    parents = [signature.getparent().tag.rpartition("}")[2] for signature in found.root.iter(f"{{{NS['ds']}}}Signature")]
+    posted = await visitor.sign_on(shop)
+    parents = [signature.getparent().tag.rpartition("}")[2] for signature in posted.root.iter(f"{{{NS['ds']}}}Signature")]
     assert parents == signed
 
 
@@ -233,7 +233,7 @@ async def test_the_name_has_the_configured_format(
     await visitor.sign_in()
     first, again, elsewhere = [await visitor.sign_on(application) for application in (shop, shop, blog)]
     assert first.find("//saml:NameID/@Format") == format_.value
-    names = [found.name_id for found in (first, again, elsewhere)]
+    names = [response.name_id for response in (first, again, elsewhere)]
     match format_:
         case NameIdFormat.EMAIL:
             assert names == [EMAIL] * 3
@@ -248,7 +248,7 @@ async def test_the_name_has_the_configured_format(
 
 
 @pytest.mark.parametrize(
-    ("mapping", "told"),
+    ("mapping", "expected"),
     [
         (None, {"email": EMAIL, "id": "ID"}),
         ({"email": "urn:oid:0.9.2342.19200300.100.1.3"}, {"urn:oid:0.9.2342.19200300.100.1.3": EMAIL}),
@@ -257,14 +257,14 @@ async def test_the_name_has_the_configured_format(
     ],
 )
 async def test_attributes_have_the_configured_names(
-    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, mapping: dict[str, str] | None, told: dict[str, str]
+    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, mapping: dict[str, str] | None, expected: dict[str, str]
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping)
     await add_service_user(ports, shop.id, ada.id)
     await visitor.sign_in()
     attributes = (await visitor.sign_on(shop)).root.iter(f"{{{NS['saml']}}}Attribute")
-    found = {attribute.get("Name"): str(attribute[0].text).replace(str(ada.id), "ID") for attribute in attributes}
-    assert found == told
+    sent = {attribute.get("Name"): str(attribute[0].text).replace(str(ada.id), "ID") for attribute in attributes}
+    assert sent == expected
 
 
 async def test_an_unverified_address_is_never_sent(
@@ -280,9 +280,9 @@ async def test_an_unverified_address_is_never_sent(
     assert "SAMLResponse" not in refused.text
     assert "Verify your email address" in refused.text
     assert metrics.login_failures == {"saml": 1}
-    found = await visitor.sign_on(blog)
-    assert EMAIL not in found.document.decode()
-    assert found.name_id == str(ada.id)
+    response = await visitor.sign_on(blog)
+    assert EMAIL not in response.document.decode()
+    assert response.name_id == str(ada.id)
 
 
 # Access
@@ -343,8 +343,8 @@ async def test_a_user_without_access_can_sign_in_as_another_user(visitor: SamlBr
     assert onward_ == f"{SIGN_IN}?{urlencode({'next': path})}"
     assert "You&#39;re signed out." in (await visitor.open(onward_)).text
     assert await visitor.sign_in_at(path) == path
-    found = posted_response(await visitor.open(path))
-    assert (found.name_id, found.relay_state) == (EMAIL, "there")
+    response = posted_response(await visitor.open(path))
+    assert (response.name_id, response.relay_state) == (EMAIL, "there")
 
 
 async def test_a_user_with_an_unverified_address_can_sign_in_as_another_user(
@@ -365,8 +365,8 @@ async def test_a_sign_on_is_recorded(visitor: SamlBrowser, shop: SamlApplication
     logins = await run_sql(pool, "select user_id, org_id, service_id, success from login_events where provider = 'saml'")
     assert logins == [(ada.id, shop.org, shop.id, True)] * 2
     assert await run_sql(pool, "select sum(total)::int from login_totals where service_id = %s", shop.id) == [(2,)]
-    told = [(name, target, data) for name, target, data in await acme.told() if name == "user.login.success"]
-    assert told == [("user.login.success", str(ada.id), {"provider": "saml", "service_id": str(shop.id)})] * 2
+    events = [(name, target, data) for name, target, data in await acme.told() if name == "user.login.success"]
+    assert events == [("user.login.success", str(ada.id), {"provider": "saml", "service_id": str(shop.id)})] * 2
 
 
 @pytest.mark.parametrize("change", ["deactivated_at = now()", "anonymized_at = now()"])
@@ -392,8 +392,8 @@ async def test_force_authn_accepts_a_sign_in_after_the_request(
     clock.advance(timedelta(seconds=1))
     assert await visitor.sign_in_at(path) == path
     assert visitor.cookies["gatehouse-session"] != before
-    found = posted_response(await visitor.open(path))
-    assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
+    response = posted_response(await visitor.open(path))
+    assert response.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
 
 
 async def test_force_authn_refuses_a_session_from_before_the_request(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
@@ -411,11 +411,11 @@ async def test_is_passive_without_a_session_is_no_passive(
     if signed_in:
         await visitor.sign_in()
     path = await visitor.start_sign_on(shop, "there", ID="_asked", IsPassive="true", ForceAuthn=force)
-    found = posted_response(await visitor.open(path))
-    assert (found.url, found.relay_state, found.root.get("InResponseTo")) == (shop.acs_url, "there", "_asked")
-    assert found.root.xpath("//samlp:StatusCode/@Value", namespaces=NS) == [f"{STATUS}Responder", f"{STATUS}NoPassive"]
-    assert not found.root.xpath("//saml:Assertion", namespaces=NS)
-    assert found.find("/samlp:Response/ds:Signature") is not None
+    response = posted_response(await visitor.open(path))
+    assert (response.url, response.relay_state, response.root.get("InResponseTo")) == (shop.acs_url, "there", "_asked")
+    assert response.root.xpath("//samlp:StatusCode/@Value", namespaces=NS) == [f"{STATUS}Responder", f"{STATUS}NoPassive"]
+    assert not response.root.xpath("//saml:Assertion", namespaces=NS)
+    assert response.find("/samlp:Response/ds:Signature") is not None
     assert (await visitor.open(path)).status == 400, "the sign-on is finished"
 
 
@@ -433,21 +433,21 @@ class Busy:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free, sign = False, XmlDocuments.response
 
-        async def response(documents: XmlDocuments, provider: SamlIdentityProvider, said: SamlResponse) -> bytes:
+        async def response(documents: XmlDocuments, provider: SamlIdentityProvider, message: SamlResponse) -> bytes:
             if not self.free:
                 raise Limited(1)
-            return await sign(documents, provider, said)
+            return await sign(documents, provider, message)
 
         monkeypatch.setattr(XmlDocuments, "response", response)
 
 
-@pytest.mark.parametrize("asked", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
+@pytest.mark.parametrize("options", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
 async def test_reloading_the_page_gets_the_response(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     busy = Busy(monkeypatch)
     await visitor.sign_in()
-    path = await visitor.start_sign_on(shop, "there", **asked)
+    path = await visitor.start_sign_on(shop, "there", **options)
     refused = await visitor.open(path)
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
     busy.free = True
@@ -580,11 +580,11 @@ async def test_the_assertion_has_the_time_of_the_api_login(
     blog = await applications.add("blog")
     fresh = await visitor.start_sign_on(blog, ForceAuthn="true")
     clock.advance(timedelta(minutes=1))
-    found = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
-    assert found.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
-    assert found.root.get("IssueInstant") == "2026-03-14T15:11:26.535Z"
-    begun, ends = "2026-03-14 15:09:26.535897+00", "2026-06-12 15:09:26.535897+00"
-    assert await run_sql(pool, "select created_at = %s, ends_at = %s from sessions where browser_hash is not null", begun, ends) == [
+    response = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert response.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
+    assert response.root.get("IssueInstant") == "2026-03-14T15:11:26.535Z"
+    started, ends = "2026-03-14 15:09:26.535897+00", "2026-06-12 15:09:26.535897+00"
+    assert await run_sql(pool, "select created_at = %s, ends_at = %s from sessions where browser_hash is not null", started, ends) == [
         (True, True)
     ]
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(fresh)).text
@@ -598,8 +598,8 @@ async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
     assert answer.json["mfa_required"] is True
     assert "redirect_url" not in answer.json
     assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
-    shown = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
-    assert posted_response(await visitor.open(shown.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    verified = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
+    assert posted_response(await visitor.open(verified.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
 async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_state(
@@ -689,9 +689,9 @@ async def test_an_api_login_of_the_same_user_keeps_the_saml_sessions(
     await visitor.sign_in()
     before = await visitor.sign_on(shop)
     answer = await log_in(api, await visitor.start_sign_on(shop))
-    found = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
-    assert found.name_id == EMAIL
-    assert found.session_index != before.session_index
+    response = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert response.name_id == EMAIL
+    assert response.session_index != before.session_index
 
 
 # Sign-ins that start here
@@ -700,9 +700,9 @@ async def test_an_api_login_of_the_same_user_keeps_the_saml_sessions(
 async def test_a_member_starts_a_sign_in_here(api: Api, shop: SamlApplication, acme: Tenant) -> None:
     answer = await api.get(f"{shop.management}/login?RelayState=there", token=acme.token("member"))
     assert answer.headers["Content-Type"].startswith("text/html")
-    found = posted_response(answer)
-    assert (found.url, found.relay_state, found.name_id) == (shop.acs_url, "there", acme.people["member"].email)
-    assert "InResponseTo" not in found.document.decode()
+    response = posted_response(answer)
+    assert (response.url, response.relay_state, response.name_id) == (shop.acs_url, "there", acme.people["member"].email)
+    assert "InResponseTo" not in response.document.decode()
     assert "form-action https://shop.example.com;" in answer.headers["Content-Security-Policy"]
 
 
@@ -750,8 +750,8 @@ async def test_a_disabled_identity_provider_finishes_no_sign_on(
     statement, status = CLOSED[why]
     clock.advance(timedelta(minutes=1))
     await run_sql(pool, statement)
-    asked = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
-    for path in (waiting, asked, f"{shop.path}/metadata", f"{shop.path}/slo"):
+    request_path = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
+    for path in (waiting, request_path, f"{shop.path}/metadata", f"{shop.path}/slo"):
         answer = await visitor.open(path)
         assert (answer.status, "SAMLResponse" in answer.text) == (status, False), path
     assert (await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest="x")).status == status

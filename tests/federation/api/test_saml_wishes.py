@@ -25,19 +25,19 @@ UNSPECIFIED = NameIdFormat.UNSPECIFIED.value
 CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 
 
-async def refused(visitor: SamlBrowser, application: SamlApplication, **asked: Any) -> list[str]:
+async def refused(visitor: SamlBrowser, application: SamlApplication, **request: Any) -> list[str]:
     """Return the status codes that the application gets instead of an assertion."""
     id_ = new_message_id()
-    path = await visitor.start_sign_on(application, "there", ID=id_, **asked)
+    path = await visitor.start_sign_on(application, "there", ID=id_, **request)
     page = await visitor.open(path)
     assert "You're signed in" not in page.text
-    found = posted_response(page)
-    assert (found.url, found.relay_state, found.root.get("InResponseTo")) == (application.acs_url, "there", id_)
-    assert found.find("/samlp:Response/ds:Signature") is not None
-    assert b"Assertion>" not in found.document
-    assert EMAIL not in found.document.decode()
+    response = posted_response(page)
+    assert (response.url, response.relay_state, response.root.get("InResponseTo")) == (application.acs_url, "there", id_)
+    assert response.find("/samlp:Response/ds:Signature") is not None
+    assert b"Assertion>" not in response.document
+    assert EMAIL not in response.document.decode()
     assert (await visitor.open(path)).status == 400, "the sign-on is finished"
-    return found.statuses
+    return response.statuses
 
 
 # NameIDPolicy
@@ -51,10 +51,15 @@ def policy(**attributes: str) -> str:
 async def test_the_configured_format_can_be_requested(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
     shop = await applications.add(name_id_format=format_)
     await visitor.sign_in()
-    for asked in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, {"Format": format_.value, "SPNameQualifier": shop.entity_id}):
+    for attributes in (
+        {},
+        {"Format": UNSPECIFIED},
+        {"Format": format_.value},
+        {"Format": format_.value, "SPNameQualifier": shop.entity_id},
+    ):
         for create in ({}, {"AllowCreate": "true"}, {"AllowCreate": "false"}):
-            found = await visitor.sign_on(shop, inside=policy(**asked, **create))
-            assert found.find("//saml:NameID/@Format") == format_.value
+            response = await visitor.sign_on(shop, inside=policy(**attributes, **create))
+            assert response.find("//saml:NameID/@Format") == format_.value
 
 
 OTHER_FORMATS = (
@@ -104,9 +109,9 @@ async def test_the_requested_user_gets_an_assertion(visitor: SamlBrowser, applic
     name = (await visitor.sign_on(shop)).name_id
     whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
     for named in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, whole):
-        found = await visitor.sign_on(shop, inside=subject(name, **named))
-        assert found.statuses == ["Success"]
-        assert found.find("//saml:NameID/@Format") == format_.value
+        response = await visitor.sign_on(shop, inside=subject(name, **named))
+        assert response.statuses == ["Success"]
+        assert response.find("//saml:NameID/@Format") == format_.value
     if format_ is not NameIdFormat.UNSPECIFIED:
         other = NameIdFormat.EMAIL if format_ is not NameIdFormat.EMAIL else NameIdFormat.PERSISTENT
         assert await refused(visitor, shop, inside=subject(name, Format=other.value)) == ["Requester", "UnknownPrincipal"]
@@ -196,12 +201,12 @@ def context(*classes: str, comparison: str | None = None) -> str:
     return f"<samlp:RequestedAuthnContext{how}>{refs}</samlp:RequestedAuthnContext>"
 
 
-def said(found: PostedResponse) -> str:
-    return str(found.find("//saml:AuthnContextClassRef").text).removeprefix(CLASSES)
+def context_class_of(response: PostedResponse) -> str:
+    return str(response.find("//saml:AuthnContextClassRef").text).removeprefix(CLASSES)
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("element", "expected"),
     [
         (context("PasswordProtectedTransport"), "PasswordProtectedTransport"),
         (context("Password"), "Password"),
@@ -214,22 +219,22 @@ def said(found: PostedResponse) -> str:
     ],
 )
 async def test_a_password_login_states_the_requested_class(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, asked: str, told: str
+    visitor: SamlBrowser, shop: SamlApplication, ada: Account, element: str, expected: str
 ) -> None:
     await visitor.sign_in()
-    assert said(await visitor.sign_on(shop, inside=asked)) == told
+    assert context_class_of(await visitor.sign_on(shop, inside=element)) == expected
 
 
 async def test_other_logins_state_the_real_class(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
     """Libraries request a password by default, and most services accept every user anyway."""
     await visitor.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
-    for asked in (context("PasswordProtectedTransport"), context("Password", comparison="minimum"), context("unspecified")):
-        assert said(await visitor.sign_on(shop, inside=asked)) == "unspecified"
+    for element in (context("PasswordProtectedTransport"), context("Password", comparison="minimum"), context("unspecified")):
+        assert context_class_of(await visitor.sign_on(shop, inside=element)) == "unspecified"
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "element",
     [
         context("X509"),
         context("Kerberos", "SmartcardPKI", comparison="minimum"),
@@ -238,10 +243,10 @@ async def test_other_logins_state_the_real_class(visitor: SamlBrowser, shop: Sam
     ],
 )
 @pytest.mark.parametrize("signed_in", [False, True])
-async def test_an_unsupported_class_is_an_error(visitor: SamlBrowser, shop: SamlApplication, asked: str, signed_in: bool) -> None:
+async def test_an_unsupported_class_is_an_error(visitor: SamlBrowser, shop: SamlApplication, element: str, signed_in: bool) -> None:
     if signed_in:
         await visitor.sign_in()
-    assert await refused(visitor, shop, inside=asked) == ["Responder", "NoAuthnContext"]
+    assert await refused(visitor, shop, inside=element) == ["Responder", "NoAuthnContext"]
 
 
 # IsPassive

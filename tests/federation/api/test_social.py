@@ -103,13 +103,13 @@ async def test_the_providers_tokens_are_encrypted_and_replaced_each_time(street:
 async def test_the_database_has_only_hashes_of_state_and_cookie(street: ProviderSignIn) -> None:
     back = await street.start()
     state, code = (parse_qs(urlsplit(back).query)[name][0] for name in ("state", "code"))
-    [kept] = await run_sql(street.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t")
-    assert kept[1:] == (digest(state), digest(street.visitor.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
-    assert state not in kept[0]
+    [row] = await run_sql(street.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t")
+    assert row[1:] == (digest(state), digest(street.visitor.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
+    assert state not in row[0]
     await street.visitor.open(back)
     assert await run_sql(street.pool, "select * from provider_states") == []
     verifier = next(form["code_verifier"] for path, form in street.provider.asked if path == "/token")
-    assert verifier not in (state, code, kept[0])
+    assert verifier not in (state, code, row[0])
     assert len(verifier) == 43
 
 
@@ -139,10 +139,12 @@ async def test_an_address_without_a_verified_claim_links_nothing(
     assert metrics.login_failures == {"address": 1}
 
 
-@of("said", [False, None])
-async def test_an_address_that_the_provider_has_not_verified_links_nothing(street: ProviderSignIn, ports: Ports, said: bool | None) -> None:
+@of("is_verified", [False, None])
+async def test_an_address_that_the_provider_has_not_verified_links_nothing(
+    street: ProviderSignIn, ports: Ports, is_verified: bool | None
+) -> None:
     await add_account(ports)
-    street.provider.person = Person(email_verified=said)
+    street.provider.person = Person(email_verified=is_verified)
     before = await street.snapshot()
     assert (await street.complete()).status == 409
     assert await street.snapshot() == before
@@ -519,15 +521,15 @@ async def test_a_user_who_refuses_consent_sees_an_error(street: ProviderSignIn, 
     assert metrics.login_failures == {"provider": 1}
 
 
-@of(("error", "told"), [("access_denied", "access_denied"), ("server_error", "server_error"), (TRAP, "server_error")])
-async def test_the_waiting_application_gets_the_error(street: ProviderSignIn, acme: Tenant, shop: UUID, error: str, told: str) -> None:
+@of(("error", "expected"), [("access_denied", "access_denied"), ("server_error", "server_error"), (TRAP, "server_error")])
+async def test_the_waiting_application_gets_the_error(street: ProviderSignIn, acme: Tenant, shop: UUID, error: str, expected: str) -> None:
     street.provider.refuses = error
     before = await street.snapshot()
     answer = await street.complete(**SHOP, redirect_uri=BACK, state="x y")
     assert (answer.status, answer.text) == (302, "")
     address, _, query = answer.headers["Location"].partition("?")
     assert address == BACK
-    assert parse_qs(query) == {"error": [told], "state": ["x y"], "iss": [BASE_URL]}
+    assert parse_qs(query) == {"error": [expected], "state": ["x y"], "iss": [BASE_URL]}
     assert await street.snapshot() == before
 
 
@@ -564,12 +566,12 @@ async def test_the_sign_in_page_offers_the_configured_providers(street: Provider
 
 
 async def test_the_sign_in_page_of_an_application_keeps_its_request(street: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
-    asked = {**SHOP, "redirect_uri": BACK, "state": "xyz"}
-    page = await street.visitor.open(leads_to(await street.visitor.open(f"/auth/authorize?{urlencode(asked)}")))
-    address = f"/auth/{street.name}?{urlencode(asked)}"
+    fields = {**SHOP, "redirect_uri": BACK, "state": "xyz"}
+    page = await street.visitor.open(leads_to(await street.visitor.open(f"/auth/authorize?{urlencode(fields)}")))
+    address = f"/auth/{street.name}?{urlencode(fields)}"
     assert address.replace("&", "&amp;") in page.text
-    on = leads_to(await street.complete(**asked))
-    assert on == f"/auth/authorize?{urlencode(asked)}"
+    target = leads_to(await street.complete(**fields))
+    assert target == f"/auth/authorize?{urlencode(fields)}"
     assert [row[1] for row in await street.identities()] == [shop]
 
 

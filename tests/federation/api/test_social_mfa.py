@@ -88,7 +88,7 @@ async def subjects(street: ProviderSignIn) -> list[tuple[UUID | None, str]]:
     return [(row[1], row[4]) for row in await street.identities()]
 
 
-async def kept(street: ProviderSignIn) -> list[tuple[Any, ...]]:
+async def pending_subjects(street: ProviderSignIn) -> list[tuple[Any, ...]]:
     return await run_sql(street.pool, "select provider_user_id from pre_auths")
 
 
@@ -117,7 +117,7 @@ async def test_without_the_code_nothing_is_linked(
     await browser.sign_in_with(factor)
     assert "not linked" in (await browser.open("/app/account/identities")).text
     assert (await api.delete("/api/user/mfa", token=token)).status == 200
-    assert await kept(waiting) == []
+    assert await pending_subjects(waiting) == []
     waiting.provider.person = Person(subject=STRANGER.subject, email="eve@example.com")
     await waiting.sign_in()
     assert await waiting.user_id() not in (None, ada.id), "the identity was never linked to the user"
@@ -134,11 +134,11 @@ async def test_with_the_code_it_is_linked_and_its_token_is_good(
     [linked] = (await api.get("/api/user/identities", token=token)).json
     assert linked["provider_user_id"] == "666"
     assert await run_sql(waiting.pool, "select linked_at from identities") == [(clock.now(),)]
-    given = await api.get(f"/api/provider-token/{waiting.name}", token=token)
-    assert given.status == 200
-    assert given.json["access_token"].startswith("access-")
+    token_response = await api.get(f"/api/provider-token/{waiting.name}", token=token)
+    assert token_response.status == 200
+    assert token_response.json["access_token"].startswith("access-")
     assert [row[0] for row in await run_sql(waiting.pool, "select name from events")] == ["user.login.success"]
-    assert await kept(waiting) == []
+    assert await pending_subjects(waiting) == []
 
 
 async def test_with_the_code_its_refresh_token_works_too(
@@ -187,7 +187,7 @@ async def test_an_expired_sign_in_links_nothing(waiting: ProviderSignIn, factor:
 async def gone_in_time(street: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(days=2))
     await housekeeping.sweep(ports, new_id())
-    assert await kept(street) == []
+    assert await pending_subjects(street) == []
     assert await street.identities() == []
 
 
@@ -230,9 +230,9 @@ ENDINGS: Final[Mapping[str, Ending]] = {
 async def test_changes_that_end_the_sign_in_delete_the_pending_identity(
     waiting: ProviderSignIn, factor: Authenticator, api: Api, token: str, ports: Ports, sent: FakeMailTransport, ending: str
 ) -> None:
-    assert await kept(waiting) == [("666",)]
+    assert await pending_subjects(waiting) == [("666",)]
     assert await ENDINGS[ending](api, token, ports, sent) == 200
-    assert await kept(waiting) == []
+    assert await pending_subjects(waiting) == []
     assert (await waiting.visitor.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
     assert await waiting.user_id() is None
@@ -247,9 +247,9 @@ async def test_an_identity_linked_here_gets_its_new_tokens_immediately(
     await link_known(street, ada.id, token="an old one")
     await add_mfa(ports, ada)
     await waits(street)
-    given = await api.get(f"/api/provider-token/{street.name}", token=token)
-    assert given.json["access_token"].startswith("access-")
-    assert await kept(street) == [(None,)]
+    token_response = await api.get(f"/api/provider-token/{street.name}", token=token)
+    assert token_response.json["access_token"].startswith("access-")
+    assert await pending_subjects(street) == [(None,)]
 
 
 async def test_a_known_identity_is_linked_at_a_service_with_the_code(
@@ -317,7 +317,7 @@ async def test_on_a_trusted_device_the_identity_is_linked_immediately(street: Pr
     await street.sign_in()
     assert await street.user_id() == ada.id
     assert await subjects(street) == [(None, "666")]
-    assert await kept(street) == []
+    assert await pending_subjects(street) == []
 
 
 async def test_without_a_second_factor_the_identity_is_linked_immediately(street: ProviderSignIn, ada: Account) -> None:

@@ -13,7 +13,7 @@ PROTECTED = "PasswordProtectedTransport"
 
 
 @pytest.mark.parametrize(
-    ("comparison", "classes", "said"),
+    ("comparison", "classes", "expected"),
     [
         ("exact", [PROTECTED], PROTECTED),
         ("exact", ["Password"], "Password"),
@@ -37,9 +37,9 @@ PROTECTED = "PasswordProtectedTransport"
         ("better", ["X509"], None),
     ],
 )
-def test_the_context_class_of_a_password_login_follows_the_request(comparison: str, classes: list[str], said: str | None) -> None:
-    asked = RequestedContext(comparison=ContextComparison(comparison), classes=tuple(CLASSES + name for name in classes))
-    assert choose_context_class(asked) == (None if said is None else CLASSES + said)
+def test_the_context_class_of_a_password_login_follows_the_request(comparison: str, classes: list[str], expected: str | None) -> None:
+    requested = RequestedContext(comparison=ContextComparison(comparison), classes=tuple(CLASSES + name for name in classes))
+    assert choose_context_class(requested) == (None if expected is None else CLASSES + expected)
 
 
 def test_a_name_without_a_format_matches_every_format() -> None:

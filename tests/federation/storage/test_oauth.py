@@ -89,9 +89,9 @@ async def test_find_returns_the_user_and_the_browser_session(stored: StoredCode,
     device = make_device(stored.code.user_id, NOW)
     await within(stored.storage, lambda tx: tx.devices.save(device))
     await run_sql(pool, "update sessions set device_id = %s", device.id)
-    begun = BrowserSession(stored.code.browser_session_id, "websuite", device.id, NOW - HOUR)
-    found = IssuedCode(stored.code.user_id, ADA, email_verified=False, address="203.0.113.9", agent="tests", browser=begun)
-    assert await stored.find(shop) == found
+    browser = BrowserSession(stored.code.browser_session_id, "websuite", device.id, NOW - HOUR)
+    expected = IssuedCode(stored.code.user_id, ADA, email_verified=False, address="203.0.113.9", agent="tests", browser=browser)
+    assert await stored.find(shop) == expected
     assert await stored.find(shop, digest("another")) is None
 
 

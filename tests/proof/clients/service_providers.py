@@ -128,13 +128,13 @@ class Pysaml2(ServiceProvider):
     def _take(self, document: bytes) -> AcceptedUser | str:
         """Return the user, or the reason for the refusal."""
         try:
-            found = self._client.parse_authn_request_response(encode_base64(document), POST, outstanding=dict(self._asked))
+            response = self._client.parse_authn_request_response(encode_base64(document), POST, outstanding=dict(self._asked))
         except Exception as error:
             return repr(error)
-        if found is None:
+        if response is None:
             return "it says nothing"
-        [statement] = found.assertion.authn_statement
-        return AcceptedUser(found.get_subject().text, statement.session_index, found.ava)
+        [statement] = response.assertion.authn_statement
+        return AcceptedUser(response.get_subject().text, statement.session_index, response.ava)
 
     def sign_out(self, arrived: AcceptedUser) -> str:
         from saml2.saml import NameID
@@ -154,8 +154,8 @@ class Pysaml2(ServiceProvider):
         [certificate] = self._client.metadata.certs(self.application.issuer, "idpsso", "signing")
         if not verify_redirect_signature(sent, RSACrypto(None), certificate[1]):
             raise Refused
-        found = self._client.parse_logout_request_response(sent["SAMLResponse"], REDIRECT)
-        if not found.status_ok():
+        response = self._client.parse_logout_request_response(sent["SAMLResponse"], REDIRECT)
+        if not response.status_ok():
             raise Refused
 
 
@@ -272,11 +272,11 @@ class NodeSaml(ServiceProvider):
         self._asked: dict[str, str] = {}
 
     def _call(self, *calls: list[Any]) -> list[Any]:
-        given = json.dumps({"options": {**self._options, "asked": self._asked}, "calls": calls})
-        done = subprocess.run(["node", "node_saml.mjs"], cwd=CLIENTS, input=given, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        answers: list[Any] = told["answers"]
+        job = json.dumps({"options": {**self._options, "asked": self._asked}, "calls": calls})
+        process = subprocess.run(["node", "node_saml.mjs"], cwd=CLIENTS, input=job, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
+        result = json.loads(process.stdout)
+        answers: list[Any] = result["answers"]
         return answers
 
     def ask(self, relay_state: str) -> str:

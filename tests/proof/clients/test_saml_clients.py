@@ -53,10 +53,10 @@ async def test_users_sign_in_and_out(kind: type[ServiceProvider], visitor: SamlB
     service = await provider_of(kind, visitor, shop)
     after = redirect_target(await visitor.open(service.ask("there & back").removeprefix(BASE_URL)))
     await visitor.sign_in_at(after)
-    found = posted_response(await visitor.open(after))
-    assert found.relay_state == "there & back"
-    arrived = service.take(found.document)
-    assert arrived == AcceptedUser(EMAIL, found.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
+    response = posted_response(await visitor.open(after))
+    assert response.relay_state == "there & back"
+    arrived = service.take(response.document)
+    assert arrived == AcceptedUser(EMAIL, response.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
     service.signed_out(redirect_target(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
     assert not await visitor.is_in()
 
@@ -66,9 +66,9 @@ async def test_users_sign_in_with_http_post(kind: type[ServiceProvider], visitor
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
     path = redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
-    found = posted_response(await visitor.open(path))
-    assert found.relay_state == "there"
-    assert service.take(found.document).name_id == EMAIL
+    response = posted_response(await visitor.open(path))
+    assert response.relay_state == "there"
+    assert service.take(response.document).name_id == EMAIL
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -79,9 +79,9 @@ async def test_a_login_without_a_password_is_accepted(
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
-    found = await come_back(visitor, service)
-    assert found.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
-    assert service.take(found.document).name_id == EMAIL
+    response = await come_back(visitor, service)
+    assert response.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
+    assert service.take(response.document).name_id == EMAIL
 
 
 async def test_python3_saml_can_request_a_subject(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
@@ -147,7 +147,7 @@ async def test_the_xmlsec1_command_verifies_both_signatures(
     visitor: SamlBrowser, shop: SamlApplication, ada: Account, tmp_path: Path
 ) -> None:
     await visitor.sign_in()
-    found = await visitor.sign_on(shop)
+    posted = await visitor.sign_on(shop)
     response, certificate = tmp_path / "response.xml", tmp_path / "certificate.pem"
     assert shop.certificate is not None
     certificate.write_text(shop.certificate.certificate)
@@ -163,7 +163,7 @@ async def test_the_xmlsec1_command_verifies_both_signatures(
         return subprocess.run(command, capture_output=True, check=False).returncode
 
     signatures = ["/*/*[local-name()='Signature']", "/*/*[local-name()='Assertion']/*[local-name()='Signature']"]
-    response.write_bytes(found.document)
+    response.write_bytes(posted.document)
     assert [verify(signature) for signature in signatures] == [0, 0]
-    response.write_bytes(found.document.replace(EMAIL.encode(), EVIL.encode()))
+    response.write_bytes(posted.document.replace(EMAIL.encode(), EVIL.encode()))
     assert 0 not in [verify(signature) for signature in signatures]

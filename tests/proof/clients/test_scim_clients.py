@@ -50,15 +50,15 @@ async def test_oktas_spec_test(acme: Tenant, directory: Directory) -> None:
         assert answer.headers["Content-Type"] == SCIM_JSON
         return answer
 
-    found = (await ask("GET", "/Users?count=1&startIndex=1")).json
-    assert (found["schemas"], found["itemsPerPage"], found["startIndex"], found["totalResults"]) == ([LIST_URN], 1, 1, 3)
-    first = found["Resources"][0]
+    listing = (await ask("GET", "/Users?count=1&startIndex=1")).json
+    assert (listing["schemas"], listing["itemsPerPage"], listing["startIndex"], listing["totalResults"]) == ([LIST_URN], 1, 1, 3)
+    first = listing["Resources"][0]
     # It expects givenName and familyName of the first user. Here that is the owner, not provisioned
     # by a directory.
     assert (first["id"], first["userName"], first["active"], first["name"]) == (acme.id("owner"), "owner@acme.example", True, None)
     assert first["emails"][0]["value"] == "owner@acme.example"
-    shown = (await ask("GET", f"/Users/{first['id']}")).json
-    assert shown == first
+    user = (await ask("GET", f"/Users/{first['id']}")).json
+    assert user == first
     missing = await ask("GET", f"/Users?filter={named(f'{uuid4()}@example.com')}")
     assert (missing.status, missing.json["schemas"], missing.json["totalResults"]) == (200, [LIST_URN], 0)
     answer = await ask("GET", f"/Users/{uuid4().hex}")
@@ -129,8 +129,8 @@ async def test_okta_manages_a_user_from_creation_to_deactivation(acme: Tenant, d
 async def test_okta_pushes_a_group(acme: Tenant, directory: Directory) -> None:
     isaac, tim = [(await directory.create_user(f"{name}@example.com"))["id"] for name in ("isaac", "tim")]
     # It links an existing group by name, because it cannot create one.
-    found = await directory.get(f"/Groups?filter={quote(ACME)}&startIndex=1&count=100")
-    [group] = found["Resources"]
+    listing = await directory.get(f"/Groups?filter={quote(ACME)}&startIndex=1&count=100")
+    [group] = listing["Resources"]
     path = f"/Groups/{group['id']}"
     answer = await directory.call("POST", "/Groups", {"schemas": [group["schemas"][0]], "displayName": "Another", "members": []})
     assert problem(answer) == (501, None)
@@ -218,8 +218,8 @@ async def test_entra_provisions_a_user(acme: Tenant, directory: Directory) -> No
 async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
     first, second = [(await directory.create_user(f"{name}@testuser.example"))["id"] for name in ("first", "second")]
     text = quote('displayName eq "Acme"')
-    found = await directory.get(f"/Groups?excludedAttributes=members&filter={text}")
-    [group] = found["Resources"]
+    listing = await directory.get(f"/Groups?excludedAttributes=members&filter={text}")
+    [group] = listing["Resources"]
     assert "members" not in group
     path = f"/Groups/{group['id']}"
     assert "members" not in await directory.get(f"{path}?excludedAttributes=members")
