@@ -1,11 +1,11 @@
-"""The machine's clock."""
+"""The system clock."""
 
 from datetime import UTC, datetime
 
 
 class SystemClock:
-    """ports.observe.Clock, as the operating system has it."""
+    """Implements ports.observe.Clock with the clock of the operating system."""
 
     def now(self) -> datetime:
-        """The time in UTC, aware."""
+        """Return the current time in UTC, with its time zone."""
         return datetime.now(UTC)

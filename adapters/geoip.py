@@ -1,4 +1,4 @@
-"""Where addresses are, by a file in MaxMind's format, or nowhere."""
+"""Locations of IP addresses from a file in MaxMind's format."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -9,47 +9,49 @@ import maxminddb
 from core.accounts.devices_rules import Location
 from core.kernel.values import to_printable
 
-LENGTH: Final = 100  # characters of a name
+MAX_NAME_LENGTH: Final = 100
 
-# What the reader raises at something broken, or at an address that is none, or none that the file can hold.
-BROKEN: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeError, ValueError)
+# Errors of the reader for a damaged file, for a malformed address, and for an address that the file does not cover.
+LOOKUP_ERRORS: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeError, ValueError)
 
 
 class GeoIpFileUnreadable(Exception):
-    """The file cannot be used; the text names it, and says why."""
+    """The file cannot be used. The text has its path and the reason."""
 
 
 class NoGeoIp:
-    """ports.outside.Places where no file is configured: no place is known."""
+    """Implements ports.outside.GeoIp without a file: every location is unknown."""
 
-    def of(self, address: str | None) -> Location | None:
+    def locate(self, address: str | None) -> Location | None:
         return None
 
 
 class GeoIpFile:
-    """ports.outside.Places from a file of cities, such as GeoLite2-City or DB-IP City Lite. Raises PlacesUnreadable.
+    """Implements ports.outside.GeoIp with a file of cities, such as GeoLite2-City or DB-IP City Lite.
 
-    The file is mapped into memory, so it must be replaced by renaming another one over it, and is read again at the next start.
+    The file is mapped into memory. To replace it, rename the new file over it and restart.
+
+    Raises: GeoIpFileUnreadable.
     """
 
     def __init__(self, path: Path) -> None:
         try:
             self._reader = maxminddb.open_database(path, maxminddb.MODE_MMAP)
-            self._reader.get("0.0.0.1")  # a file that was cut short opens all the same
+            self._reader.get("0.0.0.1")  # a truncated file can be opened, but not read
         except OSError as error:
             raise GeoIpFileUnreadable(f"{path} cannot be read: {error.strerror}") from None
-        except BROKEN:
+        except LOOKUP_ERRORS:
             raise GeoIpFileUnreadable(f"{path} is not a file in MaxMind's format") from None
 
-    def of(self, address: str | None) -> Location | None:
+    def locate(self, address: str | None) -> Location | None:
         try:
-            return _place(self._reader.get(ip_address(address or "")))
-        except BROKEN:
+            return _to_location(self._reader.get(ip_address(address or "")))
+        except LOOKUP_ERRORS:
             return None
 
 
-def _place(record: Any) -> Location | None:
-    """By the names that MaxMind's files of cities and countries have, and others after them."""
+def _to_location(record: Any) -> Location | None:
+    """Read a record with the field names of MaxMind's city and country files. Other vendors use the same names."""
     country = _text(record, "country", "iso_code")
     return None if country is None else Location(_text(record, "city", "names", "en"), country)
 
@@ -59,4 +61,4 @@ def _text(record: Any, *path: str) -> str | None:
         if not isinstance(record, dict):
             return None
         record = record.get(name)
-    return to_printable(record[:LENGTH]) if isinstance(record, str) and record else None
+    return to_printable(record[:MAX_NAME_LENGTH]) if isinstance(record, str) and record else None

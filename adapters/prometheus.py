@@ -1,6 +1,6 @@
-"""The metrics of organizations.md section 4.11, the same from every process of one service.
+"""Prometheus metrics, the same from every process of one service (docs/reference/metrics.md).
 
-prometheus-client keeps the figures in memory-mapped files of one directory, one set for each process, and adds them up when asked.
+Each process keeps its figures in memory-mapped files of a shared directory. prometheus-client adds them up for each scrape.
 """
 
 import os
@@ -30,54 +30,54 @@ JOB_TYPES = (
 )
 
 _STATUS_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
-_HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decisions, point 245
+_HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # decision 245
 _JOB_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# From the event to the answer of the receiver: mostly under a second, after retries hours.
+# From the event to the response of the receiver: usually less than a second, with retries up to hours.
 _DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 
 
 @contextmanager
 def metrics_directory() -> Iterator[None]:
-    """Around a service: make the directory in which its processes share their figures, and name it to them by DIRECTORY_VARIABLE."""
+    """Create the directory that the processes of a service share, and put its path into DIRECTORY_VARIABLE."""
     temporary = Path(tempfile.gettempdir())
-    for left in temporary.glob(f"{_PREFIX}*"):  # by a service that was killed, and could not remove it
-        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isascii() and pid.isdigit() and not _lives(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
+    for leftover in temporary.glob(f"{_PREFIX}*"):  # a killed service cannot remove its directory
+        pid = leftover.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isascii() and pid.isdigit() and not _is_running(int(pid)):
+            shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=temporary, prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
         yield
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # it belongs to another user
         return True
     return True
 
 
 def forget_process(pid: int, directory: Path | None = None) -> None:
-    """Forget what only a living process has: its database connections. Its counts stay. For the parent, when a worker has ended."""
-    multiprocess.mark_process_dead(pid, str(_given(directory)))  # type: ignore[no-untyped-call]
+    """Remove the gauges of an ended process, such as its database connections. Its counters stay. The parent of a worker calls this."""
+    multiprocess.mark_process_dead(pid, str(_require_directory(directory)))  # type: ignore[no-untyped-call]
 
 
 class PrometheusMetrics:
-    """ports.observe.Metrics in the files of a directory; by default that of PROMETHEUS_MULTIPROC_DIR.
+    """Implements ports.observe.Metrics with files in a directory, by default that of PROMETHEUS_MULTIPROC_DIR.
 
-    Everything whose labels are known beforehand exists from the start, because a rate can only be computed from a zero.
+    Series with known labels exist from the start, because a rate can only be computed from an initial zero.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = _given(directory)
+        self._directory = _require_directory(directory)
         self._files = values.MultiProcessValue()  # type: ignore[no-untyped-call]
         self._observe_http: dict[tuple[str, str, int], Callable[[float], None]] = {}
-        with self._in_files():
+        with self._using_own_files():
             self._http = Histogram(
                 "sso_http_request_duration_seconds",
-                "How long HTTP exchanges took, until the last byte was handed on.",
+                "Duration of HTTP requests, until the last byte of the response was passed on.",
                 ["method", "route", "status_class"],
                 registry=None,
                 buckets=_HTTP_BUCKETS,
@@ -86,36 +86,38 @@ class PrometheusMetrics:
                 Gauge(f"sso_db_pool_connections_{name}", help_text, ["backend"], registry=None, multiprocess_mode="livesum").labels(BACKEND)
                 for name, help_text in (
                     ("total", "Open database connections."),
-                    ("idle", "Open database connections that nobody uses."),
-                    ("max", "How many database connections may be open."),
+                    ("idle", "Open database connections that are idle."),
+                    ("max", "Maximum number of open database connections."),
                 )
             )
             self._jobs = Histogram(
                 "sso_job_processing_duration_seconds",
-                "How long pieces of background work took.",
+                "Duration of background jobs.",
                 ["job_type"],
                 registry=None,
                 buckets=_JOB_BUCKETS,
             )
             self._deliveries = Histogram(
                 "sso_webhook_delivery_latency_seconds",
-                "How long after its event a webhook was delivered.",
+                "Time from an event to its delivery to a webhook.",
                 registry=None,
                 buckets=_DELIVERY_BUCKETS,
             )
-            self._login_failures = Counter("sso_login_failures_total", "Logins that were refused.", ["reason"], registry=None)
-            self._tokens = Counter("sso_auth_tokens_issued_total", "Access tokens that were issued.", registry=None)
+            self._login_failures = Counter("sso_login_failures_total", "Refused logins.", ["reason"], registry=None)
+            self._tokens = Counter("sso_auth_tokens_issued_total", "Issued access tokens.", registry=None)
             self._siem_failures = Counter(
-                "sso_siem_failures_total", "Attempts to forward an audit log to a SIEM that failed.", ["reason"], registry=None
+                "sso_siem_failures_total", "Failed attempts to forward an audit log to a SIEM.", ["reason"], registry=None
             )
             self._siem_drops = Counter(
-                "sso_siem_dropped_entries_total", "Audit entries that waited for a SIEM too long, and were dropped.", registry=None
+                "sso_siem_dropped_entries_total",
+                "Audit log entries that were dropped because their SIEM did not accept them in time.",
+                registry=None,
             )
-            # Figures of the whole platform: whoever refreshed one last is right.
+            # Figures of the whole platform: the most recent value of any process is correct.
             latest = {
                 name: Gauge(name, help_text, registry=None, multiprocess_mode="mostrecent")
                 for name, help_text in (
-                    ("sso_job_queue_depth", "Pieces of background work that are due."),
+                    ("sso_job_queue_depth", "Background jobs that are due."),
                     ("sso_active_users_total", "Accounts that are not deactivated."),
                     ("sso_total_organizations", "Organizations."),
                     ("sso_mfa_enabled_users_total", "Active users with multi-factor authentication."),
@@ -123,10 +125,10 @@ class PrometheusMetrics:
                 )
             }
             self._queue_depth, self._users, self._organizations, self._mfa_users, self._mfa_share = latest.values()
-            self._touch(latest)
+            self._initialize(latest)
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
-        """An exchange ended. `route` is the route's template, never a path."""
+        """Count an HTTP request that ended. `route` is the template of the route, and never the path itself."""
         key = (method, route, status // 100)
         observe = self._observe_http.get(key)
         if observe is None:
@@ -134,68 +136,68 @@ class PrometheusMetrics:
         observe(seconds)
 
     def login_failed(self, reason: LoginFailure) -> None:
-        """A login was refused; `reason` is from a fixed set."""
-        with self._in_files():
+        """Count a refused login."""
+        with self._using_own_files():
             self._login_failures.labels(reason).inc()
 
     def token_issued(self) -> None:
-        """An access token was issued."""
+        """Count an issued access token."""
         self._tokens.inc()
 
     def job_done(self, job_type: str, seconds: float) -> None:
-        """A piece of background work ended, well or not."""
-        with self._in_files():
+        """Count a piece of background work that ended, successfully or not."""
+        with self._using_own_files():
             self._jobs.labels(job_type).observe(seconds)
 
     def siem_failed(self, reason: str) -> None:
-        """Forwarding a log to the SIEM of an organization failed; `reason` is from a fixed set."""
-        with self._in_files():
+        """Count a failed attempt to forward an audit log to a SIEM. `reason` is from a fixed set."""
+        with self._using_own_files():
             self._siem_failures.labels(reason).inc()
 
     def siem_dropped(self, entries: int) -> None:
-        """So many entries have waited for the SIEM of their organization too long, and were dropped."""
+        """Count entries that were dropped because their SIEM did not accept them for too long."""
         self._siem_drops.inc(entries)
 
     def webhook_delivered(self, seconds: float) -> None:
-        """A webhook took what it was told, so long after it happened."""
+        """Count a delivery that a webhook accepted, with the time since its event."""
         self._deliveries.observe(seconds)
 
     def queue_depth(self, depth: int) -> None:
-        """How many pieces of background work are due."""
+        """Set the number of pieces of background work that are due."""
         self._queue_depth.set(depth)
 
     def pool(self, total: int, idle: int, maximum: int) -> None:
-        """Database connections of this process."""
+        """Set the numbers of database connections of this process."""
         self._connections.set(total)
         self._idle_connections.set(idle)
         self._max_connections.set(maximum)
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
-        """The platform's gauges."""
+        """Set the platform's gauges."""
         self._users.set(active_users)
         self._organizations.set(organizations)
         self._mfa_users.set(mfa_enabled_users)
         self._mfa_share.set(100 * mfa_enabled_users / active_users if active_users else 0)
 
     def exposition(self) -> bytes:
-        """The figures of all processes in the text format 0.0.4. Reads files, so it belongs in a thread."""
+        """Return the figures of all processes in the text format 0.0.4. It reads files, so call it in a thread."""
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry, path=str(self._directory))  # type: ignore[no-untyped-call]
         return generate_latest(registry)
 
     def close(self) -> None:
-        """Close the files; what they hold stays. Only for who makes many instances, such as tests."""
+        """Close the files and keep their figures. For tests, which create many instances."""
         self._files.close_all_files()
 
     def _new_http(self, method: str, route: str, hundreds: int) -> Callable[[float], None]:
         labels = (method if method in METHODS else OTHER, route, _STATUS_CLASSES.get(hundreds, OTHER))
-        with self._in_files():
+        with self._using_own_files():
             observe = self._http.labels(*labels).observe
-        if OTHER not in labels:  # such keys may come from strangers, and each would stay here for ever
+        if OTHER not in labels:  # clients choose these labels, and the dictionary never shrinks
             self._observe_http[method, route, hundreds] = observe
         return observe
 
-    def _touch(self, latest: dict[str, Gauge]) -> None:
+    def _initialize(self, latest: dict[str, Gauge]) -> None:
         self._new_http("GET", UNKNOWN_ROUTE, 4)
         for reason in LoginFailure:
             self._login_failures.labels(reason)
@@ -203,7 +205,7 @@ class PrometheusMetrics:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:
             self._jobs.labels(job_type)
-        # The newest value of any process is shown, so a worker that starts must not write a zero over what another one has counted.
+        # The most recent value of any process is shown, so a worker that starts must not replace a value with a zero.
         figures = multiprocess.MultiProcessCollector(None, path=str(self._directory)).collect()  # type: ignore[no-untyped-call]
         present = {metric.name for metric in figures if metric.samples}
         for name, gauge in latest.items():
@@ -211,11 +213,11 @@ class PrometheusMetrics:
                 gauge.set(0)
 
     @contextmanager
-    def _in_files(self) -> Iterator[None]:
-        """Let what is made meanwhile keep its figures in the files of this instance.
+    def _using_own_files(self) -> Iterator[None]:
+        """Make metrics and labels that are created in this block use the files of this instance.
 
-        prometheus-client decides that by a global variable, once, when it is first imported, so that the order of imports would
-        matter and one process, such as a test run, could have one directory only.
+        prometheus-client chooses the files by a global variable, once, at its first import. Without this, the order of imports
+        would matter, and a process such as a test run could use only one directory.
         """
         before = values.ValueClass
         values.ValueClass = self._files
@@ -226,8 +228,8 @@ class PrometheusMetrics:
             values.ValueClass = before
 
 
-def _given(directory: Path | None) -> Path:
-    given = directory or os.environ.get(DIRECTORY_VARIABLE)
-    if not given:
+def _require_directory(directory: Path | None) -> Path:
+    path = directory or os.environ.get(DIRECTORY_VARIABLE)
+    if not path:
         raise ValueError(f"Metrics need a directory: set {DIRECTORY_VARIABLE}.")
-    return Path(given)
+    return Path(path)

@@ -1,4 +1,4 @@
-"""What User-Agent headers say, by the rules of the ua-parser project."""
+"""Browsers and operating systems in User-Agent headers, by the rules of the ua-parser project."""
 
 from functools import lru_cache
 from typing import Final
@@ -9,13 +9,13 @@ from ua_parser.loaders import load_lazy_builtins
 
 from core.accounts.devices_rules import DeviceType, ParsedUserAgent
 
-# What is looked at. Some 640 expressions search all of it, which takes a few milliseconds for what matches none of them.
-LENGTH: Final = 512
-REMEMBERED: Final = 1024
-NAME_LENGTH: Final = 40  # of browsers and systems, some of which are called as the header says
-VERSION_LENGTH: Final = 40
+# Characters of a header that are searched. If none of the 640 expressions matches, the search takes a few milliseconds.
+MAX_HEADER_LENGTH: Final = 512
+CACHE_SIZE: Final = 1024
+MAX_NAME_LENGTH: Final = 40  # some rules copy names of browsers and systems from the header
+MAX_VERSION_LENGTH: Final = 40
 UNKNOWN_BROWSER, UNKNOWN_SYSTEM = "Unknown browser", "unknown system"
-# Systems that run on telephones and tablets, as the rules call them.
+# The names that the rules give to operating systems of phones and tablets.
 MOBILE_SYSTEMS: Final = frozenset(
     {
         "Android",
@@ -41,20 +41,20 @@ MOBILE_SYSTEMS: Final = frozenset(
 
 
 class UserAgents:
-    """ports.outside.Agents. Making one reads the rules and tries them out, so that no request has to wait for that."""
+    """Implements ports.outside.UserAgentParser. The constructor loads the rules, so that no request waits for them."""
 
     def __init__(self) -> None:
-        # Not the resolver of many expressions at once, which takes 26 MB where this one takes 5.
+        # This resolver needs 5 MB. The one that searches many expressions at once needs 26 MB.
         self._resolve = Resolver(load_lazy_builtins())
-        self._parsed = lru_cache(REMEMBERED)(self._parse)
+        self._parsed = lru_cache(CACHE_SIZE)(self._parse)
         self._parse("")
 
     def parse(self, agent: str | None) -> ParsedUserAgent:
-        return self._parsed((agent or "")[:LENGTH])
+        return self._parsed((agent or "")[:MAX_HEADER_LENGTH])
 
     def _parse(self, agent: str) -> ParsedUserAgent:
-        found = self._resolve(agent, Domain.USER_AGENT | Domain.OS)
-        browser, system = found.user_agent, found.os
+        result = self._resolve(agent, Domain.USER_AGENT | Domain.OS)
+        browser, system = result.user_agent, result.os
         is_mobile = system is not None and system.family in MOBILE_SYSTEMS
         return ParsedUserAgent(
             browser=_name(browser) or UNKNOWN_BROWSER,
@@ -67,16 +67,16 @@ class UserAgents:
 
 def _name(part: UserAgent | OS | None) -> str:
     name = "" if part is None else part.family.strip()
-    return "" if name == "Other" else name[:NAME_LENGTH].rstrip()
+    return "" if name == "Other" else name[:MAX_NAME_LENGTH].rstrip()
 
 
 def _version(part: UserAgent | OS | None) -> str | None:
-    """As far as it is told without gaps, such as 17.1."""
+    """Return the version up to its first missing part, such as 17.1."""
     if part is None:
         return None
-    told: list[str] = []
+    numbers: list[str] = []
     for number in (part.major, part.minor, part.patch):
         if not number:
             break
-        told.append(number)
-    return ".".join(told)[:VERSION_LENGTH] or None
+        numbers.append(number)
+    return ".".join(numbers)[:MAX_VERSION_LENGTH] or None

@@ -7,10 +7,11 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class LibraryHomes(Contract):
-    """`homes` lists "library, library: package, package". What is neither there nor in the standard library has no home.
+    """Every library is imported only from its home packages. `homes` has lines such as "library, library: package, package".
 
-    The built-in `protected` type says the same of one library, but refuses names that nothing imports yet, and it cannot say that
-    an unlisted library is refused.
+    A library that is not listed may be imported nowhere, unless it belongs to the standard library.
+    The built-in contract type `protected` does this for one library. But it refuses libraries that no module imports
+    yet, and it allows unlisted ones.
     """
 
     homes: list[str] = fields.ListField(subfield=fields.StringField())  # type: ignore[assignment]  # the base class swaps in the value

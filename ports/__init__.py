@@ -1,4 +1,4 @@
-"""What the core asks of the world, and the one value through which a use case reaches it."""
+"""Interfaces to everything outside the core, and `Ports`, which gives a use case access to them."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ports.threads import WorkerThreads
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything a use case may reach."""
+    """All ports that a use case can use."""
 
     storage: Storage
     passwords: Passwords

@@ -1,4 +1,4 @@
-"""Passwords, tokens and secrets at rest."""
+"""Passwords, tokens, certificates and encrypted secrets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,101 +12,123 @@ from core.kernel.values import Email
 
 
 class Passwords(Protocol):
-    """Argon2id (security.md A-1, A-2). At most as many hashes at once as there are cores, and a bounded queue before them.
+    """Password hashes made with Argon2id (security A-1, A-2).
 
-    `hash`, `verify` and `derive` raise core.errors.Limited when the queue is full.
+    The number of concurrent hashes is limited, and the queue before them is bounded. `hash`, `verify` and `derive` raise
+    Limited if the queue is full.
     """
 
     async def hash(self, password: str) -> str:
-        """The PHC string of a new hash."""
+        """Return a new hash as a PHC string."""
         ...
 
     async def verify(self, password_hash: str | None, password: str) -> bool:
-        """Whether the password is the one that was hashed. None stands for no such account: it costs the same and is false (B-2)."""
+        """Return whether the password matches the hash.
+
+        None means that the account does not exist or has no password. The answer is then False and takes as long as for any
+        other hash (security B-2).
+        """
         ...
 
     def is_outdated(self, password_hash: str) -> bool:
-        """Whether the hash was made with other parameters than those in use now."""
+        """Return whether the hash was made with other parameters than the current ones."""
         ...
 
     def new_salt(self) -> bytes:
-        """A salt for `derive`, 128 random bits. It says by which parameters it was made, so that it is good for ever."""
+        """Return a salt for `derive` with 128 random bits. It contains the Argon2 parameters, so it stays usable when they change."""
         ...
 
     async def derive(self, secret: str, salt: bytes) -> bytes:
-        """32 bytes that only this secret gives with this salt: for secrets that are looked up among several of one salt (M-4)."""
+        """Return 32 bytes derived from this secret and this salt.
+
+        For secrets that share a salt, so that a secret can be found among several by one derivation (security M-4).
+        """
         ...
 
 
 class OneTimeCodes(Protocol):
-    """Codes of six digits that change with time (TOTP, RFC 6238): SHA-1, steps of 30 seconds, as every authenticator app makes them
-    (security.md M-1; decisions, point 43)."""
+    """Time-based one-time codes of six digits (TOTP, RFC 6238; security M-1, decision 43).
+
+    They use SHA-1 and steps of 30 seconds, because every authenticator app supports these.
+    """
 
     def new_secret(self) -> str:
-        """160 random bits, as 32 characters of base32 (RFC 4648 section 6)."""
+        """Return 160 random bits as 32 characters of base32 (RFC 4648 section 6)."""
         ...
 
     def uri(self, secret: str, email: Email, issuer: str) -> str:
-        """The `otpauth` address by which authenticator apps learn the secret; its label is `<issuer>:<email>`."""
+        """Return the `otpauth` URI that gives the secret to an authenticator app. Its label is `<issuer>:<email>`."""
         ...
 
-    def step_of(self, secret: str, code: str, now: datetime) -> int | None:
-        """The step, counted from 1970, whose code this is: that of now, or the one before or after it; None if it is none of theirs.
+    def matching_step(self, secret: str, code: str, now: datetime) -> int | None:
+        """Return the time step of this code, counted from 1970, or None if the code is wrong.
 
-        Takes the same time whatever the code is.
+        The current step, the one before it and the one after it are accepted. The call takes the same time for every code.
         """
         ...
 
 
 class Tokens(Protocol):
-    """Access tokens: JWTs signed with RS256 (RFC 7519, RFC 8725; security.md section 4)."""
+    """Access tokens and pre-auth tokens: JWTs signed with RS256 (RFC 7519, RFC 8725)."""
 
     @property
     def loaded_at(self) -> datetime:
-        """When `use` was last called, in UTC."""
+        """The time of the last call of `use`, in UTC."""
         ...
 
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Believe these keys from now on; sign with the newest that does not retire."""
+        """Replace the accepted keys. The newest key without a retirement time signs."""
         ...
 
     async def new_key(self, now: datetime) -> SigningKey:
-        """A new RSA key of 2048 bits. Takes long, so it is made in a thread."""
+        """Return a new RSA key of 2048 bits. It is made in a thread, because it takes long."""
         ...
 
     def sign(self, claims: Claims) -> str:
-        """A signed access token."""
+        """Return a signed access token."""
         ...
 
     def read(self, token: str, now: datetime) -> Claims:
-        """The claims of an access token. Raises TokenInvalid, WrongToken, TokenExpired, UnknownKey, by security.md J-1 to J-3 and J-7."""
+        """Verify an access token and return its claims (security J-1, J-2, J-3, J-7).
+
+        Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
+        """
         ...
 
     def sign_pre_auth(self, claims: PreAuthClaims) -> str:
-        """A signed pre-auth token, of another type and for another audience than an access token (RFC 8725 section 3.11, 3.12)."""
+        """Return a signed pre-auth token.
+
+        Its type and its audience differ from those of an access token (RFC 8725 sections 3.11 and 3.12).
+        """
         ...
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
-        """The claims of a pre-auth token. Raises TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
+        """Verify a pre-auth token and return its claims.
+
+        Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey.
+        """
         ...
 
     def jwks(self) -> dict[str, Any]:
-        """The public keys that are believed, as a JWK set (RFC 7517)."""
+        """Return the accepted public keys as a JWK set (RFC 7517)."""
         ...
 
 
 class Certificates(Protocol):
-    """X.509 certificates that vouch for keys of our own."""
+    """Self-signed X.509 certificates for our own keys."""
 
-    async def new(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
-        """A new key of RSA with 2048 bits, and a certificate of it in these names, signed with that very key by SHA-256, and good from
-        the second of `now` on for so many years. Takes long, so it is made in a thread."""
+    async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
+        """Return a new RSA key of 2048 bits and its certificate, signed with SHA-256.
+
+        `organization` and `name` become the O and CN of the subject. The certificate is valid for `years` from the second of
+        `now`. It is made in a thread, because it takes long.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SecretContext:
-    """Where a sealed value is kept; part of what its seal covers, so that it opens nowhere else (security.md L-1)."""
+    """The column and row of an encrypted value. It is authenticated with the value, which decrypts in no other place (security L-1)."""
 
     table: str
     row: str
@@ -114,20 +136,26 @@ class SecretContext:
 
 
 class Vault(Protocol):
-    """AES-256-GCM with key ids (security.md L-1). The purpose of a value is its table and column; each purpose has a key of its own."""
+    """Encryption with AES-256-GCM (security L-1).
 
-    def seal(self, plaintext: bytes, place: SecretContext) -> bytes:
-        """The value, encrypted under the active key."""
+    Each value names the id of its key. Each combination of table and column has its own derived key.
+    """
+
+    def seal(self, plaintext: bytes, context: SecretContext) -> bytes:
+        """Encrypt a value with the active key."""
         ...
 
-    def open(self, sealed: bytes, place: SecretContext) -> bytes:
-        """The plaintext. Raises SealBroken when the key is unknown, the value was changed, or it comes from another place."""
+    def open(self, sealed: bytes, context: SecretContext) -> bytes:
+        """Decrypt a value.
+
+        Raises: SealBroken if the key is not configured, or the value was changed or belongs to another context.
+        """
         ...
 
     def is_current(self, sealed: bytes) -> bool:
-        """Whether the value was sealed under the active key."""
+        """Return whether the value was encrypted with the active key."""
         ...
 
 
 class SealBroken(Exception):
-    """A sealed value cannot be opened. Never falls back to plaintext; the operator must bring the key back."""
+    """An encrypted value cannot be decrypted. There is no fallback to plaintext: the operator has to restore the key."""

@@ -1,4 +1,4 @@
-"""The world beyond the process: mail, the DNS, identity providers, and what is known of addresses and of user agents."""
+"""Interfaces to services outside the process: email, the DNS, webhook targets, identity providers, payments, and GeoIP data."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +18,10 @@ from core.tenancy.mail_server_rules import MailServer, MailServerCheck
 
 @dataclass(frozen=True, slots=True)
 class EmailMessage:
-    """A mail ready to go. The same mail gives the same `message_id` and `date` at every attempt, so that a receiver can tell a duplicate.
+    """A rendered email. `date` is in UTC.
 
-    `date` is UTC. The bodies hold one-time links, so they are not shown.
+    Every attempt to send the same email has the same `message_id` and `date`, so that a receiver can recognize a duplicate.
+    The bodies contain one-time links, so the representation omits them.
     """
 
     message_id: str
@@ -32,142 +33,165 @@ class EmailMessage:
 
 
 class EmailTemplates(Protocol):
-    """Wording and design of mails."""
+    """Texts and design of emails."""
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
-        """The letter for a prepared mail; every link is on the configured base URL (security.md E-2)."""
+        """Render a prepared email. All our links start with the configured base URL (security E-2)."""
         ...
 
 
 class MailRefused(Exception):
-    """The mail server could not be reached or did not take the letter; the text says why, without secrets, for the operator."""
+    """The mail server was not reached, or did not accept the email. The text gives the operator the reason and contains no secrets."""
 
 
 class MailTransport(Protocol):
-    """Where letters leave the house."""
+    """Delivery of emails to a mail server."""
 
-    async def send(self, letter: EmailMessage, server: MailServer | None = None) -> None:
-        """Hand the letter over: to the server of an organization, which is then who it is from, or to the platform's.
+    async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
+        """Send an email through an organization's mail server, whose address is then the sender, or through the platform's.
 
-        Raises MailRefused, whose text repeats nothing that the server of an organization said. Returns within 60 s.
+        An email with a control character in a header is refused before a connection is made (security E-4). If the call is
+        canceled, the email may or may not have been sent. It returns within 60 s.
 
-        A line break or another control character in a header is refused before anything is sent (security.md E-4). Cancellation
-        leaves it open whether the letter went out.
+        Raises: MailRefused. Its text quotes nothing that an organization's server sent.
         """
         ...
 
-    async def try_out(self, server: MailServer) -> MailServerCheck:
-        """Connect to the server of an organization and sign in, but send nothing. Returns within 15 s."""
+    async def check_server(self, server: MailServer) -> MailServerCheck:
+        """Connect to an organization's mail server and authenticate, but send nothing. It returns within 15 s."""
         ...
 
 
 class TxtRecords(Protocol):
-    """What the owners of domains publish."""
+    """Lookups of TXT records in the DNS."""
 
     async def texts(self, name: str) -> Collection[str]:
-        """The texts of the TXT records at this name, none where there are none. Returns within 6 s. Raises core.domains.DnsFailed.
+        """Return the texts of the TXT records of this full name, or nothing if there are none. It returns within 6 s.
 
-        A text of several parts is put together. The name is a full one: nothing is added to it. Only the resolvers that the operator
-        chose are asked, so whoever gives the name does not choose whom we talk to (security.md W-1).
+        Texts in several parts are joined. Only the operator's resolvers are asked, so a tenant who chooses the name cannot
+        choose the servers that we connect to (security W-1).
+
+        Raises: DnsFailed.
         """
         ...
 
 
 class UserAgentParser(Protocol):
-    """What User-Agent headers say."""
+    """Parser of User-Agent headers."""
 
     def parse(self, agent: str | None) -> ParsedUserAgent:
-        """What this header says, of which 512 characters are looked at, in a few milliseconds at most; None is no header."""
+        """Parse the first 512 characters of a header, within a few milliseconds. None means that there was no header."""
         ...
 
 
 class GeoIp(Protocol):
-    """Where addresses are."""
+    """Locations of IP addresses."""
 
-    def of(self, address: str | None) -> Location | None:
-        """The place of this address, if it is known; never where nothing is configured to know any."""
+    def locate(self, address: str | None) -> Location | None:
+        """Return the location of this address, or None if it is unknown or no GeoIP file is configured."""
         ...
 
 
 class HttpSender(Protocol):
-    """Posts to targets that tenants chose (security.md W-1 to W-3)."""
+    """HTTP requests to URLs that tenants chose (security W-1, W-2, W-3)."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
-        """What the target answers to this, of whose body 64 KiB are read; redirects are answers. Raises core.outbound.SendFailed.
+        """Send a POST request and return the response with at most 64 KiB of its body. Redirects are not followed.
 
-        The host is looked up anew each time, and all its addresses are judged before one is connected to. Returns within that many seconds
-        from the look-up to the last byte. Nothing else of us is sent along: no cookies, no credentials, no name of a proxy.
+        Each call resolves the host again, and checks all its addresses before it connects to one. The time limit `within`, in
+        seconds, covers everything from the lookup to the last byte. The request contains no cookies and no credentials, and
+        uses no proxy.
+
+        Raises: SendFailed.
         """
         ...
 
 
 class IdentityProviders(Protocol):
-    """The external identity providers that the operator has set up (identity.md section 4.9; security.md O-8).
+    """The external identity providers that the operator configured (security O-8).
 
-    Each at the addresses of the operator's settings and nowhere else. All that a provider says is text of a stranger: nothing of it is in
-    what is raised, which is core.errors.ProviderFailed. Every method that awaits returns within 10 s.
+    Only the URLs in the operator's settings are called. Errors and log lines contain only our own words, none of the
+    provider's. Every asynchronous method returns within 10 s.
     """
 
-    def knows(self, provider: Provider) -> bool:
-        """Whether the operator has said where the provider is, so that whoever has credentials there can be sent to it."""
+    def is_configured(self, provider: Provider) -> bool:
+        """Return whether the URLs of the provider are configured. A service with its own credentials can then use it."""
         ...
 
     def platform_client(self, provider: Provider) -> ProviderClient | None:
-        """By what the provider knows the platform; None where it is not set up."""
+        """Return the platform's OAuth client at the provider, or None if there is none."""
         ...
 
     def is_issuer(self, provider: Provider, issuer: str) -> bool:
-        """Whether an `iss` that came back with a code (RFC 9207) names this provider."""
+        """Return whether the `iss` parameter of a callback names this provider (RFC 9207)."""
         ...
 
-    def address(self, provider: Provider, asking: AuthenticationRequest) -> str:
-        """Where a browser is sent, to come back to `asking.redirect_uri` with a code. With `asking.fresh_since` those that can be asked to
-        (core.providers.SUPPORTS_REAUTHENTICATION) have the person show again who they are, whatever the operator's address says."""
+    def authorization_url(self, provider: Provider, request: AuthenticationRequest) -> str:
+        """Return the URL that a browser is sent to, and from which it returns to `request.redirect_uri` with a code.
+
+        With `request.fresh_since`, providers in SUPPORTS_REAUTHENTICATION are told to authenticate the user again. This
+        overrides parameters in the operator's URL.
+        """
         ...
 
-    async def vouch(self, provider: Provider, asking: AuthenticationRequest, code: str) -> FederatedIdentity:
-        """Whom the provider vouches for by this code. An ID token is verified for signature, `iss`, `aud`, `nonce` and `exp`; and with
-        `asking.fresh_since` for `auth_time`, if it has one, which may be a minute older than that, or newer than now.
+    async def identify(self, provider: Provider, request: AuthenticationRequest, code: str) -> FederatedIdentity:
+        """Redeem a code and return the user that the provider authenticated.
 
-        Raises ProviderFailed; and ReauthenticationNotConfirmed, where the provider let somebody in whom it was to ask again.
+        The signature, `iss`, `aud`, `nonce` and `exp` of an ID token are verified. With `request.fresh_since`, `auth_time` is
+        verified too, if the token has one. The clocks may differ by a minute.
+
+        Raises: ProviderFailed; ReauthenticationNotConfirmed if the provider did not authenticate the user again.
         """
         ...
 
     async def refresh(self, provider: Provider, client: ProviderClient, refresh_token: str) -> ProviderTokens:
-        """New tokens in the place of expired ones; the old refresh token where no new one is given. Raises ProviderFailed."""
+        """Return new tokens for a refresh token. The old refresh token is kept if the provider returns no new one.
+
+        Raises: ProviderFailed.
+        """
         ...
 
 
 class Payments(Protocol):
-    """The payment provider, at the address of the operator's settings (organizations.md sections 2.11 and 4.2).
+    """The payment provider, at the URL in the operator's settings.
 
-    Nothing of what it says is in what is raised, which is core.errors.PaymentsFailed. Every method that awaits returns within 10 s.
+    Errors contain only our own words, none of the provider's. Every asynchronous method returns within 10 s and can raise
+    PaymentsFailed.
     """
 
     @property
     def is_on(self) -> bool:
-        """Whether it is set up; else nothing may be asked of it."""
+        """Whether the payment provider is configured. The other methods may only be called if it is."""
         ...
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
-        """A customer for the organization: its name there. However often it is asked for with one key, one is made.
+        """Create a customer for an organization and return the provider's id of it. Calls with the same key create one customer.
 
-        Raises also core.billing.checkout_rules.IdempotencyKeySpent, where nothing comes of that key any more.
+        Raises: IdempotencyKeySpent if the key will never succeed.
         """
         ...
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
-        """Where a browser goes to buy this. However often it is asked for, one is begun. Raises also core.billing.checkout_rules.CustomerNotFound."""
+        """Create the provider's session for this checkout. Repeated calls return the same session.
+
+        Raises: CustomerNotFound; IdempotencyKeySpent if the provider will never create this session.
+        """
         ...
 
     async def subscription(self, id_: str) -> ProviderSnapshot | None:
-        """A subscription as it is, None where there is none of this name."""
+        """Return a subscription with its current state, or None if the provider does not know it."""
         ...
 
     async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
-        """Those of the customer that were made since then, or a little before, whatever became of them; the newest few hundred."""
+        """Return the customer's subscriptions in every state that were created after `since`, or shortly before it.
+
+        At most a few hundred are returned, the newest ones.
+        """
         ...
 
     async def cancel(self, id_: str) -> bool:
-        """End a subscription at once; it may be over already. False where the provider does not know it, or not as ours."""
+        """End a subscription immediately. Return False if the provider does not know it.
+
+        A subscription that has already ended counts as canceled.
+        """
         ...

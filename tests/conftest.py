@@ -43,14 +43,6 @@ def pytest_unconfigure() -> None:
         _server = None
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what tests have found out, such as how many of the documented endpoints exist."""
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == "summary":
-                terminalreporter.write_line(str(value))
-
-
 @pytest.fixture(scope="session")
 def worker_database() -> Iterator[database.Database]:
     """The migrated database of this worker."""

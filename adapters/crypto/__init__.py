@@ -1,4 +1,4 @@
-"""Passwords, one-time codes, tokens of ours and of identity providers, secrets at rest; what imports cryptographic libraries."""
+"""Passwords, one-time codes, tokens, certificates and encrypted secrets. Only this package imports cryptographic libraries."""
 
 from adapters.crypto.certificates import X509Certificates
 from adapters.crypto.id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
@@ -11,8 +11,8 @@ __all__ = [
     "AesVault",
     "Argon2Passwords",
     "IdTokenInvalid",
-    "JwtTokens",
     "IdTokenKeyUnknown",
+    "JwtTokens",
     "TotpCodes",
     "X509Certificates",
     "generate_key",

@@ -1,4 +1,4 @@
-"""X.509 certificates that vouch for keys of our own."""
+"""Self-signed X.509 certificates for our own keys."""
 
 from datetime import datetime, timedelta
 
@@ -14,25 +14,25 @@ _KEY_SIZE = 2048
 
 
 class X509Certificates:
-    """ports.crypto.Certificates."""
+    """Implements ports.crypto.Certificates."""
 
     def __init__(self) -> None:
         self._generation = trio.CapacityLimiter(1)
 
-    async def new(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
-        """A new key of RSA with 2048 bits and its certificate, which it has signed itself."""
-        return await trio.to_thread.run_sync(_new, organization, name, now, years, limiter=self._generation)
+    async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
+        """Return a new RSA key of 2048 bits and its self-signed certificate."""
+        return await trio.to_thread.run_sync(_create, organization, name, now, years, limiter=self._generation)
 
 
-def _new(organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
-    from cryptography import x509  # it takes megabytes, and few ask for it
+def _create(organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
+    from cryptography import x509  # needs megabytes, and is rarely used
     from cryptography.x509.oid import NameOID
 
-    # Certificates know no fractions of seconds.
+    # Times in certificates have no fractions of seconds.
     valid_from = now.replace(microsecond=0)
     try:
         valid_until = valid_from.replace(year=valid_from.year + years)
-    except ValueError:  # the 29th of February
+    except ValueError:  # 29 February
         valid_until = valid_from.replace(year=valid_from.year + years, day=28) + timedelta(days=1)
     private_key = rsa.generate_private_key(65537, _KEY_SIZE)
     subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization), x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -1,4 +1,4 @@
-"""ID tokens of identity providers: JWTs that others sign (OpenID Connect Core section 3.1.3.7; RFC 8725; security.md O-8)."""
+"""Verification of ID tokens from identity providers (security O-8, OpenID Connect Core section 3.1.3.7, RFC 8725)."""
 
 import hmac
 import json
@@ -11,33 +11,35 @@ from typing import Any, Final
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-# None is symmetric, or whoever knows the public key, or the client's secret, could sign (RFC 8725 section 3.1).
+# No symmetric algorithm: with one, anyone who knows the public key or the client secret could sign (RFC 8725 section 3.1).
 ALGORITHMS: Final = ("RS256", "PS256", "ES256")
-LEEWAY: Final = timedelta(seconds=30)  # how much the provider's clock may differ (security.md J-3)
-SMALLEST_RSA_KEY: Final = 2048
-LONGEST_SUBJECT: Final = 255  # OpenID Connect Core section 2
-MOST_KEYS: Final = 50  # of a provider that are looked at
-# Headers that bring a key, point to one, or ask for rules that we do not know (security.md J-1).
+LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provider's clock and ours (security J-3)
+MIN_RSA_BITS: Final = 2048
+MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
+MAX_KEYS: Final = 50  # considered per provider
+# Headers that contain a key, refer to one, or require extensions that we do not implement (security J-1).
 _REFUSED_HEADERS: Final = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
 
-Keys = Sequence[Mapping[str, Any]]  # what a JWK set holds (RFC 7517 section 5)
+Keys = Sequence[Mapping[str, Any]]  # the keys of a JWK set (RFC 7517 section 5)
 _jws: Final = jwt.PyJWS(algorithms=list(ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
 
 
 class IdTokenInvalid(Exception):
-    """The token proves nothing. The text is one of a few, and holds nothing of what the token says."""
+    """The ID token is not valid. The reason is one of a few constants and quotes nothing from the token."""
 
 
 class IdTokenKeyUnknown(IdTokenInvalid):
-    """None of these keys has signed the token; the provider may have another one by now."""
+    """None of the given keys signed the token. The provider may have published a new key."""
 
 
 def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce: str, now: datetime) -> dict[str, Any]:
-    """What a token says that this issuer made for this client, for the request with this nonce. `sub` is a text.
+    """Return the claims of a token that this issuer made for this client and for the request with this nonce.
 
-    Raises IdTokenInvalid, IdTokenKeyUnknown.
+    The claim `sub` is a non-empty string.
+
+    Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
-    if "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT takes it
+    if "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
         raise IdTokenInvalid("the ID token is not a signed token")
     try:
         header = _jws.get_unverified_header(token)
@@ -50,66 +52,69 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
         raise IdTokenInvalid("the ID token has a header that is not accepted")
     key = _key(keys, algorithm, header.get("kid"))
     try:
-        # PyJWT's own checks of what the token says ask the machine's clock, and let any one audience do.
+        # The claims are checked below: PyJWT would use the system clock, and accept a token with further audiences.
         claims = json.loads(_jws.decode(token, key, algorithms=[algorithm]))
     except (jwt.InvalidTokenError, ValueError, RecursionError):
         raise IdTokenInvalid("the signature of the ID token is wrong") from None
     if not isinstance(claims, dict):
-        raise IdTokenInvalid("the ID token says nothing")
+        raise IdTokenInvalid("the ID token has no claims")
     _check(claims, issuer, client_id, nonce, now)
     return claims
 
 
 def _key(keys: Keys, algorithm: str, kid: object) -> Any:
-    """The key that has this id; without one, the only key there is of the kind (OpenID Connect Core section 10.1). Raises IdTokenKeyUnknown."""
-    kind = "EC" if algorithm == "ES256" else "RSA"
-    fitting = [
+    """Return the key with this id, or the only key of the right type if there is no id (OpenID Connect Core section 10.1).
+
+    Raises: IdTokenKeyUnknown; IdTokenInvalid if the key is unreadable or too weak.
+    """
+    key_type = "EC" if algorithm == "ES256" else "RSA"
+    candidates = [
         key
-        for key in keys[:MOST_KEYS]
-        if key.get("kty") == kind and key.get("use", "sig") == "sig" and key.get("alg", algorithm) == algorithm
+        for key in keys[:MAX_KEYS]
+        if key.get("kty") == key_type and key.get("use", "sig") == "sig" and key.get("alg", algorithm) == algorithm
     ]
-    named = fitting if kid is None else [key for key in fitting if key.get("kid") == kid]
-    if len(named) != 1:
+    matching = candidates if kid is None else [key for key in candidates if key.get("kid") == kid]
+    if len(matching) != 1:
         raise IdTokenKeyUnknown("the ID token is signed with a key that the provider does not publish")
     try:
-        key = jwt.PyJWK.from_dict(dict(named[0]), algorithm=algorithm).key
+        key = jwt.PyJWK.from_dict(dict(matching[0]), algorithm=algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         raise IdTokenInvalid("a key of the provider cannot be read") from None
-    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= SMALLEST_RSA_KEY:
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= MIN_RSA_BITS:
         return key
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
         return key
-    raise IdTokenInvalid("a key of the provider is too weak, or no public key")
+    raise IdTokenInvalid("a key of the provider is too weak, or not a public key")
 
 
 def _check(claims: Mapping[str, Any], issuer: str, client_id: str, nonce: str, now: datetime) -> None:
     get = claims.get
     if get("iss") != issuer:
-        raise IdTokenInvalid("the ID token is of another issuer")
+        raise IdTokenInvalid("the ID token is from another issuer")
     audience = get("aud")
     audiences = [audience] if isinstance(audience, str) else audience
     if not isinstance(audiences, list) or client_id not in audiences:
         raise IdTokenInvalid("the ID token is for another client")
     if (len(audiences) > 1 or "azp" in claims) and get("azp") != client_id:
-        raise IdTokenInvalid("the ID token was given to another client")
-    shown = get("nonce")
-    if not isinstance(shown, str) or not hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), nonce.encode()):
+        raise IdTokenInvalid("the ID token was issued to another client")
+    token_nonce = get("nonce")
+    if not isinstance(token_nonce, str) or not hmac.compare_digest(token_nonce.encode("utf-8", "surrogatepass"), nonce.encode()):
         raise IdTokenInvalid("the ID token is for another request")
     expires_at, issued_at, valid_from = _time(get("exp")), _time(get("iat")), _time(get("nbf", 0))
     if expires_at is None or issued_at is None or valid_from is None:
-        raise IdTokenInvalid("the ID token does not say when it is valid")
+        raise IdTokenInvalid("the ID token has no usable times")
     at, leeway = now.timestamp(), LEEWAY.total_seconds()
     if expires_at <= at - leeway:
         raise IdTokenInvalid("the ID token has expired")
     if max(issued_at, valid_from) > at + leeway:
         raise IdTokenInvalid("the ID token is not valid yet")
     subject = get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
-        raise IdTokenInvalid("the ID token does not say whom it is about")
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
+        raise IdTokenInvalid("the ID token has no usable subject")
 
 
 def _time(value: object) -> float | None:
-    """Seconds since 1970. NaN, which is neither before nor after anything, is none."""
+    """Return the seconds since 1970, or None if the value is not a time. NaN is none: every comparison with it would be false."""
     if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > sys.float_info.max or math.isnan(value):
         return None
     return float(value)

@@ -1,4 +1,4 @@
-"""One-time codes by time (TOTP)."""
+"""Time-based one-time codes (TOTP)."""
 
 import hmac
 from datetime import datetime
@@ -8,11 +8,11 @@ import pyotp
 
 from core.kernel.values import Email
 
-_CHARACTERS = 32  # of base32, five bits each: 160 bits, as long as SHA-1 (RFC 4226 section 4, R6)
+_SECRET_LENGTH = 32  # characters of base32 with five bits each: 160 bits, the length of SHA-1 (RFC 4226 section 4, R6)
 
 
 class _Totp(pyotp.TOTP):
-    """It decodes its secret once, for several codes."""
+    """A TOTP that decodes its secret once for several codes."""
 
     _key: bytes | None = None
 
@@ -23,22 +23,22 @@ class _Totp(pyotp.TOTP):
 
 
 class TotpCodes:
-    """ports.crypto.OneTimeCodes with what pyotp makes by default: SHA-1, six digits, steps of 30 seconds."""
+    """Implements ports.crypto.OneTimeCodes with the defaults of pyotp: SHA-1, six digits, steps of 30 seconds."""
 
     def new_secret(self) -> str:
-        """160 random bits in base32."""
-        return pyotp.random_base32(_CHARACTERS)
+        """Return 160 random bits in base32."""
+        return pyotp.random_base32(_SECRET_LENGTH)
 
     def uri(self, secret: str, email: Email, issuer: str) -> str:
-        """The `otpauth` address, with all in its label escaped: a local part may have a slash, which pyotp would leave as it is."""
+        """Return the `otpauth` URI. Its label is escaped completely: a local part can contain a slash, which pyotp does not escape."""
         label = f"{quote(issuer, safe='')}:{quote(email, safe='')}"
         return f"otpauth://totp/{label}?{urlencode({'secret': secret, 'issuer': issuer}, quote_via=quote)}"
 
-    def step_of(self, secret: str, code: str, now: datetime) -> int | None:
-        """The step whose code this is, or None."""
+    def matching_step(self, secret: str, code: str, now: datetime) -> int | None:
+        """Return the time step of this code, or None if the code is wrong."""
         totp = _Totp(secret)
-        current, found, given = totp.timecode(now), None, code.encode()
-        for step in range(max(0, current - 1), current + 2):  # all of them, so that the time taken tells nothing
-            if hmac.compare_digest(totp.generate_otp(step).encode(), given):
-                found = step
-        return found
+        current, match, code_bytes = totp.timecode(now), None, code.encode()
+        for step in range(max(0, current - 1), current + 2):  # no early end, so that the duration reveals nothing
+            if hmac.compare_digest(totp.generate_otp(step).encode(), code_bytes):
+                match = step
+        return match

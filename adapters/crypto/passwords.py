@@ -1,4 +1,4 @@
-"""Passwords with argon2id, on threads of their own."""
+"""Password hashing with Argon2id in separate threads."""
 
 import base64
 import secrets
@@ -11,57 +11,64 @@ import argon2
 
 from adapters.threads import LowPriorityThreads
 
-_SALT = struct.Struct(">III")  # memory in KiB, time cost, parallelism; the random bytes follow
+_SALT = struct.Struct(">III")  # memory in KiB, time cost, parallelism; random bytes follow
 _SALT_BYTES = 16
 
 
 class Argon2Passwords:
-    """ports.crypto.Passwords with argon2id (security.md A-1, A-2, B-2).
+    """Implements ports.crypto.Passwords (security A-1, A-2, B-2).
 
-    At most `concurrency` hashes run at once and at most `queue` more wait; whoever comes then is refused at once with Limited.
+    At most `concurrency` hashes run at once, and at most `queue` more wait. Further calls raise Limited immediately.
     """
 
     def __init__(self, memory_kib: int, time_cost: int, parallelism: int, concurrency: int, queue: int = 32) -> None:
         self._hasher = argon2.PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
-        # What an unknown account is verified against: its parameters are those of every new hash, so its price is the same too.
-        self._dummy = _nobodys_hash(memory_kib, time_cost, parallelism)
+        # Unknown accounts are verified against this hash. It has the parameters of new hashes, so it takes as long (security B-2).
+        self._dummy_hash = _make_dummy_hash(memory_kib, time_cost, parallelism)
         self._threads = LowPriorityThreads("argon2", concurrency, queue)
 
     async def hash(self, password: str) -> str:
-        """The PHC string of a new hash. Raises Limited."""
+        """Return a new hash as a PHC string. Raises: Limited."""
         return await self._threads.run(partial(self._hasher.hash, password.encode()))
 
     async def verify(self, password_hash: str | None, password: str) -> bool:
-        """Whether the password is the one that was hashed; with None, false at the same price. Raises Limited."""
-        compared = self._dummy if password_hash is None else password_hash
-        matches = await self._threads.run(partial(self._matches, compared, password.encode()))
+        """Return whether the password matches the hash. Without a hash, return False after the same time.
+
+        Raises: Limited.
+        """
+        compared_hash = self._dummy_hash if password_hash is None else password_hash
+        matches = await self._threads.run(partial(self._matches, compared_hash, password.encode()))
         return matches and password_hash is not None
 
     def is_outdated(self, password_hash: str) -> bool:
-        """Whether the hash was made with other parameters than those in use now."""
+        """Return whether the hash was made with other parameters than the current ones."""
         return self._hasher.check_needs_rehash(password_hash)
 
     def new_salt(self) -> bytes:
-        """A salt for `derive`, with the parameters in use now: what was derived cannot be derived again by others."""
-        parameters = self._hasher
-        return _SALT.pack(parameters.memory_cost, parameters.time_cost, parameters.parallelism) + secrets.token_bytes(_SALT_BYTES)
+        """Return a salt for `derive` with the current parameters.
+
+        It contains them because a value can be derived again only with the same parameters.
+        """
+        hasher = self._hasher
+        return _SALT.pack(hasher.memory_cost, hasher.time_cost, hasher.parallelism) + secrets.token_bytes(_SALT_BYTES)
 
     async def derive(self, secret: str, salt: bytes) -> bytes:
-        """32 bytes that only this secret gives with this salt. Raises Limited."""
-        return await self._threads.run(partial(_derived, secret.encode(), salt))
+        """Return 32 bytes derived from this secret and this salt. Raises: Limited."""
+        return await self._threads.run(partial(_derive, secret.encode(), salt))
 
     def close(self) -> None:
-        """Let the threads end now instead of a minute after their last hash. Only for who makes many instances, such as tests."""
+        """End the threads now instead of a minute after the last hash. For tests, which create many instances."""
         self._threads.close()
 
     def _matches(self, password_hash: str, password: bytes) -> bool:
         try:
             return self._hasher.verify(password_hash, password)
         except argon2.exceptions.VerifyMismatchError:
-            return False  # any other error is a fault (a damaged hash, no memory), which must not pass for a wrong password
+            # Other errors, such as a damaged hash or too little memory, must not look like a wrong password.
+            return False
 
 
-def _derived(secret: bytes, salt: bytes) -> bytes:
+def _derive(secret: bytes, salt: bytes) -> bytes:
     memory_kib, time_cost, parallelism = _SALT.unpack_from(salt)
     return argon2.low_level.hash_secret_raw(
         secret,
@@ -74,18 +81,19 @@ def _derived(secret: bytes, salt: bytes) -> bytes:
     )
 
 
-def _nobodys_hash(memory_kib: int, time_cost: int, parallelism: int) -> str:
-    """A hash of no known password, written down instead of computed: computing it would keep its memory in the heap for good.
+def _make_dummy_hash(memory_kib: int, time_cost: int, parallelism: int) -> str:
+    """Return a random hash that matches no known password.
 
-    Between hashes the allocator keeps the memory of each hashing thread as well, and should: to ask the system for 19 MB of fresh pages
-    each time doubles what a hash costs.
+    It is written, not computed: the heap would never return the memory of a computation in this thread. The allocator also
+    keeps the memory of each hashing thread between hashes. That is good: with 19 MB of fresh pages from the system each time,
+    a hash would take twice as long.
     """
     salt, digest = (base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (16, 32))
     return f"$argon2id$v={argon2.low_level.ARGON2_VERSION}$m={memory_kib},t={time_cost},p={parallelism}${salt}${digest}"
 
 
 def verifications_per_second(memory_kib: int, time_cost: int, parallelism: int, threads: int, seconds: float = 0.5) -> float:
-    """What this machine can verify on so many threads with nothing else to do; the ceiling of its logins per second."""
+    """Measure how many passwords this machine verifies per second, with this many threads and no other load."""
     hasher = argon2.PasswordHasher(time_cost=time_cost, memory_cost=memory_kib, parallelism=parallelism)
     hashed = hasher.hash("measured")
     end = time.perf_counter() + seconds

@@ -21,15 +21,15 @@ from core.kernel.principals import Claims, PreAuthClaims
 from core.kernel.values import Email
 
 ALGORITHM = "RS256"
-ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; what other tokens we sign get another type (RFC 8725 section 3.11)
+ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of token has its own type (RFC 8725 section 3.11)
 PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
-PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the one address that takes it, which is its audience (security.md J-2, J-8)
-MAX_TOKEN = 8 * 1024  # security.md J-7
-MAX_LEEWAY = timedelta(seconds=30)  # security.md J-3
+PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
+MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
+MAX_LEEWAY = timedelta(seconds=30)  # security J-3
 _KEY_SIZE = 2048
 _LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
 _NEVER = datetime.min.replace(tzinfo=UTC)
-# Headers that bring a key, point to one, or ask for rules that we do not know (security.md J-1).
+# Headers that contain a key, refer to one, or require extensions that we do not implement (security J-1).
 _REFUSED_HEADERS = frozenset({"crit", "jku", "jwk", "x5u", "x5c"})
 
 
@@ -39,16 +39,16 @@ class _Key:
     pem: bytes = field(repr=False)
     private: rsa.RSAPrivateKey = field(repr=False)
     public: rsa.RSAPublicKey
-    headers: Mapping[str, str]  # by type, the first segment of every token signed with this key
+    headers: Mapping[str, str]  # by type: the first segment of every token that is signed with this key
     created_at: datetime
     retires_at: datetime | None
 
 
 class JwtTokens:
-    """ports.crypto.Tokens with PyJWT (security.md section 4).
+    """Implements ports.crypto.Tokens with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
 
-    The base URL is issuer and, unless the token is an application's, audience. `leeway` is how far ahead the clock of the machine that
-    issued a token may be; a token expires to the second, because its holder was told when (decisions, point 33).
+    The base URL is the issuer. It is also the audience, except of tokens for applications. `leeway` limits how far the clock of
+    the issuing machine can be ahead. A token expires at exactly its expiry time, because its holder knows this time (decision 33).
     """
 
     def __init__(self, base_url: str, leeway: timedelta = timedelta(seconds=10)) -> None:
@@ -56,7 +56,7 @@ class JwtTokens:
             raise ValueError("The leeway of access tokens must be between 0 and 30 seconds.")
         self._base_url = base_url
         self._leeway = leeway
-        # It knows this one algorithm and no other: none that is symmetric can ever share a verifier with it (RFC 8725 section 3.1).
+        # Only this algorithm is enabled, so no symmetric algorithm can ever be used with a public key (RFC 8725 section 3.1).
         self._jws = jwt.PyJWS(algorithms=[ALGORITHM], options={"enforce_minimum_key_length": True, "verify_signature": True})
         self._key_generation = trio.CapacityLimiter(1)
         self._keys: dict[str, _Key] = {}
@@ -66,25 +66,25 @@ class JwtTokens:
 
     @property
     def loaded_at(self) -> datetime:
-        """When `use` was last called, in UTC; the beginning of time if never."""
+        """The time of the last call of `use`, in UTC, or the earliest possible time."""
         return self._loaded_at
 
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Believe these keys from now on; sign with the newest that does not retire."""
-        used = sorted((self._parsed(key) for key in keys), key=lambda key: key.created_at, reverse=True)
-        self._keys = {key.kid: key for key in used}
-        self._by_header = {header: (type_, key) for key in used for type_, header in key.headers.items()}
-        self._signing = next((key for key in used if key.retires_at is None), None)
+        """Replace the accepted keys. The newest key without a retirement time signs."""
+        parsed = sorted((self._parse(key) for key in keys), key=lambda key: key.created_at, reverse=True)
+        self._keys = {key.kid: key for key in parsed}
+        self._by_header = {header: (type_, key) for key in parsed for type_, header in key.headers.items()}
+        self._signing = next((key for key in parsed if key.retires_at is None), None)
         self._loaded_at = now
 
     async def new_key(self, now: datetime) -> SigningKey:
-        """A new RSA key of 2048 bits, its id the thumbprint of RFC 7638."""
+        """Return a new RSA key of 2048 bits. Its id is its thumbprint (RFC 7638)."""
         private = await trio.to_thread.run_sync(rsa.generate_private_key, 65537, _KEY_SIZE, limiter=self._key_generation)
         pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return SigningKey(kid=_thumbprint(private.public_key()), private_key=pem, created_at=now, retires_at=None)
 
     def sign(self, claims: Claims) -> str:
-        """A signed access token. Raises LookupError when there is no key to sign with."""
+        """Return a signed access token. Raises: LookupError if no key can sign."""
         payload: dict[str, Any] = {
             "iss": self._base_url,
             "aud": self._base_url if claims.client_id is None else str(claims.client_id),
@@ -109,14 +109,17 @@ class JwtTokens:
         for name, value in (("plan", claims.plan), ("subscription_status", claims.subscription_status), ("features", claims.features)):
             if value is not None:
                 payload[name] = value
-        return self._signed(payload, ACCESS_TOKEN)
+        return self._sign(payload, ACCESS_TOKEN)
 
     def read(self, token: str, now: datetime) -> Claims:
-        """The claims of an access token. Raises TokenInvalid, WrongToken, TokenExpired, UnknownKey."""
-        return self._claims(self._payload(token, ACCESS_TOKEN, now), now)
+        """Verify an access token and return its claims.
+
+        Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
+        """
+        return self._read_claims(self._verify(token, ACCESS_TOKEN, now), now)
 
     def sign_pre_auth(self, claims: PreAuthClaims) -> str:
-        """A signed pre-auth token. Raises LookupError when there is no key to sign with."""
+        """Return a signed pre-auth token. Raises: LookupError if no key can sign."""
         payload = {
             "iss": self._base_url,
             "aud": self._base_url + PRE_AUTH_PATH,
@@ -129,11 +132,14 @@ class JwtTokens:
         }
         if claims.saml_state is not None:
             payload["saml_state"] = claims.saml_state
-        return self._signed(payload, PRE_AUTH_TOKEN)
+        return self._sign(payload, PRE_AUTH_TOKEN)
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
-        """The claims of a pre-auth token. Raises TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
-        payload = self._payload(token, PRE_AUTH_TOKEN, now)
+        """Verify a pre-auth token and return its claims.
+
+        Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey.
+        """
+        payload = self._verify(token, PRE_AUTH_TOKEN, now)
         get = payload.get
         if get("iss") != self._base_url or get("aud") != self._base_url + PRE_AUTH_PATH or get("token_use") != "preauth":
             raise TokenInvalid
@@ -150,40 +156,44 @@ class JwtTokens:
             raise PreAuthExpired
         return claims
 
-    def _signed(self, payload: Mapping[str, Any], type_: str) -> str:
+    def _sign(self, payload: Mapping[str, Any], type_: str) -> str:
         if self._signing is None:
-            raise LookupError("There is no signing key: `use` was not called, or with keys that all retire.")
+            raise LookupError("There is no signing key: `use` was not called, or all its keys have a retirement time.")
         text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
         return self._encode(text.encode(), self._signing.kid, self._signing.private, type_)
 
-    def _payload(self, token: str, type_: str, now: datetime) -> dict[str, Any]:
-        """What a token of this type with a good signature says. Raises TokenInvalid, WrongToken, UnknownKey."""
-        if len(token) > MAX_TOKEN or "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT takes it
+    def _verify(self, token: str, type_: str, now: datetime) -> dict[str, Any]:
+        """Verify the signature and the type of a token and return its payload.
+
+        Raises: TokenInvalid, WrongToken, UnknownKey.
+        """
+        if len(token) > MAX_TOKEN_LENGTH or "=" in token:  # JWS has no padding (RFC 7515 section 2), but PyJWT accepts it
             raise TokenInvalid
-        # Every token of ours starts with one of a few headers, so its key is known without parsing; PyJWT parses it once, to verify.
-        found, key = self._by_header.get(token.partition(".")[0]) or self._type_and_key_of(token)
+        # Our own tokens start with one of a few known headers, so the key is found without parsing the header twice.
+        token_type, key = self._by_header.get(token.partition(".")[0]) or self._find_type_and_key(token)
         if key.retires_at is not None and key.retires_at <= now:
             raise UnknownKey
         try:
             payload = json.loads(self._jws.decode(token, key.public, algorithms=[ALGORITHM]))
         except (jwt.InvalidTokenError, ValueError, RecursionError):
             raise TokenInvalid from None
-        if found != type_:
+        if token_type != type_:
             raise WrongToken
         if not isinstance(payload, dict):
             raise TokenInvalid
         return payload
 
     def jwks(self) -> dict[str, Any]:
-        """The public keys that are believed, as a JWK set (RFC 7517), the newest first."""
+        """Return the accepted public keys as a JWK set, newest first (RFC 7517)."""
         return {
             "keys": [{"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": key.kid, **_numbers(key.public)} for key in self._keys.values()]
         }
 
-    def _parsed(self, key: SigningKey) -> _Key:
-        kept = self._keys.get(key.kid)
-        if kept is not None and kept.pem == key.private_key:  # reading a key and checking its primes takes tens of milliseconds
-            private, headers = kept.private, kept.headers
+    def _parse(self, key: SigningKey) -> _Key:
+        known = self._keys.get(key.kid)
+        # Do not load a known key again: checking its primes takes tens of milliseconds.
+        if known is not None and known.pem == key.private_key:
+            private, headers = known.private, known.headers
         else:
             loaded = serialization.load_pem_private_key(key.private_key, password=None)
             if not isinstance(loaded, rsa.RSAPrivateKey) or loaded.key_size < _KEY_SIZE:
@@ -195,8 +205,11 @@ class JwtTokens:
     def _encode(self, payload: bytes, kid: str, key: rsa.RSAPrivateKey, type_: str) -> str:
         return self._jws.encode(payload, key, algorithm=ALGORITHM, headers={"kid": kid, "typ": type_})
 
-    def _type_and_key_of(self, token: str) -> tuple[str, _Key]:
-        """Type and key of a token whose header is not written as ours are, if there is nothing wrong with that header."""
+    def _find_type_and_key(self, token: str) -> tuple[str, _Key]:
+        """Return the type and the key of a token with a header that differs from ours in form.
+
+        Raises: TokenInvalid, UnknownKey.
+        """
         try:
             header = self._jws.get_unverified_header(token)
         except (jwt.InvalidTokenError, ValueError):
@@ -211,8 +224,11 @@ class JwtTokens:
             raise UnknownKey
         return type_, key
 
-    def _claims(self, payload: dict[str, Any], now: datetime) -> Claims:
-        """What a token with a valid signature says. PyJWT's own checks ask the machine's clock, and take "123" for a time."""
+    def _read_claims(self, payload: dict[str, Any], now: datetime) -> Claims:
+        """Check and return the claims of a verified token.
+
+        The checks of PyJWT are not used: they read the system clock, and accept the string "123" as a time.
+        """
         get = payload.get
         if get("iss") != self._base_url or get("token_use") != "access":
             raise TokenInvalid
@@ -224,9 +240,10 @@ class JwtTokens:
             raise TokenInvalid
         if "org" in payload or "org_id" in payload:
             org_id = _uuid(get("org_id"))
-            if not org:  # one without the other says nothing (security.md J-6)
+            if not org:  # the claims are valid only together (security J-6)
                 raise TokenInvalid
-        # The audience is ours, or the application that holds the token (J-3), which then says of which service of which organization it is.
+        # The audience is our base URL, or the client id of an application (security J-3). Tokens of applications name
+        # their service and its organization.
         service, client_id = get("service", ""), None
         if not isinstance(service, str):
             raise TokenInvalid
@@ -251,7 +268,7 @@ class JwtTokens:
         )
         if issued_at > now + self._leeway or ("nbf" in payload and _time(get("nbf")) > now + self._leeway):
             raise TokenInvalid
-        if expires_at <= now:  # last: only what was a token of ours can have expired
+        if expires_at <= now:  # checked last: only a valid token can expire
             raise TokenExpired
         return claims
 
@@ -263,13 +280,13 @@ def _uuid(value: object) -> UUID:
         parsed = UUID(value)
     except ValueError:
         raise TokenInvalid from None
-    if str(parsed) != value:  # UUID() also reads braces, URNs and capitals
+    if str(parsed) != value:  # UUID() also accepts braces, URNs and upper case
         raise TokenInvalid
     return parsed
 
 
 def _time(value: object) -> datetime:
-    if type(value) is not int or not 0 <= value <= _LAST_SECOND:  # True is an int too
+    if type(value) is not int or not 0 <= value <= _LAST_SECOND:  # excludes True, which is an int
         raise TokenInvalid
     return datetime.fromtimestamp(value, UTC)
 
@@ -280,6 +297,6 @@ def _numbers(public: rsa.RSAPublicKey) -> dict[str, str]:
 
 
 def _thumbprint(public: rsa.RSAPublicKey) -> str:
-    """RFC 7638 section 3: the required members in lexical order, without white space."""
+    """Return the thumbprint: a hash of the required members in lexical order, without white space (RFC 7638 section 3)."""
     members = json.dumps({"kty": "RSA", **_numbers(public)}, separators=(",", ":"), sort_keys=True)
     return base64.urlsafe_b64encode(hashlib.sha256(members.encode()).digest()).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""Secrets at rest with AES-GCM."""
+"""Encryption of stored secrets with AES-GCM."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from ports.crypto import SecretContext, SealBroken
+from ports.crypto import SealBroken, SecretContext
 
 _VERSION = 1
 _NONCE = 12  # 96 bits
@@ -23,16 +23,16 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 
 
 class AesVault:
-    """ports.crypto.Vault with AES-256-GCM (security.md L-1, L-2).
+    """Implements ports.crypto.Vault with AES-256-GCM (security L-1, L-2).
 
-    A sealed value is: version (1 byte), length of the key id (1 byte), key id, nonce (12 bytes), ciphertext with its tag. Where it
-    is kept is part of what the tag covers, and every purpose, which is a table and a column, has a key of its own.
+    An encrypted value consists of: version (1 byte), length of the key id (1 byte), key id, nonce (12 bytes), ciphertext with
+    its tag. The tag also covers the context. Each combination of table and column has its own derived key.
     """
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
-        """The first key encrypts, all decrypt. Raises ValueError with a sentence for the operator."""
+        """The first key encrypts; all keys decrypt. Raises: ValueError with a message for the operator."""
         if not keys:
-            raise ValueError("There is no encryption key; at least one is needed.")
+            raise ValueError("At least one encryption key is needed.")
         for position, (key_id, key) in enumerate(keys, 1):
             if not _KEY_ID.fullmatch(key_id):
                 raise ValueError(f"The id of encryption key {position} must be 1 to 32 of the characters A-Z a-z 0-9 _ . -")
@@ -44,45 +44,45 @@ class AesVault:
         self._active = keys[0][0]
         self._derived: dict[tuple[str, str, str], AESGCM] = {}
 
-    def seal(self, plaintext: bytes, place: SecretContext) -> bytes:
-        """The value, encrypted under the active key."""
+    def seal(self, plaintext: bytes, context: SecretContext) -> bytes:
+        """Encrypt a value with the active key."""
         nonce = os.urandom(_NONCE)
         head = bytes((_VERSION, len(self._active))) + self._active.encode()
-        return head + nonce + self._cipher(self._active, place).encrypt(nonce, plaintext, _associated(place, self._active))
+        return head + nonce + self._cipher(self._active, context).encrypt(nonce, plaintext, _associated_data(context, self._active))
 
-    def open(self, sealed: bytes, place: SecretContext) -> bytes:
-        """The plaintext. Raises SealBroken."""
+    def open(self, sealed: bytes, context: SecretContext) -> bytes:
+        """Decrypt a value. Raises: SealBroken."""
         key_id, start = _key_id(sealed)
         if key_id is None:
-            _broken(place, "is not a sealed value")
+            _fail(context, "is not an encrypted value")
         if key_id not in self._keys:
-            _broken(place, f"is sealed under the key {key_id!r}, which is not configured")
+            _fail(context, f"is encrypted with the key {key_id!r}, which is not configured")
         nonce, ciphertext = sealed[start : start + _NONCE], sealed[start + _NONCE :]
         try:
-            return self._cipher(key_id, place).decrypt(nonce, ciphertext, _associated(place, key_id))
+            return self._cipher(key_id, context).decrypt(nonce, ciphertext, _associated_data(context, key_id))
         except InvalidTag:
-            _broken(place, f"does not open with the key {key_id!r}: it was changed, or comes from another place")
+            _fail(context, f"cannot be decrypted with the key {key_id!r}: it was changed, or copied from another row or column")
 
     def is_current(self, sealed: bytes) -> bool:
-        """Whether the value was sealed under the active key."""
+        """Return whether the value was encrypted with the active key."""
         return _key_id(sealed)[0] == self._active
 
-    def _cipher(self, key_id: str, place: SecretContext) -> AESGCM:
-        purpose = (key_id, place.table, place.column)
+    def _cipher(self, key_id: str, context: SecretContext) -> AESGCM:
+        purpose = (key_id, context.table, context.column)
         cipher = self._derived.get(purpose)
         if cipher is None:
-            label = _prefixed(b"gatehouse vault", place.table.encode(), place.column.encode())
+            label = _join_with_lengths(b"gatehouse vault", context.table.encode(), context.column.encode())
             derived = HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=label).derive(self._keys[key_id])
             cipher = self._derived[purpose] = AESGCM(derived)
         return cipher
 
 
 def parse_keys(text: str) -> tuple[tuple[str, bytes], ...]:
-    """The keys of `id:base64,id:base64`. Raises ValueError with a sentence that repeats nothing secret."""
+    """Parse keys of the form `id:base64,id:base64`. Raises: ValueError with a message that contains no secret."""
     keys = []
     for position, entry in enumerate(text.split(","), 1):
         key_id, colon, encoded = entry.strip().partition(":")
-        # Both alphabets, with or without padding: what `openssl rand -base64 32` and Python's secrets module print.
+        # Both base64 alphabets are accepted, with or without padding: `openssl rand -base64 32` and Python's secrets module differ.
         standard = encoded.replace("-", "+").replace("_", "/").rstrip("=")
         try:
             key = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
@@ -95,12 +95,12 @@ def parse_keys(text: str) -> tuple[tuple[str, bytes], ...]:
 
 
 def generate_key() -> str:
-    """A new encryption key as `parse_keys` reads it: `id:base64`, with a random id."""
+    """Return a new encryption key with a random id, in the form `id:base64` that `parse_keys` reads."""
     return f"{secrets.token_hex(4)}:{base64.b64encode(os.urandom(_KEY_BYTES)).decode()}"
 
 
 def _key_id(sealed: bytes) -> tuple[str | None, int]:
-    """The id of the key that a value is sealed under, and where its nonce starts; None for what is not a sealed value."""
+    """Return the id of the key of an encrypted value and the offset of its nonce. The id is None if the value is malformed."""
     start = 2 + sealed[1] if len(sealed) > 1 else 0
     if len(sealed) < start + _NONCE + _TAG or sealed[0] != _VERSION:
         return None, 0
@@ -108,15 +108,17 @@ def _key_id(sealed: bytes) -> tuple[str | None, int]:
     return (key_id, start) if _KEY_ID.fullmatch(key_id) else (None, 0)
 
 
-def _associated(place: SecretContext, key_id: str) -> bytes:
-    purpose = f"{place.table}.{place.column}"
-    return bytes((_VERSION,)) + _prefixed(*(part.encode() for part in (purpose, place.table, place.row, place.column, key_id)))
+def _associated_data(context: SecretContext, key_id: str) -> bytes:
+    purpose = f"{context.table}.{context.column}"
+    return bytes((_VERSION,)) + _join_with_lengths(
+        *(part.encode() for part in (purpose, context.table, context.row, context.column, key_id))
+    )
 
 
-def _prefixed(*parts: bytes) -> bytes:
-    """Each part behind its length, so that no two lists of parts give the same bytes."""
+def _join_with_lengths(*parts: bytes) -> bytes:
+    """Join the parts, each with its length before it, so that different lists of parts never give the same bytes."""
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def _broken(place: SecretContext, fact: str) -> NoReturn:
-    raise SealBroken(f"{place.table}.{place.column} of {place.row} {fact}.") from None
+def _fail(context: SecretContext, fact: str) -> NoReturn:
+    raise SealBroken(f"{context.table}.{context.column} of {context.row} {fact}.") from None

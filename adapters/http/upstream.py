@@ -1,6 +1,6 @@
-"""HTTP with those whose addresses are the operator's settings: identity providers and the payment provider (security.md W-1, W-2).
+"""HTTP client for upstream services at URLs from the operator's settings: identity providers and the payment provider.
 
-What goes wrong is told in a few sentences of ours, none of whose words are the other side's.
+Errors contain only our own words, none of the upstream service's (security W-1, W-2).
 """
 
 import json
@@ -20,24 +20,24 @@ _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", 
 
 
 class UpstreamFailed(Exception):
-    """Nothing usable was answered; the text says why, for the operator's log."""
+    """The upstream service returned no usable response. The text is the reason, for the operator's log."""
 
 
 class UpstreamHttp:
     """UpstreamHttp with one of them, of which there are so many at once, so that one that keeps us waiting does not pile up sockets."""
 
-    def __init__(self, deadline: float, at_once: int) -> None:
-        """`deadline` is in seconds, for everything that is asked in one conversation, and for the wait until it is one's turn."""
+    def __init__(self, deadline: float, max_concurrent: int) -> None:
+        """`deadline` is in seconds. It covers all requests inside one `connect` block, and the wait for a free slot."""
         self._deadline = deadline
-        self._turns = trio.CapacityLimiter(at_once)
+        self._slots = trio.CapacityLimiter(max_concurrent)
         self._library: tuple[ModuleType, ssl.SSLContext] | None = None
 
     @asynccontextmanager
-    async def conversation(self) -> AsyncIterator["httpx.AsyncClient"]:
-        """What asks; whatever stops it from being answered is UpstreamFailed."""
+    async def connect(self) -> AsyncIterator["httpx.AsyncClient"]:
+        """Provide an HTTP client. Every failure to get a response is raised as UpstreamFailed."""
         try:
             with trio.fail_after(self._deadline):
-                async with self._turns:
+                async with self._slots:
                     if self._library is None:
                         self._library = await trio.to_thread.run_sync(_load)
                     library, authorities = self._library
@@ -45,43 +45,50 @@ class UpstreamHttp:
                         verify=authorities,
                         trust_env=False,
                         follow_redirects=False,
-                        timeout=None,  # each would begin anew with every byte that drips in
+                        timeout=None,  # a timeout per read would start again with every received byte
                         headers=_HEADERS,
                     ) as client:
                         yield client
         except trio.TooSlowError:
             raise UpstreamFailed("it did not answer in time") from None
-        except (OSError, ValueError) as error:  # also what has no place in an address or a header
-            raise UpstreamFailed(f"it cannot be spoken to: {type(error).__name__}") from None
+        except (OSError, ValueError) as error:  # ValueError: a value cannot be part of a URL or a header
+            raise UpstreamFailed(f"the request failed: {type(error).__name__}") from None
         except Exception as error:
-            if type(error).__module__.partition(".")[0] == "httpx":  # which is not imported for its errors alone
-                raise UpstreamFailed(f"it cannot be spoken to: {type(error).__name__}") from None
+            if type(error).__module__.partition(".")[0] == "httpx":  # importing it only for its errors would need megabytes
+                raise UpstreamFailed(f"the request failed: {type(error).__name__}") from None
             raise
 
 
 def _load() -> tuple[ModuleType, ssl.SSLContext]:
-    """The library, which takes megabytes, and the authorities that are believed, which take a while to read: for the first who asks."""
+    """Import the library, which needs megabytes, and load the trusted certificate authorities, which takes a while.
+
+    Both happen at the first request.
+    """
     import httpx
 
     return httpx, ssl.create_default_context()
 
 
-async def read(response: "httpx.Response", longest: int = MAX_RESPONSE_SIZE) -> bytes:
-    """The body as it came: a few bytes of a packed one could be a gigabyte. Raises UpstreamFailed."""
+async def read_body(response: "httpx.Response", max_size: int = MAX_RESPONSE_SIZE) -> bytes:
+    """Return the body of the response. A compressed body is refused: a few bytes could decompress to a gigabyte.
+
+    Raises: UpstreamFailed.
+    """
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise UpstreamFailed("its answer is packed")
+        raise UpstreamFailed("its answer is compressed")
     body = bytearray()
-    with trio.CancelScope() as enough:  # the library's iterators, one in another, come to a clean end only from within
+    # Do not leave the loop early: the nested iterators of the library end cleanly only from the inside.
+    with trio.CancelScope() as enough:
         async for part in response.aiter_raw():
             body += part
-            if len(body) > longest:
+            if len(body) > max_size:
                 enough.cancel()
-    if len(body) > longest:
+    if len(body) > max_size:
         raise UpstreamFailed("its answer is too long")
     return bytes(body)
 
 
-def decoded(raw: bytes) -> object:
+def parse_json(raw: bytes) -> object:
     """Raises UpstreamFailed."""
     try:
         return json.loads(raw)

@@ -85,7 +85,7 @@ class SubscriptionFacts:
     ) -> SubscriptionFacts:
         """Add the subscription object of an event or response. A cancellation counts even if it arrives late, because it is final."""
         facts = self._with_period(subscription.period_end, at, at_creation=at_creation)
-        ended = self.ended or deleted or subscription.is_cancelled
+        ended = self.ended or deleted or subscription.is_canceled
         if self.object_at is not None and (at, not at_creation) < (self.object_at, not self.at_creation):
             return replace(facts, ended=ended)._without_unneeded_page()
         return replace(

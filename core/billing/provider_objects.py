@@ -79,7 +79,7 @@ class ProviderSubscription:
     metadata: CheckoutMetadata | None  # None if incomplete, for example because we did not create the subscription
 
     @property
-    def is_cancelled(self) -> bool:
+    def is_canceled(self) -> bool:
         """Return whether the subscription is canceled, which is final."""
         return to_status(self.status) is SubscriptionStatus.CANCELLED
 

@@ -73,7 +73,7 @@ class ScimAttribute:
     @cached_property
     def by_name(self) -> Mapping[str, ScimAttribute]:
         """Return the sub-attributes by name, in lower case."""
-        return MappingProxyType({each.name.lower(): each for each in self.sub_attributes})
+        return MappingProxyType({sub.name.lower(): sub for sub in self.sub_attributes})
 
     def sub(self, name: str) -> ScimAttribute | None:
         """Return the sub-attribute with this name, in any case, or None."""
@@ -93,7 +93,7 @@ class ScimSchema:
     @cached_property
     def by_name(self) -> Mapping[str, ScimAttribute]:
         """Return the attributes by name, in lower case."""
-        return MappingProxyType({each.name.lower(): each for each in self.attributes})
+        return MappingProxyType({attribute.name.lower(): attribute for attribute in self.attributes})
 
     def attribute(self, name: str) -> ScimAttribute | None:
         """Return the attribute with this name, in any case, or None."""

@@ -1,4 +1,4 @@
-"""The other side of the soak: receivers of webhooks as they are out there, and what each was told."""
+"""The receivers of the soak test, working and faulty ones, with the deliveries that they got."""
 
 import json
 from collections import Counter
@@ -20,33 +20,33 @@ class Manner(StrEnum):
 
     HEALTHY = "healthy"
     FLAKY = "flaky"  # refuses each delivery twice
-    FAILING = "failing"  # 500, always
-    HANGING = "hanging"  # takes it and says nothing
-    DRIPPING = "dripping"  # an answer, one byte after another, for ever
-    REDIRECTING = "redirecting"  # to where nobody must follow
+    FAILING = "failing"  # always answers 500
+    HANGING = "hanging"  # accepts the request and never answers
+    DRIPPING = "dripping"  # a response of single bytes without an end
+    REDIRECTING = "redirecting"  # to a URL that must not be called
     DELETED = "deleted"  # healthy, until its webhook is deleted
-    PRIVATE = "private"  # at an address that nobody has opened
+    PRIVATE = "private"  # at an address that is not allowed
 
     @property
-    def must_get_everything(self) -> bool:
+    def must_get_all(self) -> bool:
         return self in (Manner.HEALTHY, Manner.FLAKY)
 
 
 @dataclass(slots=True)
 class Receiver:
-    """One webhook's receiver. `told` counts deliveries it has taken, by what they were about; `ids` how often each delivery came."""
+    """The receiver of one webhook. `accepted` counts its deliveries by their content, `ids` the attempts of each delivery."""
 
     number: int
     manner: Manner
     secret: str = field(default="", repr=False)
-    told: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
     ids: Counter[str] = field(default_factory=Counter)
     unsigned: int = 0
     deleted: bool = False
     after_deletion: int = 0
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
-        """The status that this delivery is answered with."""
+        """Check a delivery and return the status of the response."""
         self.ids[headers.get("webhook-id", "")] += 1
         try:
             payload: Any = standardwebhooks.Webhook(self.secret).verify(body, headers)
@@ -62,18 +62,18 @@ class Receiver:
                 return 503
             case Manner.REDIRECTING:
                 return 302
-        self.told[about(payload)] += 1
+        self.accepted[about(payload)] += 1
         return 200
 
 
 def about(payload: Any) -> str:
-    """The name that an organization was given, which is what the events of a soak tell of."""
+    """Return the new name of the organization, which identifies a change."""
     changes = payload["data"]
     return str(changes.get("name", {}).get("new", json.dumps(changes)))
 
 
 class Receivers:
-    """All of them, on one port, told apart by their path; and one more port, at which nobody must arrive."""
+    """All receivers. They share a port and have different paths. Another port must get no request."""
 
     def __init__(self) -> None:
         self.all: dict[str, Receiver] = {}
@@ -90,7 +90,7 @@ class Receivers:
         nursery.start_soon(trio.serve_listeners, self._stray, forbidden)
 
     def add(self, manner: Manner) -> tuple[Receiver, str]:
-        """A new one, and its URL."""
+        """Add a receiver and return it with its URL."""
         receiver = Receiver(len(self.all), manner)
         path = f"/{manner}/{receiver.number}"
         self.all[path] = receiver
@@ -106,7 +106,7 @@ class Receivers:
             try:
                 await self._converse(stream)
             except (trio.BrokenResourceError, h11.RemoteProtocolError):
-                return  # the service was killed in the middle, or had enough
+                return  # the service was killed, or closed the connection
 
     async def _converse(self, stream: trio.SocketStream) -> None:
         request = await Request.read(stream)
@@ -122,5 +122,5 @@ class Receivers:
                 await trio.sleep(DRIP)
                 await stream.send_all(b".")
         status = receiver.take(request.headers, request.body)
-        where = f"Location: http://127.0.0.1:{self.port}/stray\r\n" if status == 302 else ""
-        await stream.send_all(f"HTTP/1.1 {status} Said\r\n{where}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        location = f"Location: http://127.0.0.1:{self.port}/stray\r\n" if status == 302 else ""
+        await stream.send_all(f"HTTP/1.1 {status} Status\r\n{location}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())

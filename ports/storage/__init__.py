@@ -1,4 +1,4 @@
-"""The port of storage, with one page per area, named as in `core` and `adapters.postgres` (docs/adr/0017).
+"""The port of storage, with one page per area, named as in `core` and `adapters.postgres` (docs/adr/0018).
 
 A new repository is declared in its page alone: as a Protocol, and as a property of the classes at
 the page's end, which `Reading`, `Transaction` and `Autocommit` inherit.

@@ -56,14 +56,14 @@ def test_of_a_record_that_is_not_as_it_should_be_what_is_usable_is_used(file: Ge
 
 
 def test_without_a_file_nothing_is_anywhere() -> None:
-    assert NoGeoIp().of("203.0.113.9") is None
+    assert NoGeoIp().locate("203.0.113.9") is None
 
 
 def test_the_file_is_the_one_that_the_script_beside_it_makes(tmp_path: Path) -> None:
     write(tmp_path / "made.mmdb")
     # All but when it was made.
     assert len((tmp_path / "made.mmdb").read_bytes()) == len(SHIPPED.read_bytes())
-    assert GeoIpFile(tmp_path / "made.mmdb").of("203.0.113.9") == LISBON
+    assert GeoIpFile(tmp_path / "made.mmdb").locate("203.0.113.9") == LISBON
 
 
 def broken_files() -> dict[str, bytes]:
@@ -110,6 +110,6 @@ def test_a_file_that_is_broken_somewhere_fails_no_login(tmp_path: Path) -> None:
 
 def test_the_setting_names_the_file(tmp_path: Path) -> None:
     assert isinstance(geoip(Settings()), NoGeoIp)
-    assert geoip(Settings(geoip_database=SHIPPED)).of("203.0.113.9") == LISBON
+    assert geoip(Settings(geoip_database=SHIPPED)).locate("203.0.113.9") == LISBON
     with pytest.raises(SettingsInvalid, match=r"^SSO_GEOIP_DATABASE is not usable: .*missing\.mmdb cannot be read: No such file"):
         geoip(Settings(geoip_database=tmp_path / "missing.mmdb"))

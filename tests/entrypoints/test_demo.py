@@ -48,7 +48,7 @@ def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
 class Kept:
     """ports.crypto.Certificates: keys are made once for each organization, since that takes a tenth of a second, and each run makes two."""
 
-    async def new(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
+    async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         return await new_certificate(now, organization)
 
 
@@ -295,7 +295,7 @@ IN_THE_WAY: dict[str, tuple[Spoil, str]] = {
             "update services s set slug = 'renamed' from organizations o where o.id = s.org_id and o.slug = 'demo-other'"
             " and s.slug = 'mobile-shop'",
         ),
-        "In the organization demo-other the demo cannot be made: The organization has as many services as it may have.",
+        "In the organization demo-other the demo cannot be made: The organization has reached its limit of services.",
     ),
 }
 

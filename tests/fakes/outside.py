@@ -153,7 +153,7 @@ class FakeTxtRecords:
 
 
 class FakeGeoIp:
-    """ports.outside.Places: knows the addresses that a test puts somewhere."""
+    """ports.outside.GeoIp. It knows the locations that a test sets."""
 
     def __init__(self) -> None:
         self.known: dict[str, Location] = {}

@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic, its table, what it reads, and the organizations and services it makes; nothing here takes a time."""
+"""The benchmark's figures, its table, its parsers, and its organizations and services. No test here measures a time."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def make_result(raw: list[Sample], ours: list[Sample], goal: Goal = FASTER, **mo
 
 
 def test_the_figure_is_the_median_of_the_ratios_of_the_rounds() -> None:
-    # The ratios are 0.5, 0.1 and 0.4; that of the medians, 300 / 1000, would be another.
+    # The ratios are 0.5, 0.1 and 0.4. The ratio of the medians would be 300 / 1000.
     result = make_result(samples(1000, 3000, 500), samples(500, 300, 200))
     assert result.figure == pytest.approx(0.4)
 
@@ -67,11 +67,11 @@ def test_without_a_raw_cost_the_figure_is_the_measurement() -> None:
         (LIMIT, 251, Verdict.MISSED),
     ],
 )
-def test_a_figure_is_held_against_bar_and_aim(goal: Goal, ours: float, verdict: Verdict) -> None:
+def test_a_figure_is_compared_with_bar_and_aim(goal: Goal, ours: float, verdict: Verdict) -> None:
     assert make_result(samples(1), samples(ours), goal).verdict is verdict
 
 
-def test_a_row_that_could_not_be_measured_has_failed_unless_the_machine_lacks_something() -> None:
+def test_a_row_without_a_measurement_has_failed_unless_the_machine_lacks_something() -> None:
     assert make_result([], [], problem="It broke.").verdict is Verdict.FAILED
     assert make_result([], [], problem="No compiler.", absent=True).verdict is Verdict.ABSENT
 
@@ -79,45 +79,45 @@ def test_a_row_that_could_not_be_measured_has_failed_unless_the_machine_lacks_so
 @pytest.mark.parametrize(
     ("value", "text"), [(0.354, "0.35"), (9.996, "10.00"), (14.25, "14.2"), (99.9, "99.9"), (3301.4, "3,301"), (0, "0.00")]
 )
-def test_numbers_are_told_in_about_three_digits(value: float, text: str) -> None:
+def test_numbers_have_about_three_digits(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_the_table_says_what_was_measured_and_how_it_was_judged() -> None:
+def test_the_table_has_measurements_and_verdicts() -> None:
     result = make_result(samples(3000, 2000, 3000), samples(1000, 1000, 1200), beside={"another": samples(6000, 4000, 3000)})
     row = table([result]).splitlines()[-1]
     assert row == "| read | reads / nothing | 3,000/s | 1,000/s | 0.40 (0.33 to 0.50) | 0.33 | 0.45 | ✓ bar passed |"
-    told = details([result])
-    assert "ours: 1,000/s, p99 10.0 ms" in told
-    assert "for comparison, another: 4,000/s, p99 40.0 ms; 2.00 of raw" in told
+    text = details([result])
+    assert "ours: 1,000/s, p99 10.0 ms" in text
+    assert "for comparison, another: 4,000/s, p99 40.0 ms; 2.00 of raw" in text
 
 
-def test_what_has_a_limit_is_judged_by_itself_and_told_beside_the_raw_cost_with_its_plans() -> None:
+def test_a_row_with_a_limit_is_compared_with_the_limit_and_has_plans() -> None:
     result = make_result(samples(2), samples(300), LIMIT, plans=["Seq Scan on users", "Result"])
     assert table([result]).splitlines()[-1] == "| read | reads / nothing | 2.00/s | 300/s | 300 ms | 250 ms | - | ✗ misses the bar |"
     assert "ours: 300/s, p99 3.00 ms; 150 of raw" in details([result])
     assert plans([result, make_result(samples(1), samples(1))]) == "### read\n\n```text\nSeq Scan on users\n```\n\n```text\nResult\n```"
 
 
-def test_a_setting_that_stays_is_told_once() -> None:
+def test_a_repeated_setting_is_written_once() -> None:
     settings = ("2 workers", "2 workers", "", "", "1 worker")
-    told = details([make_result([], samples(1), setting=setting) for setting in settings])
-    assert [line for line in told.splitlines() if line.startswith("-")] == [
+    text = details([make_result([], samples(1), setting=setting) for setting in settings])
+    assert [line for line in text.splitlines() if line.startswith("-")] == [
         "- **read**: 2 workers",
-        "- **read**: as before",
+        "- **read**: same as above",
         "- **read**:",
         "- **read**:",
         "- **read**: 1 worker",
     ]
 
 
-def test_a_problem_stands_in_its_row_as_a_sentence() -> None:
+def test_a_problem_is_a_sentence_in_its_row() -> None:
     result = make_result(samples(1000), [], Goal(bar=150, aim=100, unit="MB"), problem="It\nbroke: a|b.")
     assert table([result]).splitlines()[-1] == r"| read | reads / nothing | - | - | - | 150 MB | 100 MB | ✗ failed: It broke: a\|b. |"
     assert details([result]) == ""
 
 
-def test_every_row_has_a_name_of_its_own_and_an_aim_beyond_its_bar() -> None:
+def test_every_row_has_a_unique_name_and_an_aim_beyond_its_bar() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert all(row.goal.aim != row.goal.bar for row in ROWS)
 
@@ -128,7 +128,7 @@ def output(**changes: int) -> str:
     return f"Running 2s test @ http://127.0.0.1:1\n  4000 requests in 2.00s\n{json.dumps(seen)}\n"
 
 
-def test_the_load_is_read_from_what_wrk_says() -> None:
+def test_the_load_is_parsed_from_the_output_of_wrk() -> None:
     load = load_from(output())
     assert (load.requests, load.rate, load.p50, load.p99) == (4000, 2000, 1.5, 9)
 
@@ -136,23 +136,23 @@ def test_the_load_is_read_from_what_wrk_says() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"status": 7}, "7 of 4000 answers were no success"),
+        ({"status": 7}, "7 of 4000 responses were errors"),
         ({"timeout": 2, "read": 1}, "1 read, 2 timeout"),
-        ({"requests": 0}, "not a single answer"),
+        ({"requests": 0}, "no response at all"),
     ],
 )
-def test_a_load_with_failures_counts_for_nothing(changes: dict[str, int], sentence: str) -> None:
+def test_a_load_with_failures_is_refused(changes: dict[str, int], sentence: str) -> None:
     with pytest.raises(MeasurementFailed, match=sentence):
         load_from(output(**changes))
 
 
-def test_a_request_is_one_line_whatever_its_body_holds() -> None:
+def test_a_request_is_one_line_with_any_body() -> None:
     line = Request("POST", "/api/auth/login", body={"password": "tab\tand\nline"}).line()
     assert line == 'POST\t/api/auth/login\t\t\t\t{"password": "tab\\tand\\nline"}\n'
 
 
-def test_statements_and_their_values_are_read_from_the_log_of_the_server() -> None:
-    said = """2026-11-20 16:23:00.000 UTC [7] LOG:  statement: begin
+def test_statements_and_their_values_are_parsed_from_the_servers_log() -> None:
+    log = """2026-11-20 16:23:00.000 UTC [7] LOG:  statement: begin
 2026-11-20 16:23:00.001 UTC [7] LOG:  execute <unnamed>: select 1 from users where id = $1 and note = $2 and no = $3
 2026-11-20 16:23:00.001 UTC [7] DETAIL:  Parameters: $1 = '1', $2 = 'it''s, $9 = ''no''', $3 = NULL
 2026-11-20 16:23:00.002 UTC [8] LOG:  execute _pg3_12:
@@ -160,7 +160,7 @@ def test_statements_and_their_values_are_read_from_the_log_of_the_server() -> No
 \t            from users
 2026-11-20 16:23:00.003 UTC [8] LOG:  disconnection
 """
-    first, second = executed(said)
+    first, second = executed(log)
     assert first == ("select 1 from users where id = $1 and note = $2 and no = $3", ["'1'", "'it''s, $9 = ''no'''", "NULL"])
     assert (second[0].split(), second[1]) == (["select", "2", "from", "users"], [])
 
@@ -168,7 +168,7 @@ def test_statements_and_their_values_are_read_from_the_log_of_the_server() -> No
 # -- organizations -----------------------------------------------------------------------------------------------------
 
 
-def test_the_large_organization_is_as_large_as_was_promised() -> None:
+def test_the_large_organization_has_the_documented_size() -> None:
     assert (FULL.organizations, FULL.members_of_each[0], sum(FULL.entries_of_each)) == (10_000, 100_000, 10_000_000)
     assert FULL.entries_of_each[:2] == [3_000_000, 1000]
     assert FULL.members_of_each[1] == 50
@@ -180,7 +180,7 @@ Indexes = list[tuple[str, str]]
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[tuple[psycopg.Connection, Tenant, Tenant, Indexes]]:
-    """A database with organizations, the large one and the small one, and the indexes that the log had before."""
+    """A filled database, its large and its small organization, and the indexes that the audit log had before."""
     owners = [uuid.uuid4(), uuid.uuid4()]
     with database.Database(os.environ[database.SERVER_VARIABLE]) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
         for owner in owners:
@@ -198,7 +198,7 @@ def indexes(connection: psycopg.Connection, *tables: str) -> Indexes:
 
 
 @pytest.mark.slow
-def test_organizations_have_the_members_and_entries_that_are_told_of_them(
+def test_organizations_have_the_reported_members_and_entries(
     filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes],
 ) -> None:
     connection, large, small, _ = filled
@@ -225,7 +225,7 @@ def test_organizations_have_the_members_and_entries_that_are_told_of_them(
 
 
 @pytest.mark.slow
-def test_the_totals_are_those_of_the_log(filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
+def test_the_totals_match_the_log(filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
     connection, *_ = filled
     totals = connection.execute("select org_id, action, target_type, total from audit_totals").fetchall()
     counted = connection.execute("select org_id, action, target_type, count(*) from audit_log group by 1, 2, 3").fetchall()
@@ -234,7 +234,7 @@ def test_the_totals_are_those_of_the_log(filled: tuple[psycopg.Connection, Tenan
 
 
 @pytest.mark.slow
-def test_the_indexes_are_those_of_the_migrations(filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
+def test_the_log_has_the_indexes_of_the_migrations(filled: tuple[psycopg.Connection, Tenant, Tenant, Indexes]) -> None:
     connection, *_, before = filled
     assert before
     assert indexes(connection, "audit_log") == before
@@ -243,7 +243,7 @@ def test_the_indexes_are_those_of_the_migrations(filled: tuple[psycopg.Connectio
 # -- end users ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_large_service_is_as_large_as_was_promised() -> None:
+def test_the_large_service_has_the_documented_size() -> None:
     full = end_users.FULL
     assert (full.large_users, SMALL_USERS, full.logins) == (100_000, 50, 10_000_000)
     assert full.users >= 1_000_000
@@ -256,7 +256,7 @@ Used = tuple[psycopg.Connection, Application, Application, Indexes]
 
 @pytest.fixture(scope="module")
 def used() -> Iterator[Used]:
-    """A database with services, the large one and the small one, and the indexes that their tables had before."""
+    """A filled database, its large and its small service, and the indexes that their tables had before."""
     owners = [uuid.uuid4(), uuid.uuid4()]
     with database.Database(os.environ[database.SERVER_VARIABLE]) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
         for owner in owners:
@@ -270,7 +270,7 @@ def used() -> Iterator[Used]:
 
 
 @pytest.mark.slow
-def test_services_have_the_users_and_logins_that_are_told_of_them(used: Used) -> None:
+def test_services_have_the_reported_users_and_logins(used: Used) -> None:
     connection, large, small, _ = used
     assert (large.users, small.users) == (end_users.QUICK.large_users, SMALL_USERS)
     for application in (large, small):
@@ -310,27 +310,27 @@ def test_services_have_the_users_and_logins_that_are_told_of_them(used: Used) ->
         ("id, origin_org_id from users where origin = 'api_key'", "user_id, org_id from service_users where first_login_at is null"),
     ],
 )
-def test_what_is_kept_of_services_is_what_can_be_counted(used: Used, kept: str, counted: str) -> None:
+def test_stored_totals_of_services_match_the_rows(used: Used, kept: str, counted: str) -> None:
     connection, *_ = used
-    rows, others = (connection.execute(sql.SQL(f"select {what}")).fetchall() for what in (kept, counted))
+    rows, others = (connection.execute(sql.SQL(f"select {query}")).fetchall() for query in (kept, counted))
     assert rows
     assert Counter(rows) == Counter(others)
 
 
 @pytest.mark.slow
-def test_rows_of_services_point_at_what_is_there(used: Used) -> None:
+def test_rows_of_services_have_valid_foreign_keys(used: Used) -> None:
     connection, *_ = used
     keys = connection.execute(
         "select conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint where contype = 'f'"
     ).fetchall()
     assert keys
     with connection.transaction(force_rollback=True):
-        for table_name, name, definition in keys:  # nobody looked while the rows came
+        for table_name, name, definition in keys:  # they were not checked when the rows were added
             connection.execute(sql.SQL(f"alter table {table_name} drop constraint {name}, add constraint {name} {definition}"))
 
 
 @pytest.mark.slow
-def test_rows_of_services_lie_in_the_order_of_time(used: Used) -> None:
+def test_rows_of_services_are_ordered_by_time(used: Used) -> None:
     connection, *_ = used
     for table_name, times in [*((name, "created_at") for name in OF_SERVICES if name != "login_totals"), ("login_totals", "day")]:
         seen = connection.execute(sql.SQL(f"select {times} from {table_name} order by ctid")).fetchall()  # noqa: S608
@@ -338,17 +338,17 @@ def test_rows_of_services_lie_in_the_order_of_time(used: Used) -> None:
 
 
 @pytest.mark.slow
-def test_the_indexes_of_what_services_have_are_those_of_the_migrations(used: Used) -> None:
+def test_tables_of_services_have_the_indexes_of_the_migrations(used: Used) -> None:
     connection, *_, before = used
     assert len(before) > len(OF_SERVICES)
     assert indexes(connection, *OF_SERVICES) == before
 
 
-def test_a_disk_without_room_is_no_fault_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_missing_requirement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 2**30))
     with ExitStack() as stack:
         run = Run(tmp_path, stack, lambda _: None, quick=False)
-        for _ in range(2):  # each row that asks hears it
+        for _ in range(2):  # raised again for each row
             with pytest.raises(RequirementMissing, match=r"The organizations need 16 GB .* which has 5 free"):
                 run.tenants()
         with pytest.raises(RequirementMissing, match=r"The end users need 10 GB .* which has 5 free"):
@@ -358,23 +358,23 @@ def test_a_disk_without_room_is_no_fault_of_the_service(tmp_path: Path, monkeypa
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="the benchmark needs wrk, which ./run bench installs")
 @pytest.mark.parametrize(
-    ("rows", "made"),
+    ("rows", "database_content"),
     [
         (["members-page", "audit-page", "audit-page-by-target"], f"{QUICK.organizations} organizations"),
         (["service-users-page", "end-users-page", "service-analytics"], f"{end_users.QUICK.organizations} organizations"),
     ],
     ids=["organizations", "end users"],
 )
-def test_what_is_asked_of_large_organizations_and_services_is_measured(rows: list[str], made: str, tmp_path: Path) -> None:
+def test_rows_about_large_organizations_and_services_are_measured(rows: list[str], database_content: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ops.bench", "--quick", "--output", str(tmp_path / "table.md")]
-    done = subprocess.run([*command, *(f"--row={row}" for row in rows)], capture_output=True, text=True, timeout=300, check=False)
-    assert (tmp_path / "table.md").exists(), done.stderr
-    told = (tmp_path / "table.md").read_text()
+    result = subprocess.run([*command, *(f"--row={row}" for row in rows)], capture_output=True, text=True, timeout=300, check=False)
+    assert (tmp_path / "table.md").exists(), result.stderr
+    document = (tmp_path / "table.md").read_text()
     for row in rows:
-        # Whether it was fast enough is not asked here, where other work goes on beside it.
+        # The verdict does not matter here, because other tests run at the same time.
         assert re.search(
-            rf"^\| {row} \|.* ms \|.* ms \|.*(?:{Verdict.AIM.value}|{Verdict.BAR.value}|{Verdict.MISSED.value})", told, re.M
-        ), told
-    assert done.returncode == 0
-    assert done.stderr.count(made) == 1, "one database serves them all"
-    assert ("Scan" in told) == ("service-analytics" in rows), "with its plans"
+            rf"^\| {row} \|.* ms \|.* ms \|.*(?:{Verdict.AIM.value}|{Verdict.BAR.value}|{Verdict.MISSED.value})", document, re.M
+        ), document
+    assert result.returncode == 0
+    assert result.stderr.count(database_content) == 1, "all rows share one database"
+    assert ("Scan" in document) == ("service-analytics" in rows), "with its plans"

@@ -1,4 +1,4 @@
-"""What operators are given to watch the service with asks for figures that there are: the alert rules and the dashboard."""
+"""The alert rules and the dashboard only use metrics that exist."""
 
 import json
 import os
@@ -20,24 +20,24 @@ PANELS: list[Any] = [panel for panel in DASHBOARD["panels"] if panel["type"] != 
 
 
 def promtool(*arguments: str | Path) -> str:
-    """What it says, after it was content."""
+    """Run promtool and return its output."""
     if shutil.which("promtool") is None:
-        message = "No promtool here, which tests of the alert rules need: on Debian, apt-get install prometheus."
+        message = "The tests of the alert rules need promtool. On Debian, run apt-get install prometheus."
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    result = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 @pytest.mark.slow
-def test_the_rules_are_sound() -> None:
+def test_the_rules_are_valid() -> None:
     assert "11 rules found" in promtool("check", "rules", RULES)
 
 
 @pytest.mark.slow
-def test_the_rules_fire_when_they_should_and_only_then() -> None:
+def test_the_rules_fire_when_they_should() -> None:
     promtool("test", "rules", OPS / "prometheus" / "gatehouse.test.yml")
 
 
@@ -46,31 +46,31 @@ def expressions() -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_the_dashboard_asks_can_be_answered(tmp_path: Path) -> None:
+def test_the_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
     rules = tmp_path / "dashboard.yml"
-    asked = [expression.replace("$__rate_interval", "5m") for expression in expressions()]
-    recorded = [{"record": f"panel_{number}", "expr": expression} for number, expression in enumerate(asked)]
+    queries = [expression.replace("$__rate_interval", "5m") for expression in expressions()]
+    recorded = [{"record": f"panel_{number}", "expr": expression} for number, expression in enumerate(queries)]
     rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}))  # JSON is YAML, too
-    assert f"{len(asked)} rules found" in promtool("check", "rules", rules)
+    assert f"{len(queries)} rules found" in promtool("check", "rules", rules)
 
 
-def test_there_is_every_figure_that_is_asked_for(tmp_path: Path) -> None:
+def test_every_metric_in_the_rules_and_the_dashboard_exists(tmp_path: Path) -> None:
     exposed = PrometheusMetrics(tmp_path).exposition().decode()
     families = set(re.findall(r"^# TYPE (\S+) ", exposed, re.MULTILINE))
     assert len(families) >= 12
-    asked = set(re.findall(r"\bsso_\w+", RULES.read_text("utf-8") + json.dumps(DASHBOARD)))
-    assert len(asked) >= 12
-    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked} <= families
+    used = set(re.findall(r"\bsso_\w+", RULES.read_text("utf-8") + json.dumps(DASHBOARD)))
+    assert len(used) >= 12
+    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in used} <= families
 
 
-def test_every_job_and_reason_that_a_rule_names_is_one(tmp_path: Path) -> None:
+def test_every_job_and_reason_in_the_rules_exists(tmp_path: Path) -> None:
     exposed = PrometheusMetrics(tmp_path).exposition().decode()
-    named = re.findall(r'\b(?:job_type|reason)="[^"]+"', RULES.read_text("utf-8"))
-    assert named
-    assert [label for label in named if label not in exposed] == []
+    labels = re.findall(r'\b(?:job_type|reason)="[^"]+"', RULES.read_text("utf-8"))
+    assert labels
+    assert [label for label in labels if label not in exposed] == []
 
 
-def test_every_panel_has_its_place() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]

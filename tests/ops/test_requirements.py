@@ -1,4 +1,4 @@
-"""What is installed is what pyproject.toml asks for, floors from advisories included, and the locks pin it by version and hash."""
+"""Installed packages meet pyproject.toml, including minimum versions from advisories, and locks pin versions and hashes."""
 
 import re
 import tomllib
@@ -19,13 +19,13 @@ def pins(lock: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", [Requirement(line).name for line in PROJECT["project"]["dependencies"]])
-def test_the_installed_version_is_one_that_the_project_allows(name: str) -> None:
-    wanted = next(r for r in map(Requirement, PROJECT["project"]["dependencies"]) if r.name == name)
-    assert wanted.specifier.contains(version(name)), f"{name} {version(name)} is not {wanted.specifier}"
+def test_the_installed_version_meets_the_projects_requirement(name: str) -> None:
+    requirement = next(r for r in map(Requirement, PROJECT["project"]["dependencies"]) if r.name == name)
+    assert requirement.specifier.contains(version(name)), f"{name} {version(name)} is not {requirement.specifier}"
 
 
 @pytest.mark.parametrize(
-    ("lock", "wanted"),
+    ("lock", "requirements"),
     [
         ("runtime", PROJECT["project"]["dependencies"]),
         ("dev", PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]),
@@ -34,13 +34,13 @@ def test_the_installed_version_is_one_that_the_project_allows(name: str) -> None
         ("bootstrap", PROJECT["dependency-groups"]["bootstrap"]),
     ],
 )
-def test_a_lock_meets_what_the_project_asks_for(lock: str, wanted: list[str]) -> None:
+def test_a_lock_meets_the_projects_requirements(lock: str, requirements: list[str]) -> None:
     pinned = pins(LOCKS[lock])
-    unmet = [line for line in wanted if (r := Requirement(line)).name not in pinned or not r.specifier.contains(pinned[r.name])]
+    unmet = [line for line in requirements if (r := Requirement(line)).name not in pinned or not r.specifier.contains(pinned[r.name])]
     assert not unmet, "run ./run lock"
 
 
-def test_the_tests_run_on_the_versions_that_are_served() -> None:
+def test_the_tests_run_on_the_versions_of_the_runtime() -> None:
     assert pins(LOCKS["runtime"]).items() <= pins(LOCKS["dev"]).items()
 
 

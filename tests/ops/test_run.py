@@ -1,4 +1,4 @@
-"""The `run` script once its environment is complete, with a stand-in for the environment's python that tells how it was called."""
+"""The `run` script with a complete environment, in which a stand-in for Python prints how it was called."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def script(path: Path, text: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that `run` finds ready: the stamp holds the number that our cksum gives."""
+    """A project with a complete environment: its stamp contains the checksum that the stand-in for cksum prints."""
     project = tmp_path / "a project"
     script(project / ".venv/bin/python", 'pwd; printf "[%s]\\n" "$@"; env | grep -E "^(SSO_|PYTHONPATH)" | sort')
     script(tmp_path / "bin/cksum", "cat >/dev/null; echo 1 1")
@@ -76,24 +76,24 @@ def test_each_start_without_settings_offers_an_owner_with_a_new_password(run: Ru
     assert first["SSO_PLATFORM_OWNER_EMAIL"] == "owner@gatehouse.example"
     assert re.fullmatch(r"[0-9a-f]{20}", first["SSO_PLATFORM_OWNER_PASSWORD"])
     assert first != second
-    assert run().stdout.count("[--show-password]") == 1, "nobody else knows it"
+    assert run().stdout.count("[--show-password]") == 1, "the operator learns the password only here"
 
 
 @pytest.mark.parametrize("setting", ["SSO_DATABASE_URL", "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"])
-def test_no_owner_is_made_up_where_the_caller_has_chosen(run: Run, setting: str) -> None:
-    shown = run(**{setting: "chosen"})
-    assert [line for line in shown.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=chosen"]
+def test_no_owner_is_invented_if_the_caller_has_set_one(run: Run, setting: str) -> None:
+    shown = run(**{setting: "given"})
+    assert [line for line in shown.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=given"]
     assert "[--show-password]" not in shown.stdout
 
 
-def test_argon2_built_for_this_processor_goes_first_unless_the_wheel_is_asked_for(run: Run, project: Path) -> None:
+def test_argon2_built_for_this_processor_comes_first_unless_the_wheel_is_requested(run: Run, project: Path) -> None:
     built = project / ".venv/argon2/12-34"
     built.mkdir(parents=True)
     assert f"PYTHONPATH={built}" in run("gatehouse", PYTHONPATH="/elsewhere").stdout
     assert "PYTHONPATH" not in run("gatehouse", PYTHONPATH=str(built), GATEHOUSE_ARGON2="wheel").stdout
 
 
-def test_clean_keeps_the_data_unless_told(run: Run, project: Path) -> None:
+def test_clean_keeps_the_data_by_default(run: Run, project: Path) -> None:
     (project / "var").mkdir()
     assert "--data" in run("clean").stderr
     assert not (project / ".venv").exists()

@@ -1,412 +1,438 @@
-"""Every endpoint that the documents name, as far as it exists, obeys its row of the inventory; every other route is one we chose to add.
+"""Every endpoint of the inventory keeps its documented interface, and every other route is a deliberate addition.
 
-The inventory lies beside the checkout (`../shared/spec/endpoints.json`); `how to read it` is the head of `decisions.md` there.
+The inventory is `endpoints.json`, one endpoint in each line:
+
+- `method` is null where the documentation names none; any method of ours matches then.
+- `auth` is the credential: `jwt`, `platform_owner_jwt`, `preauth_jwt`, `api_key:PERMISSION`, `scim_token`, `billing_signature`, `none`,
+  or null where the documentation does not say.
+- `required` has the fields of the JSON request, and whether each is required; null where the documentation does not say.
+- `success.shape` is the fields of the JSON response, or its kind.
+- `errors` are the documented error statuses, and `rate_limited` is null where the documentation does not say.
 """
 
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
 from entrypoints.http.api.provisioning.discovery import METHODS
-from entrypoints.http.app import describe
 from ports import Ports
-from tests.support.builders import Answer, Api, run_sql
-from tests.support.paths import API_KEY, add_ruler, filled, pre_auth_token
+from tests.support.builders import Answer, Api
+from tests.support.openapi import Operation, operations
+from tests.support.paths import API_KEY, add_ruler, filled, pre_auth_token, restore
 from tests.support.scim import SCIM_JSON
 
-INVENTORY = Path(__file__).with_name("endpoints.json")
+Row = dict[str, Any]
 
-# What the documents do not name, and why it is there all the same.
-ADDITIVE = {
-    "POST /api/auth/logout": "decisions, point 45",
-    "GET /.well-known/jwks.json": "decisions, point 34",
-    "GET /openapi.json": "decisions, point 31: the interface description",
-    "GET /docs": "security.md G-1: the interface description's page",
-    "GET /assets/{}": "security.md G-1: what the pages load",
-    "GET /": "decisions, point 176: hosted pages",
-    "GET /auth/reset-password": "decisions, point 176: the page that a reset mail leads to",
-    "POST /auth/reset-password": "decisions, point 176: its form",
-    "POST /api/organizations": "decisions, point 204",
-    "GET /api/organizations": "decisions, point 205",
-    "GET /api/organizations/{}": "decisions, point 205",
-    "PATCH /api/organizations/{}": "decisions, point 206",
-    "DELETE /api/organizations/{}": "decisions, point 206",
-    "GET /api/organizations/{}/branding": "decisions, point 209",
-    "PATCH /api/organizations/{}/branding": "decisions, point 209",
-    "POST /api/organizations/{}/smtp": "decisions, point 208",
-    "GET /api/organizations/{}/smtp": "decisions, point 208",
-    "DELETE /api/organizations/{}/smtp": "decisions, point 208",
-    "POST /api/organizations/{}/smtp/test": "security.md W-7: whether the mail server can be used",
-    "POST /api/organizations/{}/services/{}/rotate-secret": "decisions, point 92",
-    "POST /api/organizations/{}/webhooks/{}/rotate-secret": "decisions, point 215",
-    "POST /api/organizations/{}/webhooks/{}/test": "as of mail servers: whether it works, without waiting for something to happen",
-    "POST /api/organizations/{}/webhooks/{}/deliveries/{}/replay": "for receivers that have lost what they were told",
-    "POST /api/organizations/{}/domain": "decisions, point 210",
-    "GET /api/organizations/{}/domain": "decisions, point 210",
-    "DELETE /api/organizations/{}/domain": "decisions, point 210",
-    "POST /api/organizations/{}/domain/verify": "decisions, point 210",
-    "GET /api/organizations/{}/hrd": "decisions, point 212",
-    "PUT /api/organizations/{}/hrd": "decisions, point 212",
-    "PUT /api/organizations/{}/services/{}/oauth-credentials/{}": "decisions, point 211",
-    "GET /api/organizations/{}/services/{}/oauth-credentials/{}": "decisions, point 211",
-    "DELETE /api/organizations/{}/services/{}/oauth-credentials/{}": "decisions, point 211",
-    "GET /scim/v2/ServiceProviderConfig": "decisions, point 123",
-    "GET /scim/v2/ResourceTypes": "decisions, point 123",
-    "GET /scim/v2/ResourceTypes/{}": "decisions, point 123",
-    "GET /scim/v2/Schemas": "decisions, point 123",
-    "GET /scim/v2/Schemas/{}": "decisions, point 123",
-    **{f"{method} /scim/v2/{name}": "decisions, point 123" for method in METHODS for name in ("Me", "Bulk")},
-    "GET /auth/authorize": "decisions, point 88: signing people in for applications",
-    "POST /auth/authorize": "decisions, point 176: the form of its page",
-    "POST /auth/revoke": "decisions, point 35: RFC 7009",
-    "GET /.well-known/oauth-authorization-server": "decisions, point 34: RFC 8414",
-    "POST /auth/device/verify": "decisions, point 97: approve or deny a device, beside the page to do that on",
-    "GET /app/invitations/accept": "decisions, point 196: the page that shows an invitation where there is no frontend",
-    "POST /app/invitations/accept": "decisions, point 176: its form",
-    "POST /app/invitations/decline": "decisions, point 176: its other form",
-    "GET /app/sign-in": "decisions, point 176: the sign-in page",
-    "POST /app/sign-in": "decisions, point 176: its form",
-    "GET /app/sign-in/code": "decisions, point 176: the page that asks for the second factor",
-    "POST /app/sign-in/code": "decisions, point 176: its form",
-    "POST /app/sign-out": "decisions, point 176",
-    "GET /app/forgot-password": "decisions, point 176: the page of a forgotten password",
-    "POST /app/forgot-password": "decisions, point 176: its form",
-    "GET /app/account": "decisions, point 53: the account page",
-    "POST /app/account/export": "decisions, point 53: the own data, from the account page",
-    "GET /app/account/email": "decisions, point 53: the page of the address",
-    "POST /app/account/email": "decisions, point 176: its form",
-    "POST /app/account/email/verification": "decisions, point 176: its other form",
-    "GET /app/account/password": "decisions, point 53: the page of the password",
-    "POST /app/account/password": "decisions, point 176: its form",
-    "GET /app/account/two-factor": "decisions, point 53: the page of the second factor",
-    "POST /app/account/two-factor/setup": "decisions, point 176: its forms",
-    "POST /app/account/two-factor/confirm": "decisions, point 176: its forms",
-    "POST /app/account/two-factor/backup-codes": "decisions, point 176: its forms",
-    "POST /app/account/two-factor/disable": "decisions, point 176: its forms",
-    "GET /auth/{}/callback": "decisions, point 87",
-    "GET /app/account/identities": "decisions, point 53: the page of the linked accounts",
-    "POST /app/account/identities/{}/link": "decisions, point 176: its forms",
-    "POST /app/account/identities/{}/unlink": "decisions, point 176: its forms",
-    "GET /app/account/devices": "decisions, point 53: the page of the devices",
-    "GET /app/account/devices/{}": "decisions, point 53: the page of a device",
-    "POST /app/account/devices/{}/name": "decisions, point 176: its forms",
-    "POST /app/account/devices/{}/revoke": "decisions, point 176: its forms",
-    "GET /app/account/sessions": "decisions, point 53: the page of the sessions",
-    "POST /app/account/sessions/{}/end": "decisions, point 176: its forms",
-    "POST /app/account/sessions/end-others": "decisions, point 176: its forms",
+# The routes that the inventory does not have, and the reason for each.
+ADDITIONS: Final = {
+    "POST /api/auth/logout": "decision 45",
+    "GET /.well-known/jwks.json": "decision 34",
+    "GET /openapi.json": "decision 31",
+    "GET /docs": "security G-1: the page of the API description",
+    "GET /assets/{}": "security G-1: the files that pages load",
+    "GET /": "decision 176",
+    "GET /auth/reset-password": "decision 176: the page that the link in a reset email opens",
+    "POST /auth/reset-password": "decision 176: the form of that page",
+    "POST /api/organizations": "decision 204",
+    "GET /api/organizations": "decision 205",
+    "GET /api/organizations/{}": "decision 205",
+    "PATCH /api/organizations/{}": "decision 206",
+    "DELETE /api/organizations/{}": "decision 206",
+    "GET /api/organizations/{}/branding": "decision 209",
+    "PATCH /api/organizations/{}/branding": "decision 209",
+    "POST /api/organizations/{}/smtp": "decision 208",
+    "GET /api/organizations/{}/smtp": "decision 208",
+    "DELETE /api/organizations/{}/smtp": "decision 208",
+    "POST /api/organizations/{}/smtp/test": "security W-7: send a test email",
+    "POST /api/organizations/{}/services/{}/rotate-secret": "decision 92",
+    "POST /api/organizations/{}/webhooks/{}/rotate-secret": "decision 215",
+    "POST /api/organizations/{}/webhooks/{}/test": "send a test delivery, as for mail servers",
+    "POST /api/organizations/{}/webhooks/{}/deliveries/{}/replay": "for receivers that lost deliveries",
+    "POST /api/organizations/{}/domain": "decision 210",
+    "GET /api/organizations/{}/domain": "decision 210",
+    "DELETE /api/organizations/{}/domain": "decision 210",
+    "POST /api/organizations/{}/domain/verify": "decision 210",
+    "GET /api/organizations/{}/hrd": "decision 212",
+    "PUT /api/organizations/{}/hrd": "decision 212",
+    "PUT /api/organizations/{}/services/{}/oauth-credentials/{}": "decision 211",
+    "GET /api/organizations/{}/services/{}/oauth-credentials/{}": "decision 211",
+    "DELETE /api/organizations/{}/services/{}/oauth-credentials/{}": "decision 211",
+    "GET /scim/v2/ServiceProviderConfig": "decision 123",
+    "GET /scim/v2/ResourceTypes": "decision 123",
+    "GET /scim/v2/ResourceTypes/{}": "decision 123",
+    "GET /scim/v2/Schemas": "decision 123",
+    "GET /scim/v2/Schemas/{}": "decision 123",
+    **{f"{method} /scim/v2/{name}": "decision 123" for method in METHODS for name in ("Me", "Bulk")},
+    "GET /auth/authorize": "decision 88",
+    "POST /auth/authorize": "decision 176: the form of that page",
+    "POST /auth/revoke": "decision 35: the endpoint of RFC 7009",
+    "GET /.well-known/oauth-authorization-server": "decision 34: the endpoint of RFC 8414",
+    "POST /auth/device/verify": "decision 97: approve or deny a device without the page",
+    "GET /app/invitations/accept": "decision 196: the invitation page for installations without a frontend",
+    "POST /app/invitations/accept": "decision 176: the form of that page",
+    "POST /app/invitations/decline": "decision 176: the second form of that page",
+    "GET /app/sign-in": "decision 176: the sign-in page",
+    "POST /app/sign-in": "decision 176: the form of that page",
+    "GET /app/sign-in/code": "decision 176: the page for the second factor",
+    "POST /app/sign-in/code": "decision 176: the form of that page",
+    "POST /app/sign-out": "decision 176",
+    "GET /app/forgot-password": "decision 176: the page for a forgotten password",
+    "POST /app/forgot-password": "decision 176: the form of that page",
+    "GET /app/account": "decision 53: the account page",
+    "POST /app/account/export": "decision 53: the data export of the account page",
+    "GET /app/account/email": "decision 53: the page of the email address",
+    "POST /app/account/email": "decision 176: the form of that page",
+    "POST /app/account/email/verification": "decision 176: the second form of that page",
+    "GET /app/account/password": "decision 53: the page of the password",
+    "POST /app/account/password": "decision 176: the form of that page",
+    "GET /app/account/two-factor": "decision 53: the page of the second factor",
+    "POST /app/account/two-factor/setup": "decision 176: a form of that page",
+    "POST /app/account/two-factor/confirm": "decision 176: a form of that page",
+    "POST /app/account/two-factor/backup-codes": "decision 176: a form of that page",
+    "POST /app/account/two-factor/disable": "decision 176: a form of that page",
+    "GET /auth/{}/callback": "decision 87",
+    "GET /app/account/identities": "decision 53: the page of the linked accounts",
+    "POST /app/account/identities/{}/link": "decision 176: a form of that page",
+    "POST /app/account/identities/{}/unlink": "decision 176: a form of that page",
+    "GET /app/account/devices": "decision 53: the page of the devices",
+    "GET /app/account/devices/{}": "decision 53: the page of a device",
+    "POST /app/account/devices/{}/name": "decision 176: a form of that page",
+    "POST /app/account/devices/{}/revoke": "decision 176: a form of that page",
+    "GET /app/account/sessions": "decision 53: the page of the sessions",
+    "POST /app/account/sessions/{}/end": "decision 176: a form of that page",
+    "POST /app/account/sessions/end-others": "decision 176: a form of that page",
 }
 
-# What answers have besides the fields that the documents name, and why: by the id of the row.
-ADDED_FIELDS = {
-    "auth-login": {"mfa_required": "identity.md section 4.1: with MFA", "redirect_url": "decisions, point 175"},
-    "organization-select": {"expires_in": "decisions, point 51"},
-    "service-create": {"client_secret": "decisions, point 92"},
-    "webhook-create": {"secret": "decisions, point 215"},
-    "service-get": {"pkce_without_secret": "decisions, point 92"},
-    "service-update": {"client_secret": "decisions, point 158", "pkce_without_secret": "decisions, point 92"},
+# Fields of responses that the inventory does not have, by the id of the row, and the reason for each.
+ADDED_FIELDS: Final = {
+    "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
+    "organization-select": {"expires_in": "decision 51"},
+    "service-create": {"client_secret": "decision 92"},
+    "webhook-create": {"secret": "decision 215"},
+    "service-get": {"pkce_without_secret": "decision 92"},
+    "service-update": {"client_secret": "decision 158", "pkce_without_secret": "decision 92"},
 }
-# Which of them are there only when there is something to say.
-SOMETIMES = {
+# Fields that some responses lack.
+OPTIONAL_FIELDS: Final = {
     "service-get": {"pkce_without_secret"},
     "service-update": {"client_secret", "pkce_without_secret"},
     "auth-login": {"mfa_required", "redirect_url"},
 }
 
-Row = dict[str, Any]
 _numbers = itertools.count()
 
 
-def plain(path: str) -> str:
-    """A path with its variables unnamed, so that the documents' names for them need not be ours."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A row of the inventory, and the operation that implements it."""
+
+    row: Row
+    method: str
+    path: str
+    operation: Operation
+
+    @property
+    def auth(self) -> str:
+        return str(self.row["auth"])
+
+    @property
+    def body_schema(self) -> dict[str, Any] | None:
+        """The schema of the JSON body, or None. SCIM is left out: its names ignore case, and its errors differ
+        (tests/provisioning/api/test_scim_tokens.py)."""
+        content = self.operation.get("requestBody", {}).get("content", {})
+        if self.auth == "scim_token" or "application/json" not in content:
+            return None
+        schema: dict[str, Any] = content["application/json"]["schema"]
+        return schema
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def unnamed(path: str) -> str:
+    """Return a path without the names of its variables, which can differ from ours."""
     return re.sub(r"<[^>]+>|\{[^}]+\}|:[a-z_]+", "{}", path)
 
 
-def inventory() -> list[Row]:
-    if not INVENTORY.exists():
-        return []
-    rows: list[Row] = json.loads(INVENTORY.read_text("utf-8"))
-    return rows
+INVENTORY: Final[list[Row]] = json.loads(Path(__file__).with_name("endpoints.json").read_text("utf-8"))
+OPERATIONS: Final = {f"{method} {unnamed(path)}": (method, path, operation) for method, path, operation in operations()}
 
 
-def described(interface: Row) -> dict[str, tuple[str, str, Row]]:
-    """Method and unnamed path of every operation of ours -> its method, its path, its description."""
-    return {
-        f"{method.upper()} {plain(path)}": (method.upper(), path, operation)
-        for path, operations in interface["paths"].items()
-        for method, operation in operations.items()
-    }
+def endpoints() -> Iterator[Endpoint]:
+    """Yield the rows of the inventory that are implemented."""
+    for row in INVENTORY:
+        path = unnamed(row["path"])
+        names = [f"{row['method']} {path}"] if row["method"] else [name for name in OPERATIONS if name.endswith(f" {path}")]
+        for name in names[:1]:
+            if name in OPERATIONS:
+                yield Endpoint(row, *OPERATIONS[name])
 
 
-ROWS = inventory()
-INTERFACE = describe()
-OURS = described(INTERFACE)
-SCHEMAS: dict[str, Row] = INTERFACE["components"]["schemas"]
+ENDPOINTS: Final = list(endpoints())
+WITH_BODY: Final = [(endpoint, endpoint.body_schema) for endpoint in ENDPOINTS if endpoint.body_schema is not None]
 
 
-def ours(row: Row) -> tuple[str, str, Row] | None:
-    """The operation that a row describes, if it exists. Four rows do not say their method: any will do."""
-    if row["method"] is not None:
-        return OURS.get(f"{row['method']} {plain(row['path'])}")
-    return next((found for name, found in OURS.items() if name.endswith(f" {plain(row['path'])}")), None)
+def valid_body(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a valid body with the required fields. Its email address belongs to no account."""
+    values = {"email": f"user-{next(_numbers)}@example.com", "uuid": str(uuid4()), "integer": 5}
 
-
-EXISTING = [(row, found) for row in ROWS if (found := ours(row)) is not None]
-
-
-def each(wanted: Callable[[Row, Row], bool] = lambda row, operation: True) -> pytest.MarkDecorator:
-    """Run the test for every documented endpoint that exists, or for those that are wanted."""
-    cases = [pytest.param(row, found, id=row["id"]) for row, found in EXISTING if wanted(row, found[2])]
-    return pytest.mark.parametrize(("row", "found"), cases)
-
-
-def has_body(row: Row, operation: Row) -> bool:
-    if row["auth"] == "scim_token":  # whose names have no case and whose errors are others: tests/provisioning/api/test_scim_tokens.py
-        return False
-    return "application/json" in operation.get("requestBody", {}).get("content", {})
-
-
-def needs_person(row: Row, _: Row) -> bool:
-    return row["auth"] in ("jwt", "platform_owner_jwt")
-
-
-needs_inventory = pytest.mark.skipif(
-    not ROWS, reason="the inventory of endpoints, ../shared/spec/endpoints.json, is not beside this checkout"
-)
-
-
-def sample(operation: Row) -> dict[str, Any]:
-    """A body that is well formed, with an address that nobody has."""
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    values = {"email": f"somebody-{next(_numbers)}@example.com", "uuid": str(uuid4()), "integer": 5}
-
-    def value(field: Row) -> Any:
-        if "$ref" in field and "enum" in SCHEMAS[field["$ref"].rpartition("/")[2]]:
-            return SCHEMAS[field["$ref"].rpartition("/")[2]]["enum"][0]
-        return values.get(str(field.get("format", field.get("type"))), "a good long text")
+    def value(field: dict[str, Any]) -> Any:
+        return field["enum"][0] if "enum" in field else values.get(str(field.get("format", field.get("type"))), "a good long text")
 
     return {name: value(schema["properties"][name]) for name in schema.get("required", ())}
 
 
-def item_of(schema: Row) -> Row:
-    """What an array holds."""
-    item: Row = schema["items"]
-    return SCHEMAS[item["$ref"].rpartition("/")[2]] if "$ref" in item else item
+class Requests:
+    """Requests that pass all access checks, to an organization in which the caller may do everything."""
 
+    def __init__(self, api: Api, pool: Pool, ruler: Account, token: str, pre_auth: str) -> None:
+        self._api = api
+        self._pool = pool
+        self._ruler = ruler
+        self._pre_auth = pre_auth
+        self.token = token
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """Of somebody who may do everything, so that requests come further than the door."""
+    async def send(
+        self, endpoint: Endpoint, body: dict[str, Any] | None = None, *, raw: bytes | None = None, content_type: str | None = None
+    ) -> Answer:
+        await restore(self._pool, self._ruler)  # requests that succeed change the organization, or delete it
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        path = filled(endpoint.path)
+        return await self._api.call(endpoint.method, path, body, raw=raw, headers={**headers, **self._credentials(endpoint)})
 
-    person: str
-    pre_auth: str
-
-    def to(self, row: Row) -> dict[str, str]:
-        """What opens the door of this endpoint."""
-        if row["auth"] in ("jwt", "platform_owner_jwt"):
-            return {"Authorization": f"Bearer {self.person}"}
-        if row["auth"] == "preauth_jwt":
-            return {"Authorization": f"Bearer {self.pre_auth}"}
-        return {"X-Api-Key": API_KEY} if str(row["auth"]).startswith("api_key") else {}
+    def _credentials(self, endpoint: Endpoint) -> dict[str, str]:
+        match endpoint.auth:
+            case "jwt" | "platform_owner_jwt":
+                return {"Authorization": f"Bearer {self.token}"}
+            case "preauth_jwt":
+                return {"Authorization": f"Bearer {self._pre_auth}"}
+            case auth:
+                return {"X-Api-Key": API_KEY} if auth.startswith("api_key") else {}
 
 
 @pytest.fixture
-async def keys(ports: Ports, pool: Pool) -> Keys:
+async def requests(api: Api, ports: Ports, pool: Pool) -> Requests:
     account, token = await add_ruler(ports, pool)
-    return Keys(token, pre_auth_token(ports, account))
+    return Requests(api, pool, account, token, pre_auth_token(ports, account))
 
 
-@needs_inventory
-def test_how_many_of_the_documented_endpoints_exist(record_property: Callable[[str, object], None]) -> None:
-    assert len(ROWS) == 141
-    record_property("summary", f"{len(EXISTING)} of the {len(ROWS)} documented endpoints exist.")
-    assert EXISTING
+def unexpected(request: str, answer: Answer, status: int, code: str) -> list[str]:
+    """Return a finding if the answer is not this refusal."""
+    return [] if (answer.status, answer.code) == (status, code) else [f"{request}: {answer.status} {answer.text[:160]}"]
 
 
-@needs_inventory
-def test_every_route_is_documented_or_on_the_list_of_additions() -> None:
-    documented = {name for name, operation in OURS.items() if any(found == operation for _, found in EXISTING)}
-    assert OURS.keys() - documented == ADDITIVE.keys()
+def assert_none(findings: list[str]) -> None:
+    assert not findings, "\n".join(findings)
+
+
+def test_every_documented_endpoint_exists() -> None:
+    assert len(INVENTORY) == 141
+    assert [row["id"] for row in INVENTORY if row["id"] not in {endpoint.row["id"] for endpoint in ENDPOINTS}] == []
+
+
+def test_every_route_is_documented_or_a_known_addition() -> None:
+    documented = {f"{endpoint.method} {unnamed(endpoint.path)}" for endpoint in ENDPOINTS}
+    assert OPERATIONS.keys() - documented == ADDITIONS.keys()
 
 
 @pytest.mark.slow
 async def test_every_route_of_the_application_is_described(app: QuartTrio) -> None:
     served = {
-        f"{method} {plain(rule.rule)}" for rule in app.url_map.iter_rules() for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        f"{method} {unnamed(rule.rule)}" for rule in app.url_map.iter_rules() for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
-    assert served == OURS.keys()
+    assert served == OPERATIONS.keys()
 
 
-@needs_inventory
-@each(lambda row, _: row["success"]["status"] is not None)
-def test_its_success_has_the_documented_shape(row: Row, found: tuple[str, str, Row]) -> None:
-    status, shape = row["success"]["status"], row["success"]["shape"]
-    answer = found[2]["responses"].get(str(status))
-    assert answer is not None, f"{status} is not described"
-    content = answer.get("content", {})
-    match shape:
+def test_every_success_has_the_documented_shape() -> None:
+    findings: list[str] = []
+    for endpoint in ENDPOINTS:
+        status = endpoint.row["success"]["status"]
+        if status is None:
+            continue
+        answer = endpoint.operation["responses"].get(str(status))
+        if answer is None:
+            findings.append(f"{endpoint}: {status} is not described")
+        elif difference := difference_in_shape(endpoint.row, answer.get("content", {})):
+            findings.append(f"{endpoint}: {difference}")
+    assert_none(findings)
+
+
+def difference_in_shape(row: Row, content: dict[str, Any]) -> str | None:
+    """Return how the described response differs from the documented one, or None."""
+    match row["success"]["shape"]:
         case None:
-            return
+            return None
         case "none":
-            assert not content
-        case "html":
-            assert list(content) == ["text/html"]
-        case "text":
-            assert list(content) == ["text/plain"]
+            return f"has {list(content)}" if content else None
+        case "html" | "text" as kind:
+            expected = {"html": "text/html", "text": "text/plain"}[kind]
+            return None if list(content) == [expected] else f"has {list(content)}"
         case "xml":
-            assert all(kind.endswith("xml") for kind in content)
-        case [*names] if all(str(name).startswith("[].") for name in names) and names:
+            return None if all(kind.endswith("xml") for kind in content) else f"has {list(content)}"
+        case [first, *_] as names if first.startswith("[]."):
             schema = content["application/json"]["schema"]
-            assert schema["type"] == "array"
-            assert {str(name).removeprefix("[].") for name in names} <= item_of(schema)["properties"].keys()
-        case [*names]:
+            missing = {name.removeprefix("[].") for name in names} - schema["items"]["properties"].keys()
+            return None if schema["type"] == "array" and not missing else f"items lack {missing}"
+        case names:
             schema = content[SCIM_JSON if row["auth"] == "scim_token" else "application/json"]["schema"]
-            assert {*names, *ADDED_FIELDS.get(row["id"], ())} == schema["properties"].keys()
-            assert set(schema["properties"]) - SOMETIMES.get(row["id"], set()) == set(schema.get("required", ())), "always all its fields"
+            fields = schema["properties"].keys()
+            if fields != {*names, *ADDED_FIELDS.get(row["id"], ())}:
+                return f"has the fields {sorted(fields)}"
+            optional = fields - set(schema.get("required", ())) - OPTIONAL_FIELDS.get(row["id"], set())
+            return f"{optional} can be absent" if optional else None
 
 
-@needs_inventory
-@each()
-def test_its_documented_errors_are_described(row: Row, found: tuple[str, str, Row]) -> None:
-    missing = {str(error["status"]) for error in row["errors"] if error["status"] is not None} - found[2]["responses"].keys()
-    assert not missing
+def test_every_documented_error_is_described() -> None:
+    findings: list[str] = []
+    for endpoint in ENDPOINTS:
+        if missing := set(map(str, endpoint.row["errors"])) - endpoint.operation["responses"].keys():
+            findings.append(f"{endpoint}: {sorted(missing)}")
+    assert_none(findings)
 
 
-@pytest.mark.slow
-@needs_inventory
-@each(needs_person)
-async def test_it_wants_a_token(api: Api, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, operation = found
-    bodies = [None, b"{", b"[]", json.dumps(sample(operation)).encode()] if has_body(row, operation) else [None, b"{"]
-    for body in bodies:
-        for headers in ({}, {"Authorization": "Basic eDp5"}, {"X-Api-Key": "sk_x"}, {"Content-Type": "text/plain"}):
-            answer = await api.call(method, filled(path), raw=body, headers=headers)
-            assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
-            assert answer.headers["WWW-Authenticate"] == "Bearer"
-    refused = await api.call(method, filled(path), token="not.a.token")
-    assert (refused.status, refused.code) == (401, "JWT_ERROR")
+def test_rate_limits_are_described_where_they_are_documented() -> None:
+    findings: list[str] = []
+    for endpoint in ENDPOINTS:
+        if endpoint.row["rate_limited"] not in (None, "429" in endpoint.operation["responses"]):
+            findings.append(str(endpoint))
+    assert_none(findings)
 
 
-@needs_inventory
-@each(lambda row, _: str(row["auth"]).startswith("api_key"))
-async def test_it_wants_an_api_key(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, operation = found
-    bodies = [None, b"{", b"[]", json.dumps(sample(operation)).encode()] if has_body(row, operation) else [None, b"{"]
-    person = {"Authorization": f"Bearer {keys.person}"}
-    for body in bodies:
-        for headers in (
-            {},
-            person,
-            {"Authorization": f"Bearer {API_KEY}"},
-            {"X-Api-Key": ""},
-            {"X-Api-Key": "sk_x"},
-            {"X-Api-Key": keys.person},
-        ):
-            answer = await api.call(method, f"{filled(path)}?api_key={API_KEY}", raw=body, headers=headers)
-            assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
-            assert answer.headers["WWW-Authenticate"] == 'ApiKey realm="gatehouse", header="X-Api-Key"'
-
-
-@needs_inventory
-@each(lambda row, _: row["auth"] == "none")
-async def test_it_is_public(api: Api, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, operation = found
-    answer = await api.call(method, filled(path), {} if has_body(row, operation) else None)
-    assert answer.status not in (401, 403)
-
-
-JUNK = [b"{", b"not json", b"[]", b"null", b"5", b'"x"', b"\xff", b'{"a": 1, "a": 2}', b"[" * 1000]
+def bodies(endpoint: Endpoint) -> list[bytes | None]:
+    """Return a valid and several invalid bodies. Access is checked before the body, so all have the same answer."""
+    valid = [] if endpoint.body_schema is None else [b"[]", json.dumps(valid_body(endpoint.body_schema)).encode()]
+    return [None, b"{", *valid]
 
 
 @pytest.mark.slow
-@needs_inventory
-@each(has_body)
-async def test_it_refuses_junk(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, _ = found
-    for body in JUNK:
-        answer = await api.call(method, filled(path), raw=body, headers=keys.to(row))
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), body
+async def test_endpoints_for_users_require_an_access_token(api: Api) -> None:
+    findings: list[str] = []
+    for endpoint in ENDPOINTS:
+        if endpoint.auth not in ("jwt", "platform_owner_jwt"):
+            continue
+        path = filled(endpoint.path)
+        for body in bodies(endpoint):
+            for headers in ({}, {"Authorization": "Basic eDp5"}, {"X-Api-Key": "sk_x"}, {"Content-Type": "text/plain"}):
+                answer = await api.call(endpoint.method, path, raw=body, headers=headers)
+                findings += unexpected(f"{endpoint} {headers} {body!r}", answer, 401, "UNAUTHORIZED")
+                if answer.headers.get("WWW-Authenticate") != "Bearer":
+                    findings.append(f"{endpoint} {headers}: {answer.headers.get('WWW-Authenticate')}")
+        findings += unexpected(f"{endpoint} with a bad token", await api.call(endpoint.method, path, token="not.a.token"), 401, "JWT_ERROR")
+    assert_none(findings)
+
+
+async def test_the_service_api_requires_an_api_key(api: Api, requests: Requests) -> None:
+    findings: list[str] = []
+    wrong: list[dict[str, str]] = [
+        {},
+        {"Authorization": f"Bearer {requests.token}"},
+        {"Authorization": f"Bearer {API_KEY}"},
+        {"X-Api-Key": ""},
+        {"X-Api-Key": "sk_x"},
+        {"X-Api-Key": requests.token},
+    ]
+    for endpoint in ENDPOINTS:
+        if not endpoint.auth.startswith("api_key"):
+            continue
+        for body in bodies(endpoint):
+            for headers in wrong:
+                answer = await api.call(endpoint.method, f"{filled(endpoint.path)}?api_key={API_KEY}", raw=body, headers=headers)
+                findings += unexpected(f"{endpoint} {headers} {body!r}", answer, 401, "UNAUTHORIZED")
+                if answer.headers.get("WWW-Authenticate") != 'ApiKey realm="gatehouse", header="X-Api-Key"':
+                    findings.append(f"{endpoint} {headers}: {answer.headers.get('WWW-Authenticate')}")
+    assert_none(findings)
+
+
+async def test_public_endpoints_need_no_credentials(api: Api, requests: Requests) -> None:
+    findings: list[str] = []
+    for endpoint in ENDPOINTS:
+        if endpoint.auth == "none":
+            answer = await api.call(endpoint.method, filled(endpoint.path), {} if endpoint.body_schema is not None else None)
+            if answer.status in (401, 403):
+                findings.append(f"{endpoint}: {answer.status}")
+    assert_none(findings)
+
+
+INVALID_BODIES: Final = [b"{", b"not json", b"[]", b"null", b"5", b'"x"', b"\xff", b'{"a": 1, "a": 2}', b"[" * 1000]
 
 
 @pytest.mark.slow
-@needs_inventory
-@each(has_body)
-async def test_it_refuses_wrong_types(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, operation = found
-    properties = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
-    # A field that the documents describe is one that we read.
-    assert (row["request"] or {}).keys() <= properties.keys()
-    for name, schema in properties.items():
-        kinds = {schema.get("type"), *(option.get("type") for option in schema.get("anyOf", ()))}
-        for kind, value in (("boolean", True), ("integer", 5), ("array", [["x"]]), ("object", {"a": {}}), ("string", "x\x00")):
-            if kind not in kinds or (kind == "string" and schema.get("format") != "password"):
-                answer = await api.call(method, filled(path), {**sample(operation), name: value}, headers=keys.to(row))
-                assert (answer.status, answer.code) == (400, "BAD_REQUEST"), (name, value)
+async def test_a_body_that_is_no_json_object_is_refused(requests: Requests) -> None:
+    findings: list[str] = []
+    for endpoint, _ in WITH_BODY:
+        for body in INVALID_BODIES:
+            answer = await requests.send(endpoint, raw=body)
+            findings += unexpected(f"{endpoint} {body[:20]!r}", answer, 400, "BAD_REQUEST")
+    assert_none(findings)
+
+
+WRONG_VALUES: Final = (("boolean", True), ("integer", 5), ("array", [["x"]]), ("object", {"a": {}}), ("string", "x\x00"))
 
 
 @pytest.mark.slow
-@needs_inventory
-@each(has_body)
-async def test_it_wants_its_required_fields(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, operation = found
-    required = set(operation["requestBody"]["content"]["application/json"]["schema"].get("required", ()))
-    for name, field in (row["request"] or {}).items():
-        if field["required"] is not None:  # null: only the field's name is given
-            assert field["required"] == (name in required)
-    for name in required:
-        body = sample(operation)
-        del body[name]
-        answer = await api.call(method, filled(path), body, headers=keys.to(row))
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
-        assert name in answer.json["error"]
+async def test_fields_of_wrong_types_are_refused(requests: Requests) -> None:
+    findings: list[str] = []
+    for endpoint, schema in WITH_BODY:
+        properties = schema["properties"]
+        if unread := endpoint.row["required"].keys() - properties.keys():
+            findings.append(f"{endpoint} does not read {unread}")
+        for name, field in properties.items():
+            types = {field.get("type"), *(option.get("type") for option in field.get("anyOf", ()))}
+            for type_, value in WRONG_VALUES:
+                if type_ in types and not (type_ == "string" and field.get("format") != "password"):
+                    continue
+                answer = await requests.send(endpoint, {**valid_body(schema), name: value})
+                findings += unexpected(f"{endpoint} {name}={value!r}", answer, 400, "BAD_REQUEST")
+    assert_none(findings)
 
 
 @pytest.mark.slow
-@needs_inventory
-@each(has_body)
-async def test_it_wants_json(api: Api, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, operation = found
-    body = json.dumps(sample(operation)).encode()
-    kinds = {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""}
-    for kind in sorted(kinds - operation["requestBody"]["content"].keys()):
-        answer = await api.call(method, filled(path), raw=body, headers={"Content-Type": kind, **keys.to(row)})
-        assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE"), kind
+async def test_required_fields_are_required(requests: Requests) -> None:
+    findings: list[str] = []
+    for endpoint, schema in WITH_BODY:
+        required = set(schema.get("required", ()))
+        for name, is_required in endpoint.row["required"].items():
+            if is_required not in (None, name in required):
+                findings.append(f"{endpoint}: {name} is documented otherwise")
+        for name in required:
+            body = valid_body(schema)
+            del body[name]
+            answer = await requests.send(endpoint, body)
+            findings += unexpected(f"{endpoint} without {name}", answer, 400, "BAD_REQUEST")
+            if name not in answer.json["error"]:
+                findings.append(f"{endpoint} without {name}: {answer.json['error']}")
+    assert_none(findings)
 
 
 @pytest.mark.slow
-@needs_inventory
-@each(has_body)
-async def test_it_ignores_unknown_fields(api: Api, pool: Pool, keys: Keys, row: Row, found: tuple[str, str, Row]) -> None:
-    method, path, operation = found
-
-    async def send(extra: dict[str, Any]) -> Answer:
-        return await api.call(method, filled(path), {**sample(operation), **extra}, headers=keys.to(row))
-
-    usual = await send({})
-    await run_sql(pool, "update organizations set status = 'active'")  # as it was: one that is suspended is not suspended twice
-    strange = await send({"unknown": {"a": [1]}, "id": 5, "is_platform_owner": True, "_": None, "email_verified": True})
-    assert (strange.status, set(strange.json)) == (usual.status, set(usual.json))
+async def test_other_content_types_are_refused(requests: Requests) -> None:
+    findings: list[str] = []
+    types = {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""}
+    for endpoint, schema in WITH_BODY:
+        body = json.dumps(valid_body(schema)).encode()
+        for content_type in sorted(types - endpoint.operation["requestBody"]["content"].keys()):
+            answer = await requests.send(endpoint, raw=body, content_type=content_type)
+            findings += unexpected(f"{endpoint} {content_type!r}", answer, 415, "UNSUPPORTED_MEDIA_TYPE")
+    assert_none(findings)
 
 
-def buckets(row: Row) -> list[str]:
-    return [limit for limit in row["rate_limit"] if limit != "not rate limited"]
-
-
-@needs_inventory
-@each(lambda row, _: bool(buckets(row)))
-def test_its_limits_are_described(row: Row, found: tuple[str, str, Row]) -> None:
-    assert "429" in found[2]["responses"]
-
-
-@needs_inventory
-@each(lambda row, _: row["rate_limit"] == ["not rate limited"])
-def test_operations_are_without_limits(row: Row, found: tuple[str, str, Row]) -> None:
-    assert "429" not in found[2]["responses"]
+@pytest.mark.slow
+async def test_unknown_fields_are_ignored(requests: Requests) -> None:
+    findings: list[str] = []
+    unknown = {"unknown": {"a": [1]}, "id": 5, "is_platform_owner": True, "_": None, "email_verified": True}
+    for endpoint, schema in WITH_BODY:
+        usual = await requests.send(endpoint, valid_body(schema))
+        extended = await requests.send(endpoint, {**valid_body(schema), **unknown})
+        if (extended.status, set(extended.json)) != (usual.status, set(usual.json)):
+            findings.append(f"{endpoint}: {usual.status} {usual.text[:80]}, with unknown fields {extended.status} {extended.text[:80]}")
+    assert_none(findings)

@@ -111,6 +111,6 @@ def _page(values: dict[str, object]) -> LiteralString:
     # order, and a search for a rare action would read the whole log.
     where = " ".join(FILTERS[name] for name in values if name != "actions")
     return f"""
-        select l.* from unnest(%(actions)s::text[]) as wanted (action) cross join lateral (
-            select {COLUMNS} from audit_log l where l.org_id = %(org_id)s and l.action = wanted.action {where}
+        select l.* from unnest(%(actions)s::text[]) as selected (action) cross join lateral (
+            select {COLUMNS} from audit_log l where l.org_id = %(org_id)s and l.action = selected.action {where}
             {NEWEST_FIRST} limit %(limit)s + %(offset)s) l"""

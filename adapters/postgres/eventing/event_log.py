@@ -43,7 +43,7 @@ class EventLog(Repository):
         return self._one_deferred(
             lambda row: QueuedWork(row[0], row[1]),
             """
-            with happened as (
+            with recorded as (
                 select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
                 from rows from (jsonb_to_recordset(%(events)s) as (
                     id uuid, org_id uuid, of_person uuid, name text, audited boolean, target_type text, target_id text, details jsonb,
@@ -51,13 +51,13 @@ class EventLog(Repository):
                     agent text, payload jsonb))
                     with ordinality as e (id, org_id, of_person, name, audited, target_type, target_id, details, data,
                                           actor_id, actor_kind, actor_email, impersonator_id, address, agent, payload, number)),
-            told as (
-                select number, org_id from happened where org_id is not null
+            recipients as (
+                select number, org_id from recorded where org_id is not null
                 union all
-                select h.number, m.org_id from happened h join memberships m on m.user_id = h.of_person
+                select h.number, m.org_id from recorded h join memberships m on m.user_id = h.of_person
                 where h.org_id is null and m.confirmed_at is not null),
             logs as (
-                select h.*, t.org_id as log from happened h left join told t on t.number = h.number),
+                select h.*, t.org_id as log from recorded h left join recipients t on t.number = h.number),
             audited as (
                 insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, impersonator_id, address, agent,
                                        details, created_at)

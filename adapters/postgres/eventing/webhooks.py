@@ -86,11 +86,11 @@ class Webhooks(SealingRepository):
             self._signals.deliveries_due()
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
-        # All parts of the statement see the rows from before it: `kept` reads the secret that is
+        # All parts of the statement see the rows from before it: `former` reads the secret that is
         # being replaced, and `forgotten` does not yet count it among the former ones.
         await self._run(
             """
-            with kept as (
+            with former as (
                 insert into former_webhook_secrets (org_id, webhook_id, secret, until)
                 select org_id, id, secret, %(former_until)s from webhooks where org_id = %(org_id)s and id = %(id)s),
             forgotten as (

@@ -3,13 +3,14 @@
 from collections.abc import Collection
 from dataclasses import asdict
 from datetime import datetime
-from typing import ClassVar, Final, LiteralString
+from typing import ClassVar
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import INSERT, columns
 from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, condition
+from adapters.postgres.provisioning.filters import condition
+from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, filtered_page, group_members_of, known
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Role
 from core.kernel.values import Email, PageResult
@@ -18,86 +19,6 @@ from core.provisioning.groups_rules import GroupMember
 from core.provisioning.tokens_rules import ScimTokenInvalid
 from core.provisioning.users_rules import ScimProfile, ScimUser, UserNameTaken
 from core.tenancy.organizations_rules import Membership
-
-# The users that a directory knows: the members, and others, who have the address they had when they
-# left.
-MEMBERS: Final = """
-    select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, false as is_deactivated,
-           true as can_rejoin
-    from memberships m where m.org_id = %(org_id)s"""
-OTHERS: Final = """
-    select o.user_id, o.joined_at, o.membership_id, o.role, o.email, o.deactivated_at is not null as is_deactivated,
-           o.role is not null or o.provisioned as can_rejoin
-    from scim_users o where o.org_id = %(org_id)s and o.membership_id is not null"""
-FIELDS: Final = "k.user_id, k.joined_at, k.membership_id, k.role, k.email"
-EVERY_FIELD: Final = f"{FIELDS}, k.is_deactivated, k.can_rejoin"
-
-
-def _known(rest: LiteralString = "", of_others: LiteralString | None = None) -> LiteralString:
-    """Return a subquery of all known users. `rest` is appended to both of its parts.
-
-    `of_others` replaces it in the second part. The parts are joined by UNION ALL, so that each can use
-    its own index.
-    """
-    others = rest if of_others is None else of_others
-    return f"((select {EVERY_FIELD} from ({MEMBERS}) k {rest}) union all (select {EVERY_FIELD} from ({OTHERS}) k {others}))"
-
-
-# `to_user` reads the columns in this order.
-COLUMNS: Final = f"""
-    u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
-    {CREATED} as created, {UPDATED} as updated, k.role, s.deactivated_at is not null, coalesce(s.whole_account, false),
-    u.is_platform_owner, u.anonymized_at is not null"""
-# Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
-# whatever the planner expects.
-PROFILE: Final = """
-    select external_id, formatted, given_name, family_name, display_name, deactivated_at, whole_account, updated_at
-    from scim_users where org_id = %(org_id)s and user_id = k.user_id limit 1"""
-ACCOUNT: Final = """
-    select id, email, is_platform_owner, origin, origin_org_id, created_at, email_changed_at, deactivated_at, anonymized_at
-    from users where id = k.user_id limit 1"""
-PAGE_ROWS: Final = f"""
-    select {COLUMNS}, k.joined_at, k.membership_id
-    from page k cross join lateral ({ACCOUNT}) u left join lateral ({PROFILE}) s on true"""
-JOINS: Final = """
-    join users u on u.id = k.user_id left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id"""
-# The number of known users. Members have a counter; the others are usually few and are counted.
-NON_MEMBERS: Final = "(select count(*) from scim_users where org_id = %(org_id)s and membership_id is not null)"
-TOTAL: Final = f"coalesce((select member_count from organizations where id = %(org_id)s), 0) + {NON_MEMBERS}"
-ORDER: Final = "order by k.joined_at, k.membership_id"
-FIRST_ROWS: Final = f"{ORDER} limit %(limit)s::bigint + %(offset)s::bigint"
-
-
-def _page(source: LiteralString, total: LiteralString, before: LiteralString = "") -> LiteralString:
-    return f"""
-        with {before} page as (select {FIELDS} from {source} k {ORDER} limit %(limit)s offset %(offset)s)
-        select counted.total, p.*
-        from (select {total} as total) counted left join ({PAGE_ROWS}) p on true
-        order by p.joined_at, p.membership_id"""
-
-
-# Each part comes in the order of an index, so that the union needs no sort.
-PAGE: Final = _page(_known(FIRST_ROWS), TOTAL)
-BY_ID: Final = f"select {COLUMNS} from {_known('where k.user_id = %(user_id)s')} k {JOINS}"
-
-
-def _filtered_page(of_members: LiteralString, of_others: LiteralString) -> LiteralString:
-    # The matching users are materialized once, for the total and for the page.
-    matching = _known(f"{JOINS} where {of_members}", f"{JOINS} where {of_others}")
-    return _page("matching", "(select count(*) from matching)", f"matching as materialized {matching},")
-
-
-def _group_members(predicate: LiteralString) -> LiteralString:
-    # A user outside the group can be restored if the directory provisioned them, no member removed
-    # them, and the account is unchanged. A user with another address has to accept an invitation:
-    # otherwise restoring them would reveal the new address.
-    changed = """
-        k.role is null
-        and (select a.anonymized_at is not null or a.email <> coalesce(k.email, a.email) from users a where a.id = k.user_id)"""
-    return f"""
-        select k.user_id, k.role, k.is_deactivated, u.is_platform_owner
-        from {_known(f"where k.can_rejoin and not ({changed}) and {predicate}")} k
-        cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""
 
 
 def to_group_member(row: Row) -> GroupMember:
@@ -135,7 +56,7 @@ class ScimUsers(Repository):
         if filter_ is not None:
             of_members, values = condition(filter_, "u.email")
             of_others, _ = condition(filter_, "k.email")
-            statement = _filtered_page(of_members, of_others)
+            statement = filtered_page(of_members, of_others)
         rows = await self._all(lambda row: row, statement, org_id=org_id, offset=offset, limit=limit, **values)
         return PageResult([to_user(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
@@ -154,18 +75,18 @@ class ScimUsers(Repository):
         page = f"where k.role is not null {later} order by k.user_id limit %(limit)s"
         return await self._all(
             lambda row: row[0],
-            f"select k.user_id from {_known(page)} k order by k.user_id limit %(limit)s",
+            f"select k.user_id from {known(page)} k order by k.user_id limit %(limit)s",
             org_id=org_id,
             after=after,
             limit=limit,
         )
 
     async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
-        return await self._all(to_group_member, _group_members("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))
+        return await self._all(to_group_member, group_members_of("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))
 
     async def all_group_members(self, org_id: UUID, after: UUID | None, limit: int) -> list[GroupMember]:
         later = "true" if after is None else "k.user_id > %(after)s"
-        page = f"{_group_members(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
+        page = f"{group_members_of(f'{later} order by k.user_id limit %(limit)s')} order by k.user_id limit %(limit)s"
         return await self._all(to_group_member, page, org_id=org_id, after=after, limit=limit)
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
@@ -297,7 +218,7 @@ class ScimUsers(Repository):
                 returning org_id),
             counted as (
                 update organizations o set member_count = member_count + 1 from back where o.id = back.org_id),
-            nobody as (
+            forgotten as (
                 delete from scim_users s using away a
                 where s.org_id = a.org_id and s.user_id = a.user_id and a.role is null and not a.is_known)
             update scim_users s set

@@ -229,26 +229,18 @@ async def test_oneself_platform_owners_and_closed_accounts_cannot_be_impersonate
 # The reason
 
 
-@pytest.mark.parametrize("reason", ["x", "x" * 500, "  trimmed  ", "Größe: 大きさ — “ok”"])
-async def test_a_reason_has_1_to_500_characters(support: Support, reason: str) -> None:
-    begun = await support.begin(reason=reason)
-    [entry] = await support.log()
-    assert (str(entry["id"]), entry["details"]["reason"]) == (begun["audit_log_id"], reason.strip())
+async def test_a_reason_has_1_to_500_characters(support: Support) -> None:
+    expected = {}
+    for reason in ("x", "x" * 500, "  trimmed  ", "Größe: 大きさ — “ok”"):
+        expected[(await support.begin(reason=reason))["audit_log_id"]] = reason.strip()
+    assert {str(entry["id"]): entry["details"]["reason"] for entry in await support.log()} == expected
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        *(
-            {"reason": reason}
-            for reason in (None, "", "   ", "x" * 501, 5, ["x"], "a\x00b", "a\nb", "a\x1b[31m", "a\x7f", "a\x85b", "a\u202eb")
-        ),
-    ],
-)
-async def test_an_invalid_reason_is_refused(support: Support, body: dict[str, Any]) -> None:
+async def test_an_invalid_reason_is_refused(support: Support) -> None:
     before = await support.everything()
-    assert refused(await support.ask(body)) == BAD
+    reasons = (None, "", "   ", "x" * 501, 5, ["x"], "a\x00b", "a\nb", "a\x1b[31m", "a\x7f", "a\x85b", "a\u202eb")
+    bodies: list[dict[str, Any]] = [{}, *({"reason": reason} for reason in reasons)]
+    assert [body for body in bodies if refused(await support.ask(body)) != BAD] == []
     assert await support.everything() == before
 
 

@@ -146,12 +146,12 @@ async def test_attempts_at_an_ended_sign_in_reveal_nothing_about_the_account(api
     assert await run_sql(pool, "select failures from guesses where secret = 'mfa'") == counted == [(5,)]
 
 
-@pytest.mark.parametrize("code", ["", "12345", "1234567", "12 34 56", "١٢٣٤٥٦", "abcd-efgh", "ABCDEFGH", "ABCD-EFGH ", "1234O6"])
-async def test_a_malformed_code_is_not_counted(api: Api, app_of_ada: Authenticator, code: str) -> None:
+async def test_a_malformed_code_is_not_counted(api: Api, app_of_ada: Authenticator) -> None:
+    """More malformed codes than the five wrong ones that would end the sign-in."""
     token = await pre_auth(api)
-    for _ in range(6):
+    for code in ("", "12345", "1234567", "12 34 56", "١٢٣٤٥٦", "abcd-efgh", "ABCDEFGH", "ABCD-EFGH ", "1234O6"):
         answer = await verify(api, token, code)
-        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST"), code
     assert (await verify(api, token, app_of_ada.code())).status == 200
 
 

@@ -1,4 +1,4 @@
-"""What is left of organizations and services that are gone: all of it goes, by index and in batches, and nobody else's."""
+"""The records of deleted organizations, services and webhooks are deleted in batches and by index, and no other records."""
 
 from typing import Final, LiteralString
 from uuid import UUID, uuid4
@@ -15,7 +15,7 @@ from core.maintenance.housekeeping_rules import Sweep
 from tests.support.builders import run_sql
 from tests.support.rows import ADA, DAY, NOW, account, add, in_another_task, plan_nodes, rows_of, within
 
-# How many rows of an organization come into each table, for as many people as are named.
+# For each table a statement that adds rows of an organization, usually one row per user.
 FILLING: Final = {
     "service_users": """
         insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
@@ -42,8 +42,8 @@ FILLING: Final = {
         insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
         select gen_random_uuid(), %(org)s, %(org)s, 'x', '{}', 'due', now(), now(), now() from users""",
 }
-# The organization, its service and its webhook have the same id here, so that all kinds of tombstones lead to the same rows.
-BURIED: Final = {
+# The organization, its service and its webhook have the same id here, so that all tombstones refer to the same rows.
+TOMBSTONE_TABLES: Final = {
     Sweep.DELETED_ORGANIZATIONS: "deleted_organizations",
     Sweep.DELETED_SERVICES: "deleted_services",
     Sweep.DELETED_WEBHOOKS: "deleted_webhooks",
@@ -64,23 +64,23 @@ async def fill(pool: Pool, org: UUID, *tables: str) -> None:
             await connection.execute(FILLING[table], {"org": org})
 
 
-async def bury(pool: Pool, what: Sweep, id_: UUID) -> None:
+async def add_tombstone(pool: Pool, kind: Sweep, id_: UUID) -> None:
     async with pool.connection() as connection:
-        tombstone = sql.SQL("insert into {} (id, deleted_at) values (%s, %s)").format(sql.Identifier(BURIED[what]))
+        tombstone = sql.SQL("insert into {} (id, deleted_at) values (%s, %s)").format(sql.Identifier(TOMBSTONE_TABLES[kind]))
         await connection.execute(tombstone, (id_, NOW - 2 * DAY))
 
 
-async def left_of(pool: Pool, org: UUID) -> dict[str, int]:
-    left = {}
+async def count_records(pool: Pool, org: UUID) -> dict[str, int]:
+    counts = {}
     async with pool.connection() as connection:
         for table in FILLING:
-            counted = sql.SQL("select count(*) from {} where org_id = %s").format(sql.Identifier(table))
-            [(left[table],)] = await (await connection.execute(counted, (org,))).fetchall()
-    return left
+            query = sql.SQL("select count(*) from {} where org_id = %s").format(sql.Identifier(table))
+            [(counts[table],)] = await (await connection.execute(query, (org,))).fetchall()
+    return counts
 
 
-async def sweep(storage: Postgres, what: Sweep, limit: int = 100) -> int:
-    return await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, limit))
+async def sweep(storage: Postgres, kind: Sweep, limit: int = 100) -> int:
+    return await within(storage, lambda tx: tx.housekeeping.sweep(kind, NOW, limit))
 
 
 @pytest.fixture
@@ -89,12 +89,12 @@ async def people(storage: Postgres) -> int:
     return 3
 
 
-def test_every_table_with_rows_of_an_organization_is_known_here() -> None:
+def test_every_swept_table_is_filled_here() -> None:
     assert FILLING.keys() == {table for tables in TABLES.values() for table in tables}
 
 
-async def test_no_table_is_forgotten(pool: Pool) -> None:
-    """Whatever has a column for the organization either goes with it by a foreign key, or is swept, or outlives it on purpose."""
+async def test_every_table_of_an_organization_is_deleted_or_outlives_it_on_purpose(pool: Pool) -> None:
+    """Rows with an organization are deleted by a foreign key or by the housekeeper, unless the table is listed here."""
     columns = """
         select table_name from information_schema.columns natural join information_schema.tables
         where column_name = 'org_id' and table_schema = 'public' and table_type = 'BASE TABLE'"""
@@ -103,78 +103,78 @@ async def test_no_table_is_forgotten(pool: Pool) -> None:
         where c.contype = 'f' and c.confdeltype = 'c' and c.confrelid in ('organizations'::regclass, 'services'::regclass)"""
     with_column = {table for (table,) in await run_sql(pool, columns)}
     cascaded = {table for table, _ in await run_sql(pool, referring)}
-    # A context that leads nowhere any more: sessions lapse, and mails and their links are sent or not without it.
+    # Their organization is only a context: sessions expire, and emails and their links work without it.
     outlive = {"sessions", "mails", "one_time_tokens"}
-    outlive |= {"saml_logouts", "saml_logout_requests"}  # who is still to be told goes on, for a quarter of an hour
-    outlive |= {"removed_siem_configurations"}  # a tombstone itself
-    outlive |= {"billing_checkouts", "billing_facts", "billing_cancellations"}  # what is left to do at the payment provider
-    outlive |= {"webhook_deliveries"}  # by the tombstones of their webhooks, which come with that of the organization
+    outlive |= {"saml_logouts", "saml_logout_requests"}  # sign-outs in progress continue, for a quarter of an hour
+    outlive |= {"removed_siem_configurations"}  # it is a tombstone itself
+    outlive |= {"billing_checkouts", "billing_facts", "billing_cancellations"}  # pending work at the payment provider
+    outlive |= {"webhook_deliveries"}  # deleted by the tombstones of their webhooks, which are created with that of the organization
     assert with_column - cascaded - set(TABLES[Sweep.DELETED_ORGANIZATIONS]) == outlive
 
 
-@pytest.mark.parametrize("what", BURIED)
-async def test_all_that_is_left_goes_and_nobody_elses(storage: Postgres, pool: Pool, people: int, what: Sweep) -> None:
+@pytest.mark.parametrize("kind", TOMBSTONE_TABLES)
+async def test_all_records_of_the_deleted_are_deleted_and_no_others(storage: Postgres, pool: Pool, people: int, kind: Sweep) -> None:
     gone, twin = uuid4(), uuid4()
     for org in (gone, twin):
         await fill(pool, org)
-    await bury(pool, what, gone)
-    before = await left_of(pool, gone)
-    assert before == await left_of(pool, twin) == {table: 1 if table == "end_user_totals" else people for table in FILLING}
-    swept = {table: 0 if table in TABLES[what] else count for table, count in before.items()}
-    assert await sweep(storage, what) == sum(before.values()) - sum(swept.values())
-    assert await left_of(pool, gone) == swept
-    assert await left_of(pool, twin) == before
-    assert await sweep(storage, what) == 1
+    await add_tombstone(pool, kind, gone)
+    before = await count_records(pool, gone)
+    assert before == await count_records(pool, twin) == {table: 1 if table == "end_user_totals" else people for table in FILLING}
+    swept = {table: 0 if table in TABLES[kind] else count for table, count in before.items()}
+    assert await sweep(storage, kind) == sum(before.values()) - sum(swept.values())
+    assert await count_records(pool, gone) == swept
+    assert await count_records(pool, twin) == before
+    assert await sweep(storage, kind) == 1
     assert await run_sql(pool, TOMBSTONES) == [(0,)]
 
 
-@pytest.mark.parametrize(("what", "table"), [(what, table) for what, tables in TABLES.items() for table in tables])
-async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool: Pool, people: int, what: Sweep, table: str) -> None:
+@pytest.mark.parametrize(("kind", "table"), [(kind, table) for kind, tables in TABLES.items() for table in tables])
+async def test_a_tombstone_stays_while_records_are_left(storage: Postgres, pool: Pool, people: int, kind: Sweep, table: str) -> None:
     gone = uuid4()
     await fill(pool, gone, table)
-    await bury(pool, what, gone)
-    count = (await left_of(pool, gone))[table]
-    assert await sweep(storage, what) == count
-    # It was there when the statement began.
+    await add_tombstone(pool, kind, gone)
+    count = (await count_records(pool, gone))[table]
+    assert await sweep(storage, kind) == count
+    # The record still existed when the statement began.
     assert await run_sql(pool, TOMBSTONES) == [(1,)]
-    assert [await sweep(storage, what), await sweep(storage, what)] == [1, 0]
+    assert [await sweep(storage, kind), await sweep(storage, kind)] == [1, 0]
 
 
-@pytest.mark.parametrize("what", BURIED)
-async def test_a_batch_is_bounded_over_all_tables_and_tombstones(storage: Postgres, pool: Pool, people: int, what: Sweep) -> None:
+@pytest.mark.parametrize("kind", TOMBSTONE_TABLES)
+async def test_a_batch_is_bounded_over_all_tables_and_tombstones(storage: Postgres, pool: Pool, people: int, kind: Sweep) -> None:
     everything = 0
     for _ in range(2):
         await fill(pool, gone := uuid4())
-        await bury(pool, what, gone)
-        left = await left_of(pool, gone)
-        everything += sum(left[table] for table in TABLES[what])
+        await add_tombstone(pool, kind, gone)
+        left = await count_records(pool, gone)
+        everything += sum(left[table] for table in TABLES[kind])
     swept = []
-    while count := await sweep(storage, what, 4):
+    while count := await sweep(storage, kind, 4):
         swept.append(count)
     assert max(swept) == 4
     assert sum(swept) == everything + 2
 
 
 @pytest.mark.parametrize("table", TABLES[Sweep.DELETED_ORGANIZATIONS])
-async def test_what_somebody_holds_is_left_for_the_next_round(storage: Postgres, pool: Pool, people: int, table: str) -> None:
+async def test_locked_records_are_left_for_the_next_sweep(storage: Postgres, pool: Pool, people: int, table: str) -> None:
     gone = uuid4()
     await fill(pool, gone, table)
-    await bury(pool, Sweep.DELETED_ORGANIZATIONS, gone)
-    count = (await left_of(pool, gone))[table]
+    await add_tombstone(pool, Sweep.DELETED_ORGANIZATIONS, gone)
+    count = (await count_records(pool, gone))[table]
     async with pool.connection() as connection, connection.transaction():
         await connection.execute(sql.SQL("select 1 from {} limit 1 for update").format(sql.Identifier(table)))
         with trio.fail_after(5):
             assert await in_another_task(lambda: sweep(storage, Sweep.DELETED_ORGANIZATIONS)) == count - 1
     assert await sweep(storage, Sweep.DELETED_ORGANIZATIONS) == 1
-    assert await left_of(pool, gone) == dict.fromkeys(FILLING, 0)
+    assert await count_records(pool, gone) == dict.fromkeys(FILLING, 0)
 
 
-async def test_users_go_before_the_records(storage: Postgres, pool: Pool, people: int) -> None:
-    """Nobody's account can be deleted while it is in the books of a service, were it one that is gone."""
+async def test_users_of_services_are_deleted_before_other_records(storage: Postgres, pool: Pool, people: int) -> None:
+    """An account cannot be deleted while a service has a record of it, even a deleted service."""
     await fill(pool, gone := uuid4())
-    await bury(pool, Sweep.DELETED_ORGANIZATIONS, gone)
+    await add_tombstone(pool, Sweep.DELETED_ORGANIZATIONS, gone)
     await sweep(storage, Sweep.DELETED_ORGANIZATIONS, 2 * people)
-    left = await left_of(pool, gone)
+    left = await count_records(pool, gone)
     assert (left["service_users"], left["end_users"], left["audit_log"]) == (0, 0, people)
 
 
@@ -183,8 +183,8 @@ MANY: Final = 30_000
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-async def test_rows_are_found_by_index_however_few_there_are(storage: Postgres, pool: Pool, mode: str) -> None:
-    """A planner that expects all of a table to be this organization's would read all of it in vain, every few minutes."""
+async def test_records_are_found_by_index_even_if_there_are_few(storage: Postgres, pool: Pool, mode: str) -> None:
+    """A planner that expects the whole table to belong to one organization would read all of it, every few minutes."""
     await add(storage, account(ADA))
     gone = uuid4()
     fills: tuple[LiteralString, ...] = (
@@ -209,13 +209,13 @@ async def test_rows_are_found_by_index_however_few_there_are(storage: Postgres, 
         for statement in fills:
             await connection.execute(statement, {"gone": gone, "other": uuid4(), "many": MANY})
         await connection.execute("analyze users, service_users, end_users, login_events, login_totals, webhook_deliveries")
-    for what in BURIED:
-        await bury(pool, what, gone)
-    for what in (Sweep.DELETED_SERVICES, Sweep.DELETED_WEBHOOKS, Sweep.DELETED_ORGANIZATIONS):
+    for kind in TOMBSTONE_TABLES:
+        await add_tombstone(pool, kind, gone)
+    for kind in (Sweep.DELETED_SERVICES, Sweep.DELETED_WEBHOOKS, Sweep.DELETED_ORGANIZATIONS):
         read = []
         for limit in (50, 1000, 1000):
-            nodes = await plan_nodes(pool, SWEEPS[what], {"limit": limit, "before": NOW}, mode)
+            nodes = await plan_nodes(pool, SWEEPS[kind], {"limit": limit, "before": NOW}, mode)
             read.append(sum(rows_of(node) for node in nodes if node.get("Relation Name") in FILLING))
         assert max(read) <= 1500, read
         assert read[-1] == 0
-    assert await left_of(pool, gone) == dict.fromkeys(FILLING, 0)
+    assert await count_records(pool, gone) == dict.fromkeys(FILLING, 0)

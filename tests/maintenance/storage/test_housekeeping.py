@@ -1,4 +1,4 @@
-"""Leases, and that what is past its use goes while nothing else does."""
+"""Leases, and the deletion of obsolete rows and no others."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -39,13 +39,13 @@ async def test_a_lease_has_one_holder_until_it_ends(storage: Postgres) -> None:
     assert await take(one, NOW)
     assert not await take(two, NOW)
     assert await take(two, NOW, "other work")
-    assert await take(one, NOW + HOUR - SECOND)  # extended ...
-    assert not await take(two, NOW + HOUR)  # ... so it has not ended yet
+    assert await take(one, NOW + HOUR - SECOND)  # extends the lease
+    assert not await take(two, NOW + HOUR)  # so it has not ended
     assert await take(two, NOW + 2 * HOUR - SECOND)
     assert not await take(one, NOW + 2 * HOUR)
 
 
-async def test_of_ten_who_want_a_lease_one_gets_it(storage: Postgres) -> None:
+async def test_one_of_ten_holders_gets_a_lease(storage: Postgres) -> None:
     taken = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW, NOW + HOUR)))
     assert sum(taken) == 1
     again = await everyone(10, lambda _: within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY)))
@@ -67,7 +67,7 @@ async def add_rates(pool: Pool, expires_at: datetime, count: int = 1) -> None:
 
 
 async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh: datetime) -> None:
-    """In every table one row that is past its use at `old`, and one that is not before `fresh`."""
+    """Add to every table one row that is obsolete at `old`, and one that is not obsolete before `fresh`."""
     await add(storage, ada := account())
     async with storage.transaction(by=SYSTEM) as tx:
         for when in (old, fresh):
@@ -176,15 +176,15 @@ SWEPT_TABLES = {
 
 
 def test_every_sweep_is_tested() -> None:
-    # With the logins, privacy, webhooks, and SIEMs.
+    # The others are tested with logins, privacy, webhooks and SIEMs.
     elsewhere = {Sweep.LOGIN_TOTALS, Sweep.LOG_REDACTIONS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS}
     assert SWEPT_TABLES.keys() | elsewhere == SWEEPS.keys() | {Sweep.LOG_REDACTIONS} == set(Sweep)
 
 
-@pytest.mark.parametrize("what", SWEPT_TABLES)
-async def test_a_sweep_takes_what_was_past_its_use_and_nothing_else(storage: Postgres, pool: Pool, what: Sweep) -> None:
+@pytest.mark.parametrize("kind", SWEPT_TABLES)
+async def test_a_sweep_deletes_obsolete_rows_and_no_others(storage: Postgres, pool: Pool, kind: Sweep) -> None:
     await fill_for_sweeping(storage, pool, NOW - MICROSECOND, NOW)
-    table, expected = SWEPT_TABLES[what]
+    table, expected = SWEPT_TABLES[kind]
     counted = sql.SQL("select count(*) from {}").format(sql.Identifier(table))
 
     async def count() -> int:
@@ -192,25 +192,27 @@ async def test_a_sweep_takes_what_was_past_its_use_and_nothing_else(storage: Pos
             return int((await (await connection.execute(counted)).fetchall())[0][0])
 
     before = await count()
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, 100)) == expected
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(kind, NOW, 100)) == expected
     assert await count() == before - expected
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW, 100)) == 0
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(what, NOW + 2 * DAY, 1)) == 1
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(kind, NOW, 100)) == 0
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(kind, NOW + 2 * DAY, 1)) == 1
 
 
-async def test_a_swept_session_takes_its_refresh_tokens_along(storage: Postgres, pool: Pool) -> None:
+async def test_a_deleted_session_takes_its_refresh_tokens_along(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     await begin(storage, ada.id, "old", expires_at=NOW - DAY)
     kept = await begin(storage, ada.id, "kept")
     await within(storage, lambda tx: tx.sessions.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
     await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SESSIONS, NOW, 100))
-    # A rotated token stays as long as its session: its reuse must be recognised (security.md N-9).
+    # A rotated token stays as long as its session, so that its reuse is detected (security N-9).
     assert set(await run_sql(pool, "select session_id, generation from refresh_tokens")) == {(kept.id, 1), (kept.id, 2)}
 
 
-async def test_only_accounts_that_never_proved_anything_are_purged(storage: Postgres, pool: Pool) -> None:
-    """Self-registered with a password and nothing else to sign in with, never verified, without membership (security.md A-7), and in the
-    books of no service."""
+async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Postgres, pool: Pool) -> None:
+    """These accounts registered themselves with a password, were never verified, and have no membership (security A-7).
+
+    No service may have a record of them.
+    """
     old = {"email_verified_at": None, "created_at": NOW - 8 * DAY}
     org = await add_organization(pool, "acme")
     kept = {
@@ -229,7 +231,7 @@ async def test_only_accounts_that_never_proved_anything_are_purged(storage: Post
     }
     await add(storage, *kept.values(), account("never@example.com", **old))
     await add_member(pool, org, kept["member"].id)
-    # Of a service or an organization that is gone, too.
+    # Records of a deleted service or organization count, too.
     used = "insert into service_users (service_id, user_id, org_id, email, deactivated, created_at) values (%s, %s, %s, %s, false, now())"
     await run_sql(pool, used, uuid4(), kept["user"].id, uuid4(), kept["user"].email)
     known = "insert into end_users (org_id, user_id, email, deactivated, created_at) values (%s, %s, %s, false, now())"
@@ -247,15 +249,15 @@ async def test_only_accounts_that_never_proved_anything_are_purged(storage: Post
     assert {email for (email,) in await run_sql(pool, "select email from users")} == {one.email for one in kept.values()}
 
 
-async def test_whoever_changed_a_verified_address_is_not_purged(storage: Postgres, pool: Pool) -> None:
-    """The account was proved once; that its new address is not yet proved must not cost it (security.md A-7, A-9)."""
+async def test_an_account_that_changed_its_verified_address_is_not_deleted(storage: Postgres, pool: Pool) -> None:
+    """The account was verified once. It must not be lost because its new address is not verified yet (security A-7, A-9)."""
     ada = await add(storage, account(created_at=NOW - 400 * DAY, email_verified_at=NOW - 399 * DAY))
     await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW - HOUR))
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 0
     assert await run_sql(pool, "select email from users") == [(EVE,)]
 
 
-async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, pool: Pool) -> None:
+async def test_a_sweep_skips_locked_accounts(storage: Postgres, pool: Pool) -> None:
     await add(storage, *(account(f"{number}@example.com", email_verified_at=None, created_at=NOW - 8 * DAY) for number in range(3)))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.accounts.lock_by_email(Email("1@example.com"))
@@ -264,10 +266,10 @@ async def test_a_sweep_leaves_alone_what_somebody_is_using(storage: Postgres, po
     assert await run_sql(pool, "select email from users") == [("1@example.com",)]
 
 
-async def test_whoever_is_made_a_member_while_the_sweep_looks_is_not_purged(
+async def test_an_account_that_becomes_a_member_during_the_sweep_is_not_deleted(
     storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sweep has begun to look before the membership is there, and comes to lock the account after it."""
+    """The sweep's statement starts before the membership is added, and locks the account after that."""
     ada = await add(storage, account(email_verified_at=None, created_at=NOW - 8 * DAY))
     org = await add_organization(pool, "acme")
     halted = LOCK_UNVERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
@@ -284,7 +286,7 @@ async def test_whoever_is_made_a_member_while_the_sweep_looks_is_not_purged(
     assert await run_sql(pool, "select member_count from organizations") == [(1,)]
 
 
-async def test_no_membership_goes_uncounted_with_its_account(storage: Postgres, pool: Pool) -> None:
+async def test_an_account_with_a_membership_cannot_be_deleted(storage: Postgres, pool: Pool) -> None:
     ada = await add(storage, account())
     await add_member(pool, await add_organization(pool, "acme"), ada.id)
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
@@ -294,15 +296,15 @@ async def test_no_membership_goes_uncounted_with_its_account(storage: Postgres, 
 # Deleted organizations
 
 
-async def bury(pool: Pool, when: datetime) -> UUID:
-    """The tombstone of an organization that was deleted then."""
+async def add_tombstone(pool: Pool, when: datetime) -> UUID:
+    """Add the tombstone of an organization that was deleted at this time."""
     org = uuid4()
     await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", org, when)
     return org
 
 
 async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: int = 1, totals: int = 1, logins: int = 0) -> None:
-    """Audit entries, events, totals and logins of an organization, whether or not there is one."""
+    """Add audit entries, events, totals and logins of an organization, which need not exist."""
     log = """
         insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
         select gen_random_uuid(), %s, 'x', 'user', 'x', '{}', now() from generate_series(1, %s)"""
@@ -321,7 +323,7 @@ async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: in
 
 
 async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
-    """How many audit entries, events, totals and logins there are of an organization, or of the platform itself."""
+    """Count the audit entries, events, totals and logins of an organization, or of the platform if `org` is None."""
     [(entries,)] = await run_sql(pool, "select count(*) from audit_log where org_id is not distinct from %s", org)
     [(told,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
     [(totals,)] = await run_sql(pool, "select count(*) from audit_totals where org_id is not distinct from %s", org)
@@ -329,9 +331,9 @@ async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
     return entries, told, totals, logins
 
 
-async def test_the_records_of_a_deleted_organization_go_at_once_and_nobody_elses(storage: Postgres, pool: Pool) -> None:
+async def test_the_records_of_a_deleted_organization_are_deleted_and_no_others(storage: Postgres, pool: Pool) -> None:
     await add(storage, account())
-    gone, twin = await bury(pool, NOW), await add_organization(pool, "acme")
+    gone, twin = await add_tombstone(pool, NOW), await add_organization(pool, "acme")
     for org in (gone, twin, None):
         await leave_records(pool, org, 3, 2, 1, 4)
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 10
@@ -342,7 +344,7 @@ async def test_the_records_of_a_deleted_organization_go_at_once_and_nobody_elses
 
 async def test_a_batch_of_records_is_bounded_over_all_deleted_organizations(storage: Postgres, pool: Pool) -> None:
     await add(storage, account())
-    gone = [await bury(pool, NOW - 2 * DAY) for _ in range(3)]
+    gone = [await add_tombstone(pool, NOW - 2 * DAY) for _ in range(3)]
     for org in gone:
         await leave_records(pool, org, 3, 2, 2, 2)
     swept = []
@@ -354,9 +356,9 @@ async def test_a_batch_of_records_is_bounded_over_all_deleted_organizations(stor
 
 
 @pytest.mark.parametrize("left", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)])
-async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool: Pool, left: tuple[int, int, int, int]) -> None:
+async def test_a_tombstone_stays_while_records_are_left(storage: Postgres, pool: Pool, left: tuple[int, int, int, int]) -> None:
     await add(storage, account())
-    org = await bury(pool, NOW - 2 * DAY)
+    org = await add_tombstone(pool, NOW - 2 * DAY)
     await leave_records(pool, org, *left)
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
     assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
@@ -365,8 +367,8 @@ async def test_a_tombstone_stays_while_anything_is_left(storage: Postgres, pool:
 
 
 @pytest.mark.slow
-async def test_what_is_written_of_an_organization_as_it_goes_is_removed_for_a_day(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    org, holder = await bury(pool, clock.now()), uuid4()
+async def test_records_written_during_the_deletion_are_deleted_for_a_day(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org, holder = await add_tombstone(pool, clock.now()), uuid4()
     for _ in range(2):
         await leave_records(pool, org)
         clock.advance(12 * HOUR)
@@ -377,8 +379,8 @@ async def test_what_is_written_of_an_organization_as_it_goes_is_removed_for_a_da
     assert await run_sql(pool, "select * from deleted_organizations") == []
 
 
-async def test_records_that_somebody_is_writing_are_left_for_the_next_round(storage: Postgres, pool: Pool) -> None:
-    org = await bury(pool, NOW)
+async def test_locked_records_are_left_for_the_next_sweep(storage: Postgres, pool: Pool) -> None:
+    org = await add_tombstone(pool, NOW)
     await leave_records(pool, org, 2, 0, 0)
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("select 1 from audit_log where org_id = %s limit 1 for update", (org,))
@@ -388,16 +390,16 @@ async def test_records_that_somebody_is_writing_are_left_for_the_next_round(stor
 
 
 @pytest.mark.slow
-async def test_housekeeping_takes_everything_in_bounded_batches(
+async def test_housekeeping_deletes_all_kinds_in_bounded_batches(
     ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[tuple[Sweep, int]] = []
     swept = type((await _open(storage)).housekeeping).sweep
 
-    async def watched(self: Any, what: Sweep, before: datetime, limit: int) -> int:
-        count = await swept(self, what, before, limit)
+    async def watched(self: Any, kind: Sweep, before: datetime, limit: int) -> int:
+        count = await swept(self, kind, before, limit)
         assert count <= limit
-        limits.append((what, count))
+        limits.append((kind, count))
         return count
 
     monkeypatch.setattr(type((await _open(storage)).housekeeping), "sweep", watched)
@@ -406,10 +408,10 @@ async def test_housekeeping_takes_everything_in_bounded_batches(
     await add_events(pool, "fresh", clock.now())
     await add_rates(pool, NOW - DAY, count=10)
     assert await housekeeping.sweep(ports, uuid4()) == {"rates": 10, "events": 35}
-    assert [count for what, count in limits if what is Sweep.EVENTS] == [10, 10, 10, 5]
-    assert [count for what, count in limits if what is Sweep.RATES] == [10, 0]
+    assert [count for kind, count in limits if kind is Sweep.EVENTS] == [10, 10, 10, 5]
+    assert [count for kind, count in limits if kind is Sweep.RATES] == [10, 0]
     assert await run_sql(pool, "select name from events") == [("fresh",)]
-    assert {what for what, _ in limits} == SWEEPS.keys()
+    assert {kind for kind, _ in limits} == SWEEPS.keys()
 
 
 async def _open(storage: Postgres) -> Transaction:
@@ -429,14 +431,14 @@ async def test_only_one_process_sweeps(ports: Ports, pool: Pool, clock: FakeCloc
 
 
 @pytest.mark.slow
-async def test_of_five_processes_at_once_one_sweeps(ports: Ports, pool: Pool) -> None:
+async def test_one_of_five_parallel_processes_sweeps(ports: Ports, pool: Pool) -> None:
     await add_rates(pool, NOW - DAY, count=50)
     results = await everyone(5, lambda _: housekeeping.sweep(ports, uuid4()))
     assert sorted(results, key=str) == sorted([{"rates": 50}, None, None, None, None], key=str)
 
 
 @pytest.mark.slow
-async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock) -> None:
+async def test_housekeeping_keeps_rows_that_are_still_needed(ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     ada = await add(storage, account())
     begun = await begin(storage, ada.id, "token")
     await within(storage, lambda tx: tx.sessions.end(begun.id, NOW))
@@ -448,7 +450,7 @@ async def test_housekeeping_keeps_what_is_still_needed(ports: Ports, storage: Po
     clock.advance(23 * HOUR)
     assert await housekeeping.sweep(ports, uuid4()) == {}
     clock.advance(2 * HOUR)
-    assert await housekeeping.sweep(ports, uuid4()) == {"sessions": 1}  # reuse of its tokens was recognised for a day
+    assert await housekeeping.sweep(ports, uuid4()) == {"sessions": 1}  # reuse of its tokens was detected for a day
     clock.advance(ports.policy.unverified_purge)
     assert await housekeeping.sweep(ports, uuid4()) == {"unverified_accounts": 1}
     clock.advance(400 * DAY)

@@ -1,4 +1,4 @@
-"""Sealing again what is sealed under another key."""
+"""Encryption of all encrypted columns under a new key."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ TOKENS = {b"access": identities.access_token_context, b"refresh": identities.ref
 WAITING = {b"access": pre_auths.access_token_context, b"refresh": pre_auths.refresh_token_context}
 
 
-async def test_every_sealed_value_comes_under_the_new_key(
+async def test_every_encrypted_value_is_encrypted_under_the_new_key(
     ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "BATCH", 3)
@@ -71,7 +71,10 @@ async def test_every_sealed_value_comes_under_the_new_key(
             await tx.billing.save_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
     ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
     for name, provider in zip(names, Provider, strict=True):
-        sealed = [AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), secret_context(str(name))) for kind, secret_context in TOKENS.items()]
+        sealed = [
+            AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), secret_context(str(name)))
+            for kind, secret_context in TOKENS.items()
+        ]
         insert = """
             insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
             values (%s, %s, %s, '1', %s, %s, %s)"""
@@ -120,13 +123,13 @@ async def test_every_sealed_value_comes_under_the_new_key(
     assert tokens == {**expected, mails[0].id: "already new", mails[5].id: None}
 
 
-async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
-    """Whoever adds a column of bytes says here whether `keys reencrypt` must know it."""
+async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
+    """A new column of bytes is either encrypted, and handled by `keys reencrypt`, or listed here."""
     columns = await run_sql(
         pool,
         "select table_name::text, column_name::text from information_schema.columns where table_schema = 'public' and data_type = 'bytea'",
     )
-    open_to_all = {
+    not_encrypted = {
         *(("refresh_tokens", "token_hash"), ("one_time_tokens", "token_hash"), ("guesses", "subject"), ("invitations", "token_hash")),
         *(("services", "client_secret_hash"), ("api_keys", "key_hash"), ("scim_tokens", "token_hash")),
         *(("link_tickets", "token_hash"), ("sessions", "browser_hash"), ("devices", "client_hash"), ("devices", "trust_hash")),
@@ -137,4 +140,4 @@ async def test_every_column_that_is_sealed_is_known(pool: Pool) -> None:
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
     }
     assert COLUMNS.keys() == set(SealedColumn)
-    assert set(columns) - open_to_all == {tuple(kind.split(".")) for kind in SealedColumn}
+    assert set(columns) - not_encrypted == {tuple(kind.split(".")) for kind in SealedColumn}

@@ -1,0 +1,85 @@
+"""Clients that other people's generators make from the API description, used against the running service."""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoints.http.app import describe
+from tests.proof.clients.service_providers import CLIENTS
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import Service
+
+pytestmark = pytest.mark.slow
+
+EMAIL, PASSWORD = "ada@example.com", "nine lions at the river"
+# The generator for Python knows no such content types. All other operations must be generated completely.
+NOT_GENERATED = ["GET /assets/{name} within operations.", "GET /saml/{org_slug}/{service_slug}/metadata within saml."]
+
+
+@pytest.fixture
+def running(service: Start, own_database: dict[str, str]) -> Service:
+    owner = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
+    return service(SSO_AUTO_APPROVE_ORGANIZATIONS="true", SSO_RATE_LIMITS="off", **owner, **own_database).start()
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> Path:
+    """The API description as a file."""
+    path = tmp_path / "openapi.json"
+    path.write_text(json.dumps(describe()))
+    return path
+
+
+def run(*command: str, cwd: Path) -> str:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    completed = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
+
+
+def test_openapi_python_client_generates_a_usable_client(
+    running: Service, description: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = (sys.executable, "-m", "openapi_python_client", "generate", "--path", str(description))
+    output = run(*command, "--meta", "none", "--output-path", "generated", cwd=tmp_path)
+    warnings = [line.removeprefix("WARNING parsing ") for line in output.splitlines() if line.startswith("WARNING")]
+    assert sorted(set(warnings)) == NOT_GENERATED
+
+    monkeypatch.syspath_prepend(tmp_path)
+    client: Any = importlib.import_module("generated")
+    models: Any = importlib.import_module("generated.models")
+
+    def operation(tag: str, name: str) -> Any:
+        return importlib.import_module(f"generated.api.{tag}.{name}").sync
+
+    anonymous = client.Client(base_url=running.address)
+    login = operation("sessions", "sessions_login")(client=anonymous, body=models.LoginRequest(email=EMAIL, password=PASSWORD))
+    signed_in = client.AuthenticatedClient(base_url=running.address, token=login.access_token)
+    body = models.OrganizationRequest(name="Acme", slug="acme")
+    operation("organizations", "organizations_create")(client=signed_in, body=body)
+    conflict = operation("organizations", "organizations_create")(client=signed_in, body=body)
+    assert (type(conflict).__name__, conflict.error_code.value) == ("Error", "CONFLICT")
+    organizations = operation("organizations", "organizations_list_own_organizations")(client=signed_in).organizations
+    assert [organization.slug for organization in organizations] == ["acme"]
+
+
+def test_openapi_typescript_generates_a_usable_client(running: Service, description: Path, tmp_path: Path) -> None:
+    if not (CLIENTS / "node_modules").is_dir():
+        assert not os.environ.get("CI"), "npm and the packages of tests/proof/clients/node are missing"
+        pytest.skip("npm is missing")
+    (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    shutil.copy(CLIENTS / "use_api.ts", tmp_path)
+    tools = tmp_path / "node_modules/.bin"
+    run(str(tools / "openapi-typescript"), str(description), "--output", "schema.d.ts", cwd=tmp_path)
+    options = ("--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom", "--types", "")
+    run(str(tools / "tsc"), *options, "use_api.ts", cwd=tmp_path)
+    used = json.loads(run("node", "use_api.js", running.address, EMAIL, PASSWORD, cwd=tmp_path))
+    assert used == {"code": "CONFLICT", "slugs": ["acme"]}

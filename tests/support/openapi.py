@@ -1,0 +1,42 @@
+"""The API description, for tests that read it."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from entrypoints.http.app import describe
+
+PREFIX: Final = "#/components/schemas/"
+
+Operation = dict[str, Any]
+Schema = dict[str, Any]
+
+
+def inlined(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the paths of a description, with every reference replaced by the schema that it names."""
+    schemas = document["components"]["schemas"]
+
+    def inline(node: Any) -> Any:
+        if isinstance(node, list):
+            return [inline(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        rest = {key: inline(value) for key, value in node.items() if key != "$ref"}
+        if not isinstance(node.get("$ref"), str):
+            return {**rest, **({"$ref": inline(node["$ref"])} if "$ref" in node else {})}
+        return {**inline(schemas[node["$ref"].removeprefix(PREFIX)]), **rest}
+
+    paths: dict[str, Any] = inline(document["paths"])
+    return paths
+
+
+@cache
+def _inlined_description() -> dict[str, Any]:
+    return inlined(describe())
+
+
+def operations(paths: dict[str, Any] | None = None) -> Iterator[tuple[str, str, Operation]]:
+    """Yield method, path and description of every operation. By default, references are replaced by their schemas."""
+    for path, methods in (_inlined_description() if paths is None else paths).items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
