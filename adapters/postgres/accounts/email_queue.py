@@ -11,7 +11,7 @@ from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, SENT_BY_ORGANIZATIONS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
 from core.kernel.values import Email
-from ports.crypto import SecretContext, SealBroken
+from ports.crypto import SealBroken, SecretContext
 
 log = structlog.get_logger("storage")
 
