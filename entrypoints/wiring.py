@@ -27,7 +27,8 @@ from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates, generate_key, parse_keys
 from adapters.email.message import EmailTemplates
-from adapters.email.smtp import MailRouter, FolderTransport, OrganizationSmtp, SmtpTransport, parse_sender
+from adapters.email.mime import parse_sender
+from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
 from adapters.http.guard import Guard, AllowedTarget, shorten_resolver_timeouts, parse_allowed_targets
 from adapters.http.payments import HttpPayments, PaymentSettings

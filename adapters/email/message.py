@@ -1,4 +1,4 @@
-"""Wording and design of mails: two templates for each kind, text and HTML, around one layout."""
+"""Texts and design of emails. Each kind has a text and an HTML template, and all HTML templates share one layout."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,8 +19,8 @@ from core.tenancy.colors import Color, ColorScheme, Palette, derive_palette
 from core.tenancy.invitations_rules import ReceivedInvitation
 from ports.outside import EmailMessage
 
-# Where the link of a mail leads, below the base URL, and what a mail is about.
-PATHS: Final = MappingProxyType(
+# The paths of links in emails, below the base URL.
+LINK_PATHS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "/auth/verify-email",
         EmailKind.RESET_PASSWORD: "/auth/reset-password",
@@ -28,11 +28,11 @@ PATHS: Final = MappingProxyType(
         EmailKind.WELCOME: "/auth/reset-password",
     }
 )
-SIGN_IN: Final = "/app/sign-in"
+SIGN_IN_PATH: Final = "/app/sign-in"
 SUBJECTS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "Confirm your email address",
-        EmailKind.RESET_PASSWORD: "Choose a new password",
+        EmailKind.RESET_PASSWORD: "Set a new password",
         EmailKind.PASSWORD_CHANGED: "Your password was changed",
         EmailKind.EMAIL_CHANGED: "Your email address was changed",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
@@ -49,25 +49,27 @@ SUBJECTS: Final = MappingProxyType(
 )
 
 
-def _scheme(button: str, label: str, hover: str) -> ColorScheme:
-    color, over = Color.parse(button), Color.parse(hover)
-    return ColorScheme(accent=color, accent_hover=over, button=color, button_hover=over, label=Color.parse(label), edge=color)
+def _color_scheme(button: str, label: str, hover: str) -> ColorScheme:
+    color, hover_color = Color.parse(button), Color.parse(hover)
+    return ColorScheme(accent=color, accent_hover=hover_color, button=color, button_hover=hover_color, label=Color.parse(label), edge=color)
 
 
-# As in `pages.css`.
-COLORS: Final = Palette(light=_scheme("#0b5d66", "#ffffff", "#084850"), dark=_scheme("#6cc9d2", "#06262a", "#8fdae1"))
+# The same colors as in `pages.css`.
+COLORS: Final = Palette(light=_color_scheme("#0b5d66", "#ffffff", "#084850"), dark=_color_scheme("#6cc9d2", "#06262a", "#8fdae1"))
 
 
 class EmailTemplates:
-    """ports.outside.Letters. Links begin with the configured base URL and with nothing else (security.md E-1, E-2), but for that to an
-    invoice at the payment provider, which its signed event told.
+    """Implements ports.outside.EmailTemplates.
 
-    An organization adds its name to the head, the subject and the foot, and its logo and colours. What a mail says stays what the platform
-    says, and the foot says that it is the platform who sends it.
+    Links start with the configured base URL (security E-1, E-2). The only exception is the link to an invoice at the payment
+    provider, which comes from a signed event.
+
+    An organization's design adds its name to the head, the subject and the footer, and its logo and colors. It cannot change
+    the text. The footer always names the platform as the sender.
     """
 
     def __init__(self, base_url: str, policy: Policy) -> None:
-        """`policy` is whose lifetimes the mails tell. All templates are read now, so that a missing or broken one shows at start."""
+        """The emails state the lifetimes of `policy`. All templates are loaded here, so that a missing or broken one fails at startup."""
         self._base_url = base_url.rstrip("/")
         self._lifetimes = {
             EmailKind.VERIFY_EMAIL: policy.verification_ttl,
@@ -79,35 +81,36 @@ class EmailTemplates:
         self._templates = _templates()
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
-        words: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": format_utc(mail.created_at)}
-        words |= _design(mail.design)
-        if mail.kind in PATHS:
-            words["link"] = self._link(mail)
+        variables: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": format_utc(mail.created_at)}
+        variables |= _design_variables(mail.design)
+        if mail.kind in LINK_PATHS:
+            variables["link"] = self._link(mail)
         if mail.kind is EmailKind.PAYMENT_ACTION:
-            words["link"] = mail.token
+            variables["link"] = mail.token
         if mail.kind in (EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION):
-            words["purchase"] = mail.purchase
+            variables["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:
-            words["lifetime"] = format_duration(self._lifetimes[mail.kind])
+            variables["lifetime"] = format_duration(self._lifetimes[mail.kind])
         if mail.kind is EmailKind.WELCOME:
-            words["sign_in"] = f"{self._base_url}{SIGN_IN}"
+            variables["sign_in"] = f"{self._base_url}{SIGN_IN_PATH}"
         if mail.invitation is not None:
-            words |= _invitation(mail.invitation)
-        about = SUBJECTS[mail.kind].format_map(words)
-        # The name of an organization is not said twice.
-        subject = words["subject"] = f"{about} - {PRODUCT if words['brand'] in (None, words.get('organization')) else words['brand']}"
+            variables |= _invitation_variables(mail.invitation)
+        topic = SUBJECTS[mail.kind].format_map(variables)
+        # The subject does not repeat the name of an inviting organization.
+        sender = PRODUCT if variables["brand"] in (None, variables.get("organization")) else variables["brand"]
+        subject = variables["subject"] = f"{topic} - {sender}"
         return EmailMessage(
             message_id=f"<{mail.id}@{self._message_id_host}>",
             date=mail.created_at,
             to=mail.address,
             subject=subject,
-            text=self._templates[mail.kind, "txt"].render(words),
-            html=self._templates[mail.kind, "html"].render(words),
+            text=self._templates[mail.kind, "txt"].render(variables),
+            html=self._templates[mail.kind, "html"].render(variables),
         )
 
     def _link(self, mail: PreparedEmail) -> str:
-        assert mail.token is not None, "a mail with a link is prepared before it is composed"
-        return f"{self._base_url}{PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
+        assert mail.token is not None, "the email was prepared with a token"
+        return f"{self._base_url}{LINK_PATHS[mail.kind]}?{urlencode({'token': mail.token})}"
 
 
 @cache
@@ -122,25 +125,25 @@ def _templates() -> Mapping[tuple[EmailKind, str], Template]:
     return {(kind, form): environment.get_template(f"{kind.value}.{form}") for kind in EmailKind for form in ("txt", "html")}
 
 
-def _design(design: Design | None) -> dict[str, Any]:
+def _design_variables(design: Design | None) -> dict[str, Any]:
     if design is None:
         return {"brand": None, "logo": None, "colors": COLORS}
     colors = COLORS if design.color is None else derive_palette(design.color)
     return {"brand": design.name, "logo": design.branding.logo_url, "colors": colors}
 
 
-def _invitation(offer: ReceivedInvitation) -> dict[str, str | None]:
+def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | None]:
     return {
-        "organization": offer.organization_name,
-        "inviter": offer.inviter_email,
-        "role": ROLES[offer.invitation.role],
-        "until": format_utc(offer.invitation.expires_at),
+        "organization": invitation.organization_name,
+        "inviter": invitation.inviter_email,
+        "role": ROLES[invitation.invitation.role],
+        "until": format_utc(invitation.invitation.expires_at),
     }
 
 
-def format_duration(time: timedelta) -> str:
-    """A span in the largest unit that says it exactly: 1 hour, 24 hours, 90 minutes."""
-    seconds = round(time.total_seconds())
+def format_duration(duration: timedelta) -> str:
+    """Return the duration in the largest unit that is exact: 1 hour, 24 hours, 90 minutes."""
+    seconds = round(duration.total_seconds())
     count, unit = next(
         (seconds // length, unit) for length, unit in ((3600, "hour"), (60, "minute"), (1, "second")) if seconds % length == 0
     )

@@ -24,7 +24,7 @@ class UpstreamFailed(Exception):
 
 
 class UpstreamHttp:
-    """UpstreamHttp with one of them, of which there are so many at once, so that one that keeps us waiting does not pile up sockets."""
+    """Connections to one upstream service. Their number is limited, so that a slow service does not pile up sockets."""
 
     def __init__(self, deadline: float, max_concurrent: int) -> None:
         """`deadline` is in seconds. It covers all requests inside one `connect` block, and the wait for a free slot."""
@@ -89,7 +89,7 @@ async def read_body(response: "httpx.Response", max_size: int = MAX_RESPONSE_SIZ
 
 
 def parse_json(raw: bytes) -> object:
-    """Raises UpstreamFailed."""
+    """Parse a JSON body. Raises: UpstreamFailed."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):

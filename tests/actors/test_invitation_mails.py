@@ -174,7 +174,7 @@ async def test_invitations_do_not_count_towards_the_limit_of_account_emails(port
         await accounts.forgot_password(ports, Anonymous(), ADA)
         await deliver(ports)
     subjects = [letter.subject for letter in sent.letters]
-    assert subjects.count("Choose a new password - Gatehouse") == 5
+    assert subjects.count("Set a new password - Gatehouse") == 5
     assert sum(subject.startswith("You are invited") for subject in subjects) == 5
 
 

@@ -14,7 +14,7 @@ import actors.mailer
 from actors.mailbox import Mailbox
 from actors.mailer import mailer
 from adapters.clock import SystemClock
-from adapters.email.smtp import MailRouter, OrganizationSmtp, SmtpTransport
+from adapters.email.transports import MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
@@ -507,7 +507,7 @@ async def test_a_recipient_gets_five_emails_with_tokens_per_hour(
         await queue(ports, EmailKind.RESET_PASSWORD, ADA)
         inbox.post()
         await all_finished(pool)
-    assert [letter.subject for letter in sent.letters[7:]] == ["Choose a new password - Gatehouse"]
+    assert [letter.subject for letter in sent.letters[7:]] == ["Set a new password - Gatehouse"]
 
 
 async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: FakeClock) -> None:

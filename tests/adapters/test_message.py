@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from adapters.email.message import EmailTemplates, format_duration
-from adapters.email.smtp import to_mime
+from adapters.email.mime import to_mime
 from core.accounts.email_queue_rules import EmailKind
 from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.subscriptions_rules import Purchase

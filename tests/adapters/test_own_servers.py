@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import trio
 
-import adapters.email.smtp
-from adapters.email.smtp import MAX_CONVERSATION_SIZE, OrganizationSmtp
+import adapters.email.transports
+from adapters.email.smtp import MAX_SESSION_SIZE
+from adapters.email.transports import OrganizationSmtp
 from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
 from core.tenancy.mail_server_rules import MailServer, MailServerCheck
@@ -177,7 +178,7 @@ def encrypting(how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> 
     sink = SmtpSink(starttls=context, login=("acme", PASSWORD)) if how == "STARTTLS" else SmtpSink(tls=context)
     with sink:
         if how == "implicit":
-            monkeypatch.setattr(adapters.email.smtp, "IMPLICIT_TLS", sink.port)  # since no test can have port 465
+            monkeypatch.setattr(adapters.email.transports, "IMPLICIT_TLS", sink.port)  # since no test can have port 465
         yield sink, at(sink.port, tls=True, password=PASSWORD if how == "STARTTLS" else None), asked
 
 
@@ -258,7 +259,7 @@ async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever() -
 
     async with server_that(talkative) as url:
         assert await refused(servers(), of(url)) == "it was not reached"
-    assert sent > MAX_CONVERSATION_SIZE
+    assert sent > MAX_SESSION_SIZE
 
 
 async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> None:
@@ -266,7 +267,7 @@ async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> N
         await trio.sleep_forever()
 
     async with server_that(silent) as url:
-        own = servers(exchange_deadline=0.05, trial_deadline=0.05, connections=1)
+        own = servers(session_deadline=0.05, check_deadline=0.05, connections=1)
         for _ in range(2):  # the second one needs the first one's thread
             assert await refused(own, of(url)) == "not finished within 0.05 s"
             assert await own.check_server(of(url)) is MailServerCheck.NOT_REACHED

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from adapters.email.smtp import FolderTransport, SmtpServer, SmtpTransport, parse_sender, to_mime
+from adapters.email.mime import parse_sender, to_mime
+from adapters.email.smtp import SmtpServer
+from adapters.email.transports import FolderTransport, SmtpTransport
 from core.kernel.values import Email
 from ports.outside import EmailMessage, MailRefused
 from tests.fakes.certificates import client_context, make_certificate, server_context
@@ -294,7 +296,7 @@ async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> N
         await trio.sleep_forever()
 
     async with server_that(silent) as url:
-        transport = SmtpTransport(url, SENDER, exchange_deadline=0.1, connections=1)
+        transport = SmtpTransport(url, SENDER, session_deadline=0.1, connections=1)
         for _ in range(2):  # the second one needs the first one's thread
             assert "not finished within 0.1 s" in await refused(transport)
 
@@ -306,7 +308,7 @@ async def test_a_server_that_dribbles_costs_no_more_than_the_deadline() -> None:
             await trio.sleep(0.01)
 
     async with server_that(dribbling) as url:
-        assert "not finished within 0.1 s" in await refused(SmtpTransport(url, SENDER, exchange_deadline=0.1))
+        assert "not finished within 0.1 s" in await refused(SmtpTransport(url, SENDER, session_deadline=0.1))
 
 
 async def test_a_cancelled_handover_leaves_no_thread_waiting() -> None:
@@ -329,7 +331,7 @@ async def test_a_strange_greeting_is_a_refusal(greeting: bytes) -> None:
             await stream.send_all(greeting)
 
     async with server_that(strange) as url:
-        await refused(SmtpTransport(url, SENDER, exchange_deadline=5))
+        await refused(SmtpTransport(url, SENDER, session_deadline=5))
 
 
 async def test_a_server_that_goes_away_in_the_middle_is_a_refusal() -> None:

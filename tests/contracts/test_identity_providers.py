@@ -234,7 +234,7 @@ async def test_what_the_id_token_leaves_out_the_user_info_says(openid: Case) -> 
     vouched = await openid.vouched()
     assert (vouched.email, vouched.email_verified) == ("ada@example.com", openid.provider is Provider.WEBSUITE)
     openid.server.answers["/user"] = in_json({"sub": "4712", "email": "eve@example.com", "email_verified": True})
-    assert await openid.refusal() == "the user info endpoint answers about somebody else"
+    assert await openid.refusal() == "the user info endpoint returned another user"
 
 
 async def test_a_provider_need_not_say_how_long_or_give_a_refresh_token(case: Case) -> None:
@@ -274,7 +274,7 @@ async def test_who_was_signed_in_there_before_is_not_vouched_for_as_one_who_has_
     assert (await openid.vouched()).subject == "4711", "which nobody asks otherwise"
 
 
-NOBODY = "it cannot be spoken to"
+NOBODY = "the request failed"
 WRONG_TOKENS: dict[str, Answer] = {
     "an error in a success": in_json({"error": "invalid_grant", "error_description": TRAP}),
     "an error": in_json({"error": "invalid_grant", "error_description": TRAP}, 400),

@@ -1,4 +1,4 @@
-"""The access decorators, and the check at start that every route has exactly one, outermost (architecture.md, The edge)."""
+"""The access decorators, and the check at start that every route has exactly one, as the outermost."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ async def bare() -> Message:
 
 
 def wrapped(view: View) -> View:
-    """A decorator as others write them: `wraps` copies every attribute of what it wraps."""
+    """A decorator that copies every attribute of the view, as `functools.wraps` does."""
 
     @wraps(view)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -71,12 +71,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_one_decorator_outermost_is_right(name: str) -> None:
+def test_one_decorator_as_the_outermost_is_accepted(name: str) -> None:
     check_every_route(app_with(GOOD[name]))
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_anything_else_keeps_the_service_from_starting(name: str) -> None:
+def test_a_wrong_decorator_stops_the_start(name: str) -> None:
     with pytest.raises(ValueError, match=r"/sample: it"):
         check_every_route(app_with(BAD[name]))
 
@@ -90,12 +90,12 @@ def test_anything_else_keeps_the_service_from_starting(name: str) -> None:
         ("two with another between", "more than one"),
     ],
 )
-def test_it_is_told_what_is_wrong(name: str, reason: str) -> None:
+def test_the_error_names_the_mistake(name: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         access_of(BAD[name])
 
 
-def test_all_wrong_routes_are_named_at_once() -> None:
+def test_the_error_names_all_wrong_routes() -> None:
     app = app_with(bare)
     app.add_url_rule("/other", "other", wrapped(anyone(bare)))
     app.add_url_rule("/right", "right", anyone(bare))
@@ -104,7 +104,7 @@ def test_all_wrong_routes_are_named_at_once() -> None:
     assert "/right" not in str(error.value)
 
 
-def test_a_static_route_would_be_noticed() -> None:
+def test_a_static_route_is_found() -> None:
     app = Quart("sample", static_folder="/tmp")  # noqa: S108
     with pytest.raises(ValueError, match="no access decorator"):
         check_every_route(app)
@@ -114,8 +114,8 @@ async def test_every_route_of_the_application_passes(app: QuartTrio) -> None:
     check_every_route(app)
 
 
-async def test_what_the_table_of_who_may_call_what_does_not_show(app: QuartTrio) -> None:
-    """In tests/proof/access/table.py every address is proved, every organization exists, and no sign-in is pending."""
+async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: QuartTrio) -> None:
+    """The access matrix has only existing organizations, verified accounts and no pending sign-ins."""
     named: dict[str, set[str]] = defaultdict(set)
     for route, view in routes(app):
         named[access_of(view).name].add(route)
@@ -138,16 +138,16 @@ async def test_what_the_table_of_who_may_call_what_does_not_show(app: QuartTrio)
         "GET /openapi.json",
         "GET /docs",
         "GET /assets/<name>",
-        *("POST /auth/token", "POST /auth/revoke"),  # which count by the application, when they know it
+        *("POST /auth/token", "POST /auth/revoke"),  # these count by application when they know it
     }
 
 
-# What the decorators find out
+# The caller that a decorator passes on
 
 
 @pytest.fixture
 def seen(app: QuartTrio) -> list[Any]:
-    """What the views of three more routes see of their caller."""
+    """The callers that three more routes see."""
     found: list[Any] = []
 
     async def view() -> str:
@@ -168,20 +168,20 @@ def seen(app: QuartTrio) -> list[Any]:
     return found
 
 
-async def test_anybody_is_known_by_address_and_agent(app: QuartTrio, seen: list[Any]) -> None:
+async def test_an_anonymous_caller_has_an_address_and_an_agent(app: QuartTrio, seen: list[Any]) -> None:
     assert (await ask(app, "GET", "/test/anyone", headers=[(b"user-agent", b"tests/1.0")])).status == 200
     [found] = seen
     assert (found.address, found.agent) == (PEER, "tests/1.0")
     assert not isinstance(found, Person)
 
 
-async def test_an_agent_is_cut_short(app: QuartTrio, seen: list[Any]) -> None:
+async def test_a_long_agent_is_cut(app: QuartTrio, seen: list[Any]) -> None:
     await ask(app, "GET", "/test/agent", headers=[(b"user-agent", b"x" * 600)])
     await ask(app, "GET", "/test/agent")
     assert seen == ["x" * 512, None]
 
 
-async def test_an_agent_holds_nothing_that_a_terminal_would_obey(app: QuartTrio, seen: list[Any]) -> None:
+async def test_an_agent_has_no_control_characters(app: QuartTrio, seen: list[Any]) -> None:
     for sent in (b"evil\x1b[2Jagent", b"evil\x9b2Jagent", "evil\u202eagent".encode(), b"plain/1.0 (x; y)"):
         await ask(app, "GET", "/test/agent", headers=[(b"user-agent", sent)])
     assert seen[0] == "evil?[2Jagent"
@@ -189,7 +189,7 @@ async def test_an_agent_holds_nothing_that_a_terminal_would_obey(app: QuartTrio,
     assert seen[-1] == "plain/1.0 (x; y)"
 
 
-async def test_a_person_is_known_as_the_database_has_them(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_a_signed_in_caller_has_the_data_of_the_database(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     account = await add_account(ports)
     token = (await api.login()).json["access_token"]
     async with pool.connection() as connection:
@@ -200,9 +200,7 @@ async def test_a_person_is_known_as_the_database_has_them(app: QuartTrio, api: A
     assert (found.address, found.agent, found.organization, found.impersonator_id) == (PEER, "tests/1.0", None, None)
 
 
-async def test_nobody_gets_in_without_a_live_session(
-    app: QuartTrio, api: Api, ports: Ports, clock: FakeClock, pool: Pool, seen: list[Any]
-) -> None:
+async def test_an_ended_session_is_refused(app: QuartTrio, api: Api, ports: Ports, clock: FakeClock, pool: Pool, seen: list[Any]) -> None:
     await add_account(ports)
     token = (await api.login()).json["access_token"]
     for column, value in (("ended_at", clock.now()), ("expires_at", clock.now())):
@@ -218,7 +216,9 @@ async def test_nobody_gets_in_without_a_live_session(
     assert len(seen) == 1
 
 
-async def test_a_session_of_somebody_else_opens_nothing(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_a_token_with_the_session_of_another_user_is_refused(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]
+) -> None:
     await add_account(ports)
     other = await add_account(ports, "other@example.com")
     token = (await api.login()).json["access_token"]
@@ -228,7 +228,7 @@ async def test_a_session_of_somebody_else_opens_nothing(app: QuartTrio, api: Api
     assert seen == []
 
 
-async def test_a_deleted_account_opens_nothing(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
+async def test_the_token_of_a_deleted_account_is_refused(app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]) -> None:
     await add_account(ports)
     token = (await api.login()).json["access_token"]
     async with pool.connection() as connection:
@@ -237,7 +237,7 @@ async def test_a_deleted_account_opens_nothing(app: QuartTrio, api: Api, ports: 
     assert seen == []
 
 
-async def test_what_a_token_claims_counts_for_nothing_in_another_organization(
+async def test_claims_of_a_token_give_no_access_to_another_organization(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any]
 ) -> None:
     account = await add_account(ports)

@@ -1,4 +1,8 @@
-"""Request bodies: what is JSON, what is not, and how strictly fields are read (security.md G-3, N-3 to N-5; decisions, points 3-5, 24)."""
+"""Request bodies:
+
+the accepted JSON, and the strict reading of fields (security G-3, N-3, N-4, N-5, decisions 3, 4, 5,
+24).
+"""
 
 import json
 import threading
@@ -17,14 +21,14 @@ from entrypoints.http.edge import bodies
 from entrypoints.http.edge.bodies import (
     LARGE_BODY,
     MAX_BODY,
-    RequestModel,
     BodyInvalid,
     BodyNotAnObject,
-    EmailAddress,
     DateTime,
+    EmailAddress,
     Name,
     PasswordText,
     Reason,
+    RequestModel,
     ResponseModel,
     Text,
     Timestamp,
@@ -49,11 +53,11 @@ VALUES = st.recursive(
 @pytest.mark.slow
 @STEADY
 @given(value=st.dictionaries(PLAIN_TEXT, VALUES), escaped=st.booleans())
-def test_what_json_can_say_is_understood(value: dict[str, Any], escaped: bool) -> None:
+def test_all_kinds_of_json_values_are_read(value: dict[str, Any], escaped: bool) -> None:
     assert decode(json.dumps(value, ensure_ascii=escaped).encode("utf-8")) == value
 
 
-async def test_a_large_body_is_read_beside_everything_else(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_body_does_not_block_other_requests(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
 
     def decoded(raw: bytes) -> dict[str, Any]:
@@ -70,7 +74,7 @@ async def test_a_large_body_is_read_beside_everything_else(api: Api, monkeypatch
 @pytest.mark.slow
 @STEADY
 @given(raw=st.binary() | st.text(st.sampled_from('{}[]",:0123456789.eE-+\\u/ntrufalsdN ')).map(str.encode))
-def test_anything_else_is_refused_in_one_way(raw: bytes) -> None:
+def test_invalid_json_has_one_error(raw: bytes) -> None:
     try:
         value = decode(raw)
     except Invalid as refusal:
@@ -125,19 +129,19 @@ def test_anything_else_is_refused_in_one_way(raw: bytes) -> None:
         b'{"a":' + b"9" * 100_000 + b"}",
     ],
 )  # fmt: skip
-def test_what_is_not_quite_json_is_refused(raw: bytes) -> None:
+def test_json_extensions_are_refused(raw: bytes) -> None:
     with pytest.raises(BodyInvalid):
         decode(raw)
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"null", b"true", b"1", b'"{}"', b"[{}]", b"1.5"])
-def test_only_an_object_is_a_body(raw: bytes) -> None:
+def test_a_body_must_be_an_object(raw: bytes) -> None:
     with pytest.raises(BodyNotAnObject):
         decode(raw)
 
 
 def nested(levels: int, innermost: bytes) -> bytes:
-    """An object with `levels` levels of objects, itself the first."""
+    """Return an object that nests `levels` objects, including itself."""
     return b'{"a":' * (levels - 1) + b"{" + innermost + b"}" + b"}" * (levels - 1)
 
 
@@ -154,12 +158,12 @@ def test_lists_count_as_levels() -> None:
         decode(b'{"a":' + b"[" * 32 + b"]" * 32 + b"}")
 
 
-def test_a_wide_body_is_not_a_deep_one() -> None:
+def test_a_wide_body_is_not_deep() -> None:
     assert len(decode(b'{"a":[' + b"[]," * 10_000 + b"[]]}")["a"]) == 10_001
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0, 10**19 - 1, 1 - 10**19])
-def test_integers_of_64_bits_are_understood(number: int) -> None:
+def test_integers_of_64_bits_are_read(number: int) -> None:
     assert decode(b'{"a":%d}' % number) == {"a": number}
 
 
@@ -215,28 +219,28 @@ class Dated(RequestModel):
         {"text": "a\ud800"},
     ],
 )
-def test_a_field_is_read_strictly(fields: dict[str, Any]) -> None:
+def test_fields_are_read_strictly(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Sample.model_validate(fields)
 
 
-def test_a_bad_address_says_its_own_sentence() -> None:
+def test_a_wrong_address_has_its_own_message() -> None:
     with pytest.raises(EmailInvalid):
         Sample.model_validate({"email": "nonsense"})
 
 
-def test_fields_of_no_concern_are_left_out() -> None:
+def test_unknown_fields_are_ignored() -> None:
     read = Sample.model_validate({"text": "x", "is_platform_owner": True, "model_config": {}, "__class__": "x"})
     assert read.model_dump() == {"text": "x", "number": 0, "flag": False, "email": None, "password": ""}
     assert read.model_fields_set == {"text"}
 
 
 @pytest.mark.parametrize("text", ["x" * 2048, " spaces stay ", "Ünïcödé 😀", "\u200f right to left mark"])
-def test_text_is_taken_as_it_comes(text: str) -> None:
+def test_text_is_not_changed(text: str) -> None:
     assert Sample.model_validate({"text": text, "password": text}).text == text
 
 
-def test_passwords_may_hold_what_text_may_not() -> None:
+def test_passwords_can_have_characters_that_text_cannot() -> None:
     assert Sample.model_validate({"password": "nul\x00tab\t\u202e"}).password == "nul\x00tab\t\u202e"
 
 
@@ -255,7 +259,7 @@ def test_an_address_is_read_in_canonical_form() -> None:
         ("2026-03-15T05:09+14", (15, 9, 0, 0)),
     ],
 )
-def test_a_time_is_read_with_its_offset_into_utc(text: str, time: tuple[int, int, int, int]) -> None:
+def test_a_time_with_an_offset_is_converted_to_utc(text: str, time: tuple[int, int, int, int]) -> None:
     read = Dated.model_validate({"at": text}).at
     assert read == datetime(2026, 3, 14, *time, tzinfo=UTC)
     assert read.utcoffset() == timedelta()
@@ -284,18 +288,18 @@ def test_a_time_is_read_with_its_offset_into_utc(text: str, time: tuple[int, int
         datetime(2026, 3, 14, tzinfo=UTC),
     ],
 )
-def test_what_is_no_time_with_an_offset_is_refused(value: object) -> None:
+def test_a_time_without_an_offset_is_refused(value: object) -> None:
     with pytest.raises(ValidationError, match="offset"):
         Dated.model_validate({"at": value})
 
 
 @pytest.mark.parametrize("text", ["0002-01-01T00:00:00+14:00", "9998-12-31T23:59:59.999999-14:00"])
-def test_a_time_may_lie_in_nearly_every_year(text: str) -> None:
+def test_a_time_can_be_in_almost_every_year(text: str) -> None:
     assert Dated.model_validate({"at": text}).at == datetime.fromisoformat(text)
 
 
 @pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "9999-01-01T00:00:00+14:00", "0001-12-31T23:59:59-14:00", "0000-06-01T00:00:00Z"])
-def test_a_time_outside_of_them_is_refused_for_that(text: str) -> None:
+def test_a_time_outside_of_these_years_is_refused_with_its_own_message(text: str) -> None:
     with pytest.raises(ValidationError, match="in the years 0002 to 9998"):
         Dated.model_validate({"at": text})
 
@@ -309,13 +313,13 @@ def test_a_time_outside_of_them_is_refused_for_that(text: str) -> None:
         "application/json",
         "APPLICATION/JSON",
         "application/json; charset=utf-8",
-        "application/json;charset=utf-16",  # JSON is UTF-8, whatever is said of it (RFC 8259 section 8.1)
+        "application/json;charset=utf-16",  # JSON is UTF-8, even if the charset parameter says otherwise (RFC 8259 section 8.1)
         "application/scim+json",
         "application/problem+json; charset=utf-8",
         "application/vnd.example.v1+json",
     ],
 )
-async def test_every_kind_of_json_is_read(api: Api, content_type: str) -> None:
+async def test_every_json_content_type_is_read(api: Api, content_type: str) -> None:
     answer = await api.call("POST", "/api/auth/forgot-password", raw=b'{"email": "x"}', headers={"Content-Type": content_type})
     assert answer.status == 200
 
@@ -336,7 +340,7 @@ async def test_every_kind_of_json_is_read(api: Api, content_type: str) -> None:
         "json",
     ],
 )
-async def test_nothing_else_is(api: Api, content_type: str) -> None:
+async def test_other_content_types_are_refused(api: Api, content_type: str) -> None:
     answer = await api.call("POST", "/api/auth/forgot-password", raw=b'{"email": "x"}', headers={"Content-Type": content_type})
     assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
@@ -358,7 +362,7 @@ async def test_an_absent_body_is_an_empty_object(
     assert (missing.status, missing.json["error"]) == (400, 'The field "email" is required.')
 
 
-async def test_a_mistake_names_its_field_and_repeats_no_value(api: Api) -> None:
+async def test_an_error_names_the_field_and_does_not_repeat_the_value(api: Api) -> None:
     answer = await api.post("/api/auth/login", {"email": "ada@example.com", "password": {"secret": "hunter2"}})
     assert answer.status == 400
     assert '"password"' in answer.json["error"]
@@ -379,12 +383,12 @@ async def test_the_limit_of_a_body_is_exact(app: QuartTrio, chunked: bool) -> No
     assert (over.status, over.code) == (413, "PAYLOAD_TOO_LARGE")
 
 
-async def test_a_body_where_none_is_wanted_is_not_looked_at(app: QuartTrio) -> None:
+async def test_a_body_is_ignored_where_the_route_reads_none(app: QuartTrio) -> None:
     answer = await ask(app, "GET", "/health", headers=[(b"content-type", b"text/plain")], body=b"\xff" * 1000)
     assert answer.status == 200
 
 
-async def test_nothing_is_assigned_that_was_not_asked_for(api: Api, ports: Ports) -> None:
+async def test_fields_outside_the_model_are_not_assigned(api: Api, ports: Ports) -> None:
     smuggled = {"email": "eve@example.com", "password": "a good long text", "is_platform_owner": True, "email_verified_at": "2020-01-01"}
     assert (await api.post("/api/auth/register", smuggled)).status == 200
     async with ports.storage.reading() as read:
@@ -393,7 +397,7 @@ async def test_nothing_is_assigned_that_was_not_asked_for(api: Api, ports: Ports
     assert (account.is_platform_owner, account.email_verified_at) == (False, None)
 
 
-# Names, reasons, times, and fields that may be left out
+# Names, reasons, times, and optional fields
 
 
 class Named(RequestModel):
@@ -416,7 +420,7 @@ def test_names_and_reasons_are_trimmed_and_bounded(field: str, most: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["=?utf-8?q?x?=", "a =?", "\u200b", "\u00ad\u200d", "x\u2028y"])
-def test_a_name_that_mail_programs_would_decode_or_that_nobody_can_see_is_refused(name: str) -> None:
+def test_a_name_with_encoded_words_or_invisible_characters_is_refused(name: str) -> None:
     with pytest.raises(ValidationError):
         Named(name=name, reason="x")
     assert Named(name="A=B ? Ünïcödé 😀", reason="=?").name == "A=B ? Ünïcödé 😀"
@@ -436,7 +440,6 @@ class Timed(ResponseModel):
     ],
 )
 def test_a_time_is_shown_in_utc_with_z(at: datetime, shown: str) -> None:
-    """decisions, point 24."""
     assert Timed(at=at, until=at).model_dump() == {"at": shown, "until": shown}
     assert Timed(at=at, until=None).model_dump()["until"] is None
     assert Timed.model_json_schema(mode="serialization")["properties"]["at"]["format"] == "date-time"
@@ -447,7 +450,7 @@ class Changed(RequestModel):
     days: int = optional(ge=1, le=90)
 
 
-def test_a_field_that_may_be_left_out_is_kept_then_and_is_never_null() -> None:
+def test_an_optional_field_is_absent_rather_than_null() -> None:
     assert dict(Changed.model_validate({})) == {"name": KEEP, "days": KEEP}
     assert Changed.model_validate({"days": 90}).days == 90
     for body in ({"name": None}, {"days": None}, {"days": 0}, {"days": 91}, {"days": True}, {"days": "5"}, {"days": 5.0}, {"name": ""}):

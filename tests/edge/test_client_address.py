@@ -1,4 +1,4 @@
-"""Whose request it is: nobody but a trusted proxy can say so."""
+"""The client's address: only a trusted proxy can forward another one."""
 
 from ipaddress import ip_network
 
@@ -13,14 +13,14 @@ PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
     ("peer", "forwarded_for", "expected"),
     [
         ("198.51.100.7", None, "198.51.100.7"),
-        ("198.51.100.7", "203.0.113.5", "198.51.100.7"),  # not a proxy of ours: its header is hearsay
+        ("198.51.100.7", "203.0.113.5", "198.51.100.7"),  # an untrusted peer: its header is ignored
         ("10.0.0.1", None, "10.0.0.1"),
         ("10.0.0.1", "203.0.113.5", "203.0.113.5"),
-        ("10.0.0.1", "198.51.100.7, 203.0.113.5", "203.0.113.5"),  # left of it the client wrote
-        ("10.0.0.1", "198.51.100.7, 203.0.113.5, 10.2.3.4", "203.0.113.5"),  # two proxies of ours
-        ("10.0.0.1", "10.9.9.9, 10.2.3.4", "10.9.9.9"),  # proxies all the way: the furthest
+        ("10.0.0.1", "198.51.100.7, 203.0.113.5", "203.0.113.5"),  # the client wrote the left part
+        ("10.0.0.1", "198.51.100.7, 203.0.113.5, 10.2.3.4", "203.0.113.5"),  # two trusted proxies
+        ("10.0.0.1", "10.9.9.9, 10.2.3.4", "10.9.9.9"),  # only trusted proxies: the farthest one
         ("10.0.0.1", "203.0.113.5, rubbish", "10.0.0.1"),
-        ("10.0.0.1", "203.0.113.5, rubbish, 10.2.3.4", "10.2.3.4"),  # the last good one
+        ("10.0.0.1", "203.0.113.5, rubbish, 10.2.3.4", "10.2.3.4"),  # the last valid one
         ("10.0.0.1", "203.0.113.5,", "10.0.0.1"),
         ("10.0.0.1", "", "10.0.0.1"),
         ("10.0.0.1", "unknown", "10.0.0.1"),
@@ -30,8 +30,8 @@ PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
         ("10.0.0.1", "2001:0db8:0000::0005", "2001:db8::5"),
         ("10.0.0.1", "::ffff:203.0.113.5", "203.0.113.5"),
         ("10.0.0.1", "fe80::1%25eth0", "10.0.0.1"),
-        ("10.0.0.1", "0203.0.113.5", "10.0.0.1"),  # an octal number, or not: two readers, two addresses
-        ("::ffff:10.0.0.1", "203.0.113.5", "203.0.113.5"),  # a proxy of ours, seen through a dual-stack socket
+        ("10.0.0.1", "0203.0.113.5", "10.0.0.1"),  # some readers take 010 as octal, and would see another address
+        ("::ffff:10.0.0.1", "203.0.113.5", "203.0.113.5"),  # a trusted proxy on a dual-stack socket
         ("::ffff:198.51.100.7", "203.0.113.5", "198.51.100.7"),
         ("fd00::1", "2001:db8::5", "2001:db8::5"),
         ("fe80::1%eth0", None, "fe80::1"),
@@ -39,11 +39,13 @@ PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
         ("<local>", "203.0.113.5", NO_ADDRESS),
     ],
 )
-def test_the_client_is_the_right_most_address_that_is_no_proxy_of_ours(peer: str | None, forwarded_for: str | None, expected: str) -> None:
+def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(
+    peer: str | None, forwarded_for: str | None, expected: str
+) -> None:
     assert client_address(peer, forwarded_for, PROXIES) == expected
 
 
-def test_without_proxies_only_the_peer_counts() -> None:
+def test_without_proxies_the_client_is_the_peer() -> None:
     assert client_address("10.0.0.1", "203.0.113.5", ()) == "10.0.0.1"
 
 
@@ -58,5 +60,5 @@ def test_without_proxies_only_the_peer_counts() -> None:
         ("::1", "::/64"),
     ],
 )
-def test_limits_count_an_ipv6_subscriber_not_each_address(address: str, expected: str) -> None:
+def test_limits_count_ipv6_networks_instead_of_addresses(address: str, expected: str) -> None:
     assert limit_key(address) == expected

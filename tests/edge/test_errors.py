@@ -1,4 +1,4 @@
-"""Every error becomes the same kind of answer, and says nothing of how things are made (organizations.md section 7; N-8)."""
+"""The standard error body, its statuses and codes, and no internal details in it (security N-8)."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import PASSWORD, Api, add_account, deliver, link, make_vault
 from tests.support.direct import ask, change_ports
 
-# organizations.md section 7 and decisions, point 2.
+# The kinds of errors (decision 2).
 KINDS: list[tuple[type[Exception], int, str]] = [
     (Invalid, 400, "BAD_REQUEST"),
     (Unauthenticated, 401, "UNAUTHORIZED"),
@@ -63,7 +63,7 @@ KINDS: list[tuple[type[Exception], int, str]] = [
 def family(kind: type[Exception]) -> set[type[Exception]]:
     for module in pkgutil.iter_modules(core.__path__, "core."):
         importlib.import_module(module.name)
-    return {kind, *(found for child in kind.__subclasses__() for found in family(child))}
+    return {kind, *(descendant for child in kind.__subclasses__() for descendant in family(child))}
 
 
 @pytest.mark.parametrize(("kind", "status", "code"), KINDS)
@@ -100,11 +100,11 @@ def test_each_status_has_its_default_code(status: int, code: str) -> None:
     assert code_of(status) == code
 
 
-# What an error looks like from outside
+# The response
 
 
 def failing_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Let POST /api/auth/forgot-password fail in the use case."""
+    """Make POST /api/auth/forgot-password fail in the use case."""
 
     async def fail(*_: object) -> None:
         raise error
@@ -138,13 +138,15 @@ UNEXPECTED: dict[str, Exception] = {
 
 
 @pytest.mark.parametrize("name", UNEXPECTED)
-async def test_what_nobody_expected_is_told_without_details(api: Api, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_unexpected_errors_are_reported_without_details(api: Api, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     failing_with(monkeypatch, UNEXPECTED[name])
     with capture_logs() as logs:
         answer = await ask_for_failure(api, headers={"X-Request-Id": "request-12345"})
     assert (answer.status, answer.code) == (500, "INTERNAL_SERVER_ERROR")
     assert answer.headers["X-Request-Id"] == "request-12345"
-    assert answer.json["error"] == "Something went wrong on our side. If it happens again, report it with the request id request-12345."
+    assert answer.json["error"] == (
+        "Something went wrong on our side. Try again. If it keeps happening, report it with the request id request-12345."
+    )
     [logged] = [entry for entry in logs if entry["log_level"] == "error"]
     assert logged["exc_info"] is not None
 
@@ -156,7 +158,7 @@ async def test_a_refusal_in_a_nursery_is_still_a_refusal(api: Api, monkeypatch: 
     assert answer.json["error"] == accounts_rules.EmailTaken.__doc__
 
 
-async def test_a_lost_database_is_told_with_a_time_to_come_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_database_is_reported_with_retry_after(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     error = StorageDown()
     error.__cause__ = psycopg.OperationalError('connection to server at "10.0.0.5", port 5432 failed: password authentication failed')
     failing_with(monkeypatch, error)
@@ -169,7 +171,7 @@ async def test_a_lost_database_is_told_with_a_time_to_come_back(api: Api, monkey
 
 
 @pytest.mark.parametrize("outage", [ProviderFailed, PaymentsFailed])
-async def test_another_outage_keeps_its_code(api: Api, monkeypatch: pytest.MonkeyPatch, outage: type[Outage]) -> None:
+async def test_other_outages_keep_their_code(api: Api, monkeypatch: pytest.MonkeyPatch, outage: type[Outage]) -> None:
     failing_with(monkeypatch, outage("token endpoint said: invalid_client secret=hunter2"))
     with capture_logs() as logs:
         answer = await ask_for_failure(api)
@@ -178,24 +180,22 @@ async def test_another_outage_keeps_its_code(api: Api, monkeypatch: pytest.Monke
     assert logs
 
 
-@pytest.mark.parametrize(("wait", "told"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.001, "2"), (29.5, "30"), (-5, "1")])
-async def test_retry_after_is_in_whole_seconds_and_never_too_early(
-    api: Api, monkeypatch: pytest.MonkeyPatch, wait: float, told: str
-) -> None:
+@pytest.mark.parametrize(("wait", "retry_after"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.001, "2"), (29.5, "30"), (-5, "1")])
+async def test_retry_after_is_rounded_up_to_whole_seconds(api: Api, monkeypatch: pytest.MonkeyPatch, wait: float, retry_after: str) -> None:
     failing_with(monkeypatch, Limited(wait))
     answer = await ask_for_failure(api)
-    assert (answer.status, answer.code, answer.headers["Retry-After"]) == (429, "RATE_LIMIT_EXCEEDED", told)
+    assert (answer.status, answer.code, answer.headers["Retry-After"]) == (429, "RATE_LIMIT_EXCEEDED", retry_after)
 
 
 async def test_the_timestamp_is_now_in_utc(api: Api) -> None:
     answer = await api.get("/nothing")
-    told = datetime.fromisoformat(answer.json["timestamp"])
-    assert told.utcoffset() == timedelta(0)
-    assert abs(told - datetime.now(UTC)) < timedelta(minutes=1)
+    timestamp = datetime.fromisoformat(answer.json["timestamp"])
+    assert timestamp.utcoffset() == timedelta(0)
+    assert abs(timestamp - datetime.now(UTC)) < timedelta(minutes=1)
     assert answer.headers["Content-Type"] == "application/json"
 
 
-async def test_every_error_has_the_headers_that_answers_have(api: Api) -> None:
+async def test_every_error_has_the_headers_of_all_responses(api: Api) -> None:
     for path in ("/nothing", "/api/user", "/auth/verify-email"):
         answer = await api.get(path)
         assert answer.status >= 400
@@ -208,19 +208,19 @@ async def test_every_error_has_the_headers_that_answers_have(api: Api) -> None:
         assert "Set-Cookie" not in answer.headers
 
 
-# Addresses and methods (decisions, points 6 and 7)
+# Paths and methods (decisions 6, 7)
 
 
 @pytest.mark.parametrize(
     "path",
     ["/nothing", "/api", "/api/", "/api/nothing", "/api//user", "//api/user", "/api/user//", "/API/USER", "/api/user/x", "/static/x"],
 )
-async def test_an_unknown_address_is_404(app: QuartTrio, path: str) -> None:
+async def test_an_unknown_path_is_404(app: QuartTrio, path: str) -> None:
     answer = await ask(app, "GET", path)
     assert (answer.status, answer.code) == (404, "NOT_FOUND")
 
 
-async def test_one_trailing_slash_is_forgiven_without_a_redirect(api: Api, ports: Ports) -> None:
+async def test_one_trailing_slash_is_ignored_without_a_redirect(api: Api, ports: Ports) -> None:
     await add_account(ports)
     token = (await api.login()).json["access_token"]
     assert (await api.get("/api/user/", token=token)).status == 200
@@ -240,7 +240,7 @@ async def test_one_trailing_slash_is_forgiven_without_a_redirect(api: Api, ports
         ("BREW", "/auth/reset-password", {"GET", "HEAD", "POST", "OPTIONS"}),
     ],
 )
-async def test_a_wrong_method_is_405_and_names_the_right_ones(app: QuartTrio, method: str, path: str, allowed: set[str]) -> None:
+async def test_a_wrong_method_is_405_with_the_allowed_ones(app: QuartTrio, method: str, path: str, allowed: set[str]) -> None:
     answer = await ask(app, method, path, headers=[(b"accept", b"application/json")])
     assert answer.status == 405
     assert {name.strip() for name in answer.headers["Allow"].split(",")} == allowed
@@ -248,7 +248,7 @@ async def test_a_wrong_method_is_405_and_names_the_right_ones(app: QuartTrio, me
         assert answer.code == "METHOD_NOT_ALLOWED"
 
 
-async def test_a_wrong_method_needs_no_credentials_and_costs_nothing(app: QuartTrio) -> None:
+async def test_a_wrong_method_is_refused_before_credentials_are_checked(app: QuartTrio) -> None:
     assert (await ask(app, "DELETE", "/api/user")).status == 405
 
 
@@ -256,26 +256,24 @@ async def test_a_wrong_method_needs_no_credentials_and_costs_nothing(app: QuartT
     ("path", "allowed"),
     [("/api/user", {"GET", "HEAD", "PATCH", "OPTIONS"}), ("/api/auth/login", {"POST", "OPTIONS"}), ("/health", {"GET", "HEAD", "OPTIONS"})],
 )
-async def test_options_says_what_is_possible_and_runs_nothing(app: QuartTrio, path: str, allowed: set[str]) -> None:
+async def test_options_lists_the_allowed_methods(app: QuartTrio, path: str, allowed: set[str]) -> None:
     answer = await ask(app, "OPTIONS", path)
     assert (answer.status, answer.text) == (204, "")
     assert {name.strip() for name in answer.headers["Allow"].split(",")} == allowed
 
 
-async def test_options_of_nothing_is_404(app: QuartTrio) -> None:
+async def test_options_of_an_unknown_path_is_404(app: QuartTrio) -> None:
     assert (await ask(app, "OPTIONS", "/nothing")).status == 404
 
 
-async def test_head_has_the_head_of_get(app: QuartTrio) -> None:
+async def test_head_has_the_status_and_the_headers_of_get(app: QuartTrio) -> None:
     for path in ("/health", "/openapi.json", "/docs", "/nothing", "/api/user"):
         got, head = await ask(app, "GET", path), await ask(app, "HEAD", path)
-        assert head.status == got.status  # the server leaves the body out (tests/edge)
+        assert head.status == got.status  # the server drops the body (tests/proof/wire)
         assert head.headers["Content-Type"] == got.headers["Content-Type"]
 
 
-async def test_no_spelling_of_an_address_gets_around_the_rule_for_head(
-    app: QuartTrio, api: Api, ports: Ports, sent: FakeMailTransport
-) -> None:
+async def test_head_is_recognized_in_every_spelling_of_a_path(app: QuartTrio, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await api.post("/api/auth/register", {"email": "ada@example.com", "password": "a good long text"})
     await deliver(ports)
     token = link(sent.letters[0])
@@ -310,7 +308,7 @@ async def test_no_spelling_of_an_address_gets_around_the_rule_for_head(
         ("/.well-known/nothing", "text/html", False),
     ],
 )
-async def test_people_get_pages_and_programs_get_json(api: Api, path: str, accept: str | None, page: bool) -> None:
+async def test_browsers_get_pages_and_programs_get_json(api: Api, path: str, accept: str | None, page: bool) -> None:
     answer = await api.get(path, headers={"Accept": accept} if accept else {})
     assert answer.status >= 400
     assert answer.headers["Content-Type"].startswith("text/html" if page else "application/json")
@@ -332,9 +330,7 @@ async def test_people_get_pages_and_programs_get_json(api: Api, path: str, accep
         ("/nothing", None, False),
     ],
 )
-async def test_what_the_outer_layer_refuses_looks_like_what_the_route_refuses(
-    app: QuartTrio, path: str, accept: bytes | None, page: bool
-) -> None:
+async def test_the_middleware_and_the_routes_refuse_in_the_same_format(app: QuartTrio, path: str, accept: bytes | None, page: bool) -> None:
     headers = [(b"accept", accept)] if accept is not None else []
     for target, body, status in ((path, b"x" * 300_000, 413), (f"{path}%0A", None, 404)):
         answer = await ask(app, "POST", target, headers=headers, body=body)
@@ -348,7 +344,7 @@ async def test_what_the_outer_layer_refuses_looks_like_what_the_route_refuses(
             assert answer.code
 
 
-async def test_a_page_for_something_unexpected_gives_no_details(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_page_has_no_internal_details(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise UNEXPECTED["a defect"]
 
@@ -362,7 +358,7 @@ async def test_a_page_for_something_unexpected_gives_no_details(api: Api, monkey
 
 
 @pytest.mark.slow
-async def test_a_lost_database_is_told_on_every_kind_of_route(app: QuartTrio, ports: Ports) -> None:
+async def test_a_lost_database_is_reported_on_every_kind_of_route(app: QuartTrio, ports: Ports) -> None:
     gone = Pool("host=127.0.0.1 port=1 dbname=nothing", size=2, acquire_timeout=0.5)
     await add_account(ports)
     json_type = (b"content-type", b"application/json")

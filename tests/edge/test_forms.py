@@ -1,4 +1,7 @@
-"""Forms of our own pages: what is read, and that nobody else's page can send them (security.md G-2, N-3)."""
+"""Forms of the pages:
+
+the accepted fields, and refusal of forms that other sites send (security G-2, N-3).
+"""
 
 from collections.abc import Iterable
 from urllib.parse import urlencode
@@ -24,7 +27,7 @@ async def submit(
 
 @pytest.fixture
 async def token(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
-    """The token of a reset link."""
+    """The token of a password reset link."""
     await add_account(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL})
     await deliver(ports)
@@ -35,21 +38,21 @@ def filled(token: str, password: str = NEW_PASSWORD) -> bytes:
     return urlencode({"token": token, "new_password": password}).encode()
 
 
-async def test_a_form_of_ours_works(app: QuartTrio, api: Api, token: str) -> None:
+async def test_a_form_of_the_page_is_accepted(app: QuartTrio, api: Api, token: str) -> None:
     answer = await submit(app, filled(token, "pässwörd & = + % 😀"))
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert (await api.login(password="pässwörd & = + % 😀")).status == 200
 
 
-FROM_US: list[list[tuple[bytes, bytes]]] = [
+OWN_ORIGIN: list[list[tuple[bytes, bytes]]] = [
     [],
     [(b"sec-fetch-site", b"same-origin")],
     [(b"origin", BASE_URL.encode())],
-    [(b"origin", b"null")],  # what a browser says where the page sends no referrer
+    [(b"origin", b"null")],  # sent if the page's referrer policy is no-referrer
     [(b"origin", b"null"), (b"sec-fetch-site", b"same-origin")],
 ]
-FROM_ELSEWHERE: list[list[tuple[bytes, bytes]]] = [
+OTHER_ORIGINS: list[list[tuple[bytes, bytes]]] = [
     [(b"sec-fetch-site", b"cross-site")],
     [(b"sec-fetch-site", b"same-site")],
     [(b"sec-fetch-site", b"none")],
@@ -66,33 +69,33 @@ FROM_ELSEWHERE: list[list[tuple[bytes, bytes]]] = [
 ]
 
 
-@pytest.mark.parametrize("headers", FROM_US)
-async def test_a_form_from_our_page_is_read(app: QuartTrio, token: str, headers: list[tuple[bytes, bytes]]) -> None:
+@pytest.mark.parametrize("headers", OWN_ORIGIN)
+async def test_a_form_from_our_origin_is_accepted(app: QuartTrio, token: str, headers: list[tuple[bytes, bytes]]) -> None:
     assert (await submit(app, filled(token), headers)).status == 200
 
 
-@pytest.mark.parametrize("headers", FROM_ELSEWHERE)
-async def test_a_form_from_elsewhere_changes_nothing(app: QuartTrio, api: Api, token: str, headers: list[tuple[bytes, bytes]]) -> None:
+@pytest.mark.parametrize("headers", OTHER_ORIGINS)
+async def test_a_form_from_another_site_changes_nothing(app: QuartTrio, api: Api, token: str, headers: list[tuple[bytes, bytes]]) -> None:
     answer = await submit(app, filled(token), headers, json=True)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert (await api.login(password=PASSWORD)).status == 200
-    assert (await submit(app, filled(token))).status == 200  # the link is still good
+    assert (await submit(app, filled(token))).status == 200  # the link is still valid
 
 
 @pytest.mark.parametrize(
     "content_type", [None, b"", b"text/plain", b"application/json", b"multipart/form-data; boundary=x", b"application/x-www-form", b"\xff"]
 )
-async def test_only_forms_are_read(app: QuartTrio, token: str, content_type: bytes | None) -> None:
+async def test_other_content_types_are_refused(app: QuartTrio, token: str, content_type: bytes | None) -> None:
     answer = await submit(app, filled(token), content_type=content_type, json=True)
     assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
 
 @pytest.mark.parametrize("content_type", [FORM + b"; charset=utf-8", FORM.upper(), FORM + b"; charset=utf-16"])
-async def test_a_form_is_utf_8_whatever_is_said_of_it(app: QuartTrio, token: str, content_type: bytes) -> None:
+async def test_a_form_is_utf_8_whatever_the_charset_says(app: QuartTrio, token: str, content_type: bytes) -> None:
     assert (await submit(app, filled(token), content_type=content_type)).status == 200
 
 
-UNREADABLE = {
+MALFORMED = {
     "raw bytes": "token=x&new_password=pässwörd".encode(),
     "invalid UTF-8": b"token=x&new_password=%ff%fe",
     "an encoded surrogate": b"token=x&new_password=%ed%a0%80",
@@ -101,25 +104,29 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-async def test_what_is_no_proper_form_is_refused(app: QuartTrio, name: str) -> None:
-    answer = await submit(app, UNREADABLE[name], json=True)
-    assert (answer.status, answer.code, answer.json["error"]) == (400, "BAD_REQUEST", "The form cannot be read.")
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_a_malformed_form_is_refused(app: QuartTrio, name: str) -> None:
+    answer = await submit(app, MALFORMED[name], json=True)
+    assert (answer.status, answer.code, answer.json["error"]) == (
+        400,
+        "BAD_REQUEST",
+        "The form is not valid. Go back, reload the page, and try again.",
+    )
 
 
 @pytest.mark.parametrize("body", [b"", b"&", b"=", b"%", b"new_password=x", b"token=", b"token=%00&new_password=%00", b"token[]=1"])
-async def test_a_form_without_a_good_token_is_refused(app: QuartTrio, body: bytes) -> None:
+async def test_a_form_without_a_valid_token_is_refused(app: QuartTrio, body: bytes) -> None:
     answer = await submit(app, body)
     assert answer.status == 400
     assert answer.headers["Content-Type"].startswith("text/html")
 
 
-async def test_a_hundred_fields_are_read(app: QuartTrio, token: str) -> None:
+async def test_a_hundred_fields_are_accepted(app: QuartTrio, token: str) -> None:
     padding = b"&".join(b"f%d=1" % number for number in range(98))
     assert (await submit(app, padding + b"&" + filled(token))).status == 200
 
 
-async def test_of_a_repeated_field_the_last_counts(app: QuartTrio, api: Api, token: str) -> None:
+async def test_the_last_of_repeated_fields_counts(app: QuartTrio, api: Api, token: str) -> None:
     assert (await submit(app, b"new_password=something+else&" + filled(token))).status == 200
     assert (await api.login(password=NEW_PASSWORD)).status == 200
 
@@ -129,18 +136,18 @@ async def test_a_form_over_the_limit_is_refused(app: QuartTrio, token: str) -> N
     assert (await submit(app, filled(token))).status == 200
 
 
-async def test_what_was_typed_comes_back_escaped_or_not_at_all(app: QuartTrio, token: str) -> None:
+async def test_typed_values_come_back_escaped_and_passwords_never(app: QuartTrio, token: str) -> None:
     weak = await submit(app, filled(token, "<b>1"))
     assert weak.status == 400
     assert "at least 8 characters" in weak.text
-    assert "<b>1" not in weak.text  # nobody gets to read a password, not even its owner
+    assert "<b>1" not in weak.text  # a password is never shown, even to its owner
     assert f'value="{token}"' in weak.text
     unknown = await submit(app, filled('"><script>alert(1)</script>', "1"))
     assert unknown.status == 400
     assert "<script>alert" not in unknown.text
 
 
-async def test_a_refused_password_leaves_the_link_good(app: QuartTrio, api: Api, token: str) -> None:
+async def test_a_refused_password_does_not_use_up_the_link(app: QuartTrio, api: Api, token: str) -> None:
     for weak in ("", "short", "x" * 129, "😀" * 200):
         assert (await submit(app, filled(token, weak))).status == 400
     assert (await api.login()).status == 200

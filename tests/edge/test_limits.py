@@ -1,4 +1,7 @@
-"""Rate limits per client address: each documented bucket, alone and together (organizations.md section 8; N-1, N-2)."""
+"""Rate limits per client address:
+
+each documented bucket, alone and together (security N-1, N-2).
+"""
 
 import json
 from datetime import timedelta
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 PROXY = "10.1.2.3"
 
-# Method and path -> how many at once, and after how many seconds the next (identity.md section 4.1).
+# Method and path, the burst, and the seconds until the next request is allowed.
 OWN = {
     ("POST", "/api/auth/register"): (10, 6),
     ("POST", "/api/auth/login"): (10, 6),
@@ -28,15 +31,16 @@ OWN = {
     ("POST", "/api/auth/resend-verification"): (3, 20),
     ("POST", "/api/platform/impersonate/<user_id>"): (10, 6),
 }
-# What several endpoints share, and those that have more than one bucket (decisions, points 25 to 27): the tests of the second factor are
-# in test_mfa_limits.py. A form of a page has the limits of the endpoint that it stands for.
+# Buckets that several endpoints share, and endpoints with several buckets (decisions 25, 26, 27).
+# test_mfa_limits.py has those of the second factor. The form of a page has the limits of its
+# endpoint.
 GROUPED = {
     ("POST", "/api/user/mfa/setup"): ["mfa-setup"],
     ("DELETE", "/api/user/mfa"): ["mfa-setup"],
     ("POST", "/api/user/mfa/backup-codes/regenerate"): ["mfa-setup"],
     ("POST", "/api/user/mfa/verify"): ["mfa-confirmation", "mfa-verification"],
     ("POST", "/api/auth/mfa/verify"): ["mfa-verification"],
-    ("POST", "/auth/device/code"): ["device"],  # as polls do (test_device_flow_polls.py)
+    ("POST", "/auth/device/code"): ["device"],  # as many as polls send (test_device_flow_polls.py)
     ("GET", "/auth/device/verify"): ["device"],
     ("POST", "/auth/device/verify"): ["device"],
     ("POST", "/app/sign-in"): ["login"],
@@ -49,7 +53,7 @@ GROUPED = {
     ("POST", "/app/account/two-factor/disable"): ["mfa-setup"],
     ("POST", "/webhooks/billing"): ["billing"],  # sixteen a second (test_billing.py)
 }
-# /auth/* and /api/auth/*: one a second, twenty at once (organizations.md section 8).
+# /auth/* and /api/auth/*: one per second, with a burst of twenty.
 SHARED = [
     ("GET", "/auth/verify-email"),
     ("GET", "/auth/reset-password"),
@@ -62,7 +66,7 @@ SHARED = [
     ("GET", "/auth/codehost/callback"),
     ("GET", "/auth/authorize"),
     ("POST", "/auth/authorize"),
-    ("POST", "/auth/token"),  # of who shows no client secret, here nothing at all (test_oauth_tokens.py)
+    ("POST", "/auth/token"),  # without a client secret, which is not sent here (test_oauth_tokens.py)
     ("POST", "/auth/revoke"),
 ]
 UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/assets/x", "/"]
@@ -70,7 +74,7 @@ UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-kno
 
 @pytest.fixture
 def edge(request: pytest.FixtureRequest) -> Edge:
-    """Limits as documented; a test may ask for a factor."""
+    """The documented limits, times the factor that a test asks for."""
     return make_edge(rate_limit_factor=getattr(request, "param", 1.0), trusted_proxies=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")))
 
 
@@ -78,18 +82,18 @@ factor = partial(pytest.mark.parametrize, "edge", indirect=True)
 
 
 async def knock(app: QuartTrio, method: str, path: str, peer: str = PEER, forwarded_for: str | None = None) -> Answer:
-    """A request that costs nothing but its tokens: it is refused as soon as it is let in."""
+    """Send a request that is refused after the limits were counted."""
     headers = [(b"x-forwarded-for", forwarded_for.encode())] if forwarded_for is not None else []
     return await ask(app, method, path, headers=headers, peer=peer)
 
 
 async def admitted(app: QuartTrio, method: str, path: str, count: int, peer: str = PEER) -> int:
-    """How many of so many requests are let in."""
+    """Return how many of `count` requests pass the limits."""
     return sum([(await knock(app, method, path, peer)).status != 429 for _ in range(count)])
 
 
 def wait_of(answer: Answer) -> int:
-    """What a refusal says about when to come back; also proves that it says so properly."""
+    """Return Retry-After of a refusal, after checking its format."""
     assert (answer.status, answer.code) == (429, "RATE_LIMIT_EXCEEDED")
     wait = answer.headers["Retry-After"]
     assert wait.isdecimal()
@@ -123,7 +127,7 @@ async def test_the_scope_has_its_burst_and_its_rate(app: QuartTrio, clock: FakeC
     assert sum([(await ask(app, method, path)).status != 429 for _ in range(7)]) == 5
 
 
-async def test_one_bucket_serves_the_whole_scope(app: QuartTrio) -> None:
+async def test_all_endpoints_of_a_scope_share_one_bucket(app: QuartTrio) -> None:
     for number in range(20):
         method, path = SHARED[number % len(SHARED)]
         assert (await knock(app, method, path)).status != 429
@@ -145,20 +149,20 @@ async def test_every_limited_route_is_in_this_file(app: QuartTrio) -> None:
     assert len({*buckets}) == len(buckets) == len(OWN), "each has a bucket of its own"
 
 
-async def test_a_refused_request_costs_nothing_elsewhere(app: QuartTrio) -> None:
+async def test_a_request_refused_by_its_endpoint_costs_nothing_in_the_scope(app: QuartTrio) -> None:
     assert await admitted(app, "POST", "/api/auth/resend-verification", 53) == 3
-    # Of the scope's twenty, three are spent.
+    # Three of the scope's twenty are used.
     assert await admitted(app, "GET", "/auth/reset-password", 25) == 17
 
 
-async def test_an_exhausted_scope_costs_an_endpoint_nothing(app: QuartTrio, clock: FakeClock) -> None:
+async def test_a_request_refused_by_the_scope_costs_its_endpoint_nothing(app: QuartTrio, clock: FakeClock) -> None:
     assert await admitted(app, "GET", "/auth/reset-password", 20) == 20
     assert await admitted(app, "POST", "/api/auth/resend-verification", 10) == 0
     clock.advance(timedelta(seconds=10))
     assert await admitted(app, "POST", "/api/auth/resend-verification", 10) == 3
 
 
-async def test_the_longest_wait_is_told(app: QuartTrio) -> None:
+async def test_retry_after_is_the_longest_wait(app: QuartTrio) -> None:
     assert await admitted(app, "POST", "/api/auth/forgot-password", 5) == 5
     assert await admitted(app, "GET", "/auth/reset-password", 15) == 15
     assert wait_of(await knock(app, "POST", "/api/auth/refresh")) == 1
@@ -166,7 +170,7 @@ async def test_the_longest_wait_is_told(app: QuartTrio) -> None:
     assert wait_of(await knock(app, "POST", "/api/auth/login")) == 1
 
 
-async def test_other_clients_are_not_held_back(app: QuartTrio) -> None:
+async def test_clients_do_not_share_buckets(app: QuartTrio) -> None:
     assert await admitted(app, "POST", "/api/auth/forgot-password", 6) == 5
     assert await admitted(app, "POST", "/api/auth/forgot-password", 6, peer="203.0.113.10") == 5
     assert await admitted(app, "POST", "/api/auth/login", 6) == 6
@@ -178,7 +182,7 @@ async def test_health_and_metrics_are_never_limited(app: QuartTrio) -> None:
         assert await admitted(app, "GET", path, 25) == 25
 
 
-async def test_authenticated_reads_have_no_limit_of_their_own(app: QuartTrio) -> None:
+async def test_authenticated_reads_have_no_limit(app: QuartTrio) -> None:
     assert await admitted(app, "GET", "/api/user", 40) == 40
 
 
@@ -186,35 +190,36 @@ async def test_authenticated_reads_have_no_limit_of_their_own(app: QuartTrio) ->
 
 
 @pytest.mark.parametrize(("method", "path"), [*OWN, *SHARED[:1]])
-async def test_parallel_requests_admit_exactly_the_burst(app: QuartTrio, method: str, path: str) -> None:
+async def test_parallel_requests_pass_exactly_up_to_the_burst(app: QuartTrio, method: str, path: str) -> None:
     burst = OWN.get((method, path), (20, 1))[0]
     answers = await everyone(burst + 20, lambda _: knock(app, method, path))
     assert sum(answer.status != 429 for answer in answers) == burst
     assert {answer.status for answer in answers} <= {429, 400, 401}
 
 
-async def test_parallel_requests_of_two_endpoints_share_the_scope_exactly(app: QuartTrio) -> None:
+async def test_parallel_requests_to_two_endpoints_share_the_scope_exactly(app: QuartTrio) -> None:
     paths = [("POST", "/api/auth/login"), ("POST", "/api/auth/register"), ("GET", "/auth/reset-password")]
     answers = await everyone(45, lambda number: knock(app, *paths[number % 3]))
     assert sum(answer.status != 429 for answer in answers) == 20
 
 
-# Who is a client
+# The client
 
 
-async def test_only_trusted_proxies_are_believed(app: QuartTrio) -> None:
+async def test_only_trusted_proxies_can_forward_an_address(app: QuartTrio) -> None:
     login = partial(knock, app, "POST", "/api/auth/login")
-    # A stranger may write into the header what he likes: he is himself.
+    # The header of an untrusted client is ignored.
     assert sum([(await login(PEER, f"198.51.100.{number}")).status != 429 for number in range(15)]) == 10
-    # Behind a proxy everybody has a bucket of his own.
+    # Behind a proxy, each client has its own bucket.
     assert sum([(await login(PROXY, f"198.51.100.{number}")).status != 429 for number in range(15)]) == 15
-    # The right-most entry that is no proxy counts; what stands left of it is the client's own invention.
+    # The rightmost address that is not a trusted proxy counts. The client can invent everything
+    # left of it.
     assert sum([(await login(PROXY, f"192.0.2.{number}, 198.51.100.77, 10.9.9.9")).status != 429 for number in range(15)]) == 10
-    # The same client, straight or through a proxy, is one client.
+    # A client has one bucket, with or without the proxy.
     assert (await login(PROXY, PEER)).status == 429
 
 
-async def test_a_proxy_that_says_nothing_is_the_client(app: QuartTrio) -> None:
+async def test_a_proxy_without_the_header_is_the_client(app: QuartTrio) -> None:
     assert await admitted(app, "POST", "/api/auth/login", 12, peer=PROXY) == 10
     assert (await knock(app, "POST", "/api/auth/login", PROXY, "nonsense")).status == 429
 
@@ -226,7 +231,7 @@ async def test_an_ipv6_network_is_one_client(app: QuartTrio) -> None:
     assert (await login("2001:db8:1:3::1")).status != 429
 
 
-async def test_an_ipv4_address_is_the_same_when_ipv6_carries_it(app: QuartTrio) -> None:
+async def test_an_ipv4_address_mapped_to_ipv6_is_the_same_client(app: QuartTrio) -> None:
     assert await admitted(app, "POST", "/api/auth/login", 10) == 10
     assert (await knock(app, "POST", "/api/auth/login", f"::ffff:{PEER}")).status == 429
     assert (await knock(app, "POST", "/api/auth/login", "::ffff:203.0.113.10")).status != 429
@@ -236,7 +241,7 @@ async def test_an_ipv4_address_is_the_same_when_ipv6_carries_it(app: QuartTrio) 
 
 
 @factor([2.0])
-async def test_a_factor_makes_limits_wider(app: QuartTrio, clock: FakeClock) -> None:
+async def test_a_factor_raises_the_limits(app: QuartTrio, clock: FakeClock) -> None:
     assert await admitted(app, "POST", "/api/auth/login", 30) == 20
     assert wait_of(await knock(app, "POST", "/api/auth/login")) == 3
     clock.advance(timedelta(seconds=3))
@@ -246,7 +251,7 @@ async def test_a_factor_makes_limits_wider(app: QuartTrio, clock: FakeClock) -> 
 
 
 @factor([0.1])
-async def test_a_small_factor_leaves_one_request(app: QuartTrio, clock: FakeClock) -> None:
+async def test_a_small_factor_still_allows_one_request(app: QuartTrio, clock: FakeClock) -> None:
     assert await admitted(app, "POST", "/api/auth/resend-verification", 3) == 1
     wait = wait_of(await knock(app, "POST", "/api/auth/resend-verification"))
     assert wait == 200
@@ -255,7 +260,7 @@ async def test_a_small_factor_leaves_one_request(app: QuartTrio, clock: FakeCloc
 
 
 @factor([None])
-async def test_limits_of_addresses_can_be_switched_off(app: QuartTrio, pool: Pool) -> None:
+async def test_limits_per_address_can_be_switched_off(app: QuartTrio, pool: Pool) -> None:
     for method, path in OWN:
         assert await admitted(app, method, path, 25) == 25
     async with pool.connection() as connection:
@@ -263,15 +268,15 @@ async def test_limits_of_addresses_can_be_switched_off(app: QuartTrio, pool: Poo
 
 
 @factor([None])
-async def test_limits_of_accounts_cannot(api: Api) -> None:
+async def test_limits_per_account_cannot_be_switched_off(api: Api) -> None:
     statuses = [(await api.login(password="wrong password")).status for _ in range(11)]
     assert statuses == [401] * 10 + [429]
 
 
-# What comes first
+# The order of checks
 
 
-async def test_a_limit_comes_before_everything_else(app: QuartTrio, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits_are_checked_first(app: QuartTrio, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     await add_account(ports)
 
     class Untouched:
@@ -296,13 +301,13 @@ async def test_a_limit_comes_before_everything_else(app: QuartTrio, ports: Ports
         assert await connection.rows("select 1 from mails") == []
 
 
-async def test_credentials_come_before_the_request(app: QuartTrio) -> None:
+async def test_credentials_are_checked_before_the_request(app: QuartTrio) -> None:
     for target, body in (("/api/user", b"{"), ("/api/user?" + "a=1&" * 150, None)):
         answer = await ask(app, "PATCH", target, body=body)
         assert (answer.status, answer.code) == (401, "UNAUTHORIZED"), target
 
 
-async def test_a_page_says_it_as_a_page(app: QuartTrio) -> None:
+async def test_a_page_reports_a_limit_as_a_page(app: QuartTrio) -> None:
     assert await admitted(app, "GET", "/auth/reset-password", 20) == 20
     answer = await ask(app, "GET", "/auth/reset-password", headers=[(b"accept", b"text/html")])
     assert answer.status == 429
@@ -310,7 +315,7 @@ async def test_a_page_says_it_as_a_page(app: QuartTrio) -> None:
     assert answer.headers["Content-Type"].startswith("text/html")
 
 
-async def test_a_client_is_one_row_however_much_it_asks(app: QuartTrio, pool: Pool) -> None:
+async def test_a_client_has_one_row_regardless_of_its_requests(app: QuartTrio, pool: Pool) -> None:
     for method, path in [*OWN, *SHARED]:
         await knock(app, method, path)
     async with pool.connection() as connection:

@@ -1,4 +1,4 @@
-"""The outer layer by itself: a call of an ASGI application that never touches a socket."""
+"""The edge middleware alone, called as an ASGI application without a socket."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from entrypoints.http.edge.middleware import App, RequestRecord, Headers, Message, EdgeMiddleware, Receive, Refused, Scope, Send
+from entrypoints.http.edge.middleware import App, EdgeMiddleware, Headers, Message, Receive, Refused, RequestRecord, Scope, Send
 from tests.proof.wire.wire import Paths
 
 FRONTEND = "https://app.example"
@@ -30,7 +30,7 @@ PATHS = Paths(
 
 
 class Asked:
-    """The application: notes what it is asked, and answers as it is told to."""
+    """An application that records its requests and sends the responses that a test sets."""
 
     def __init__(self, *headers: tuple[bytes, bytes], status: int = 200, body: bytes = b"{}") -> None:
         self.headers = list(headers) or [(b"content-type", b"application/json")]
@@ -97,10 +97,10 @@ async def ask(
     return Answer(sent, observed[0])
 
 
-# What every answer has
+# Headers of every response
 
 
-async def test_an_answer_gets_the_headers_that_every_answer_has() -> None:
+async def test_every_response_has_the_security_headers() -> None:
     answer = await ask(Asked())
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
@@ -110,7 +110,7 @@ async def test_an_answer_gets_the_headers_that_every_answer_has() -> None:
     assert answer.body == b"{}"
 
 
-async def test_strict_transport_security_exactly_under_https() -> None:
+async def test_strict_transport_security_is_sent_exactly_with_https() -> None:
     assert "max-age=" in (await ask(Asked(), https=True)).headers["strict-transport-security"]
 
 
@@ -118,7 +118,7 @@ async def test_strict_transport_security_exactly_under_https() -> None:
     "own",
     [(b"cache-control", b"public, max-age=300"), (b"referrer-policy", b"origin"), (b"content-security-policy", b"default-src 'self'")],
 )
-async def test_what_the_application_set_itself_stands(own: tuple[bytes, bytes]) -> None:
+async def test_headers_of_the_application_stay(own: tuple[bytes, bytes]) -> None:
     answer = await ask(Asked(own))
     assert [value for name, value in answer.list if name == own[0].decode()] == [own[1].decode()]
 
@@ -127,7 +127,7 @@ async def test_a_page_sets_its_own_content_security_policy() -> None:
     assert "content-security-policy" not in (await ask(Asked((b"content-type", b"text/html; charset=utf-8")))).headers
 
 
-async def test_the_application_finds_its_exchange_in_the_scope_and_fills_it_in() -> None:
+async def test_the_application_completes_the_request_record_of_the_scope() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["request_record"].route = "/api/user"
         scope["request_record"].caller = "ada"
@@ -139,7 +139,7 @@ async def test_the_application_finds_its_exchange_in_the_scope_and_fills_it_in()
     assert (exchange.method, exchange.path, exchange.address, exchange.aborted) == ("GET", "/api/user", "198.51.100.7", False)
 
 
-async def test_an_unknown_path_shares_its_label_with_every_other_and_an_odd_method_too() -> None:
+async def test_unknown_paths_and_odd_methods_share_one_label() -> None:
     exchange = (await ask(Asked(status=404), "BREW", "/coffee")).exchange
     assert exchange is not None
     assert (exchange.route, exchange.method) == ("(unknown)", "OTHER")
@@ -154,14 +154,14 @@ async def test_a_harmless_request_id_is_kept(offered: str) -> None:
 
 
 @pytest.mark.parametrize("offered", [None, "", "short", "f" * 65, "with space", "semi;colon", "<script>x", "caf\xe9caf\xe9", "line\nbreak"])
-async def test_any_other_request_id_is_replaced(offered: str | None) -> None:
+async def test_other_request_ids_are_replaced(offered: str | None) -> None:
     headers = [] if offered is None else [("x-request-id", offered)]
     first, second = [(await ask(Asked(), "GET", "/api/user", *headers)).headers["x-request-id"] for _ in range(2)]
     assert first != second
     assert re.fullmatch(r"[A-Za-z0-9_-]{8,64}", first)
 
 
-async def test_the_address_is_what_a_trusted_proxy_says_over_all_its_headers() -> None:
+async def test_the_address_is_read_from_all_headers_of_a_trusted_proxy() -> None:
     proxies = (ip_network("10.0.0.0/8"),)
     lines = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "203.0.113.5"), ("x-forwarded-for", "10.0.0.2")]
     trusting = await ask(Asked(), "GET", "/api/user", *lines, client="10.0.0.1", trusted_proxies=proxies)
@@ -171,10 +171,10 @@ async def test_the_address_is_what_a_trusted_proxy_says_over_all_its_headers() -
     assert (trusting.exchange.address, wary.exchange.address) == ("203.0.113.5", "10.0.0.1")
 
 
-# What is refused
+# Refusals
 
 
-async def test_a_refusal_has_the_error_body_of_the_interface() -> None:
+async def test_a_refusal_has_the_standard_error_body() -> None:
     answer = await ask(Asked(), version="2")
     body = json.loads(answer.body)
     assert body.keys() == {"error", "error_code", "timestamp"}
@@ -187,7 +187,7 @@ async def test_a_refusal_has_the_error_body_of_the_interface() -> None:
     assert (answer.exchange.status, answer.exchange.error_code) == (505, "HTTP_VERSION_NOT_SUPPORTED")
 
 
-async def test_other_places_may_render_their_errors_themselves() -> None:
+async def test_the_application_can_render_errors_itself() -> None:
     def rendered(refused: Refused, exchange: RequestRecord, accept: str | None) -> tuple[Headers, bytes]:
         return [(b"content-type", b"text/x")], f"{refused.status} {exchange.path} {accept}".encode()
 
@@ -218,7 +218,7 @@ REFUSED: list[tuple[str, str, list[tuple[str, str]], tuple[int, str], bool]] = [
 
 
 @pytest.mark.parametrize(("version", "headers", "error", "close"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-async def test_refused_before_the_application_runs(
+async def test_malformed_requests_are_refused_before_the_application_runs(
     version: str, headers: list[tuple[str, str]], error: tuple[int, str], close: bool
 ) -> None:
     app = Asked()
@@ -228,7 +228,7 @@ async def test_refused_before_the_application_runs(
     assert app.scopes == []
 
 
-async def test_connect_is_refused_and_told_what_is_allowed() -> None:
+async def test_connect_is_refused_with_the_allowed_methods() -> None:
     app = Asked()
     answer = await ask(app, "CONNECT", "example.com:443")
     assert answer.error == (405, "METHOD_NOT_ALLOWED")
@@ -237,7 +237,7 @@ async def test_connect_is_refused_and_told_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/\x00", "/api/a\nb", "/api/\u202euser", "/api/\x85"])
-async def test_a_path_that_cannot_be_printed_leads_nowhere(path: str) -> None:
+async def test_a_path_with_control_characters_is_not_found(path: str) -> None:
     app = Asked()
     answer = await ask(app, "GET", path)
     assert answer.error == (404, "NOT_FOUND")
@@ -266,7 +266,7 @@ async def test_a_websocket_is_closed() -> None:
         (b"/", "/"),
         (b"/api/user", "/api/user"),
         (b"/api/user/", "/api/user"),
-        (b"/api/user//", "/api/user//"),  # a doubled slash is another path, and there is nothing there
+        (b"/api/user//", "/api/user//"),  # a doubled slash is another path, which does not exist
         (b"//api/user", "//api/user"),
         (b"//", "//"),
         (b"/caf%C3%A9/", "/café"),
@@ -275,7 +275,7 @@ async def test_a_websocket_is_closed() -> None:
         (b"http://test", "/"),
     ],
 )
-async def test_the_path_by_which_routes_are_looked_up(raw: bytes, path: str) -> None:
+async def test_the_path_is_normalized_for_the_routes(raw: bytes, path: str) -> None:
     app = Asked()
     await ask(app, "GET", unquote(raw.decode()), raw_path=raw, query="a=/")
     assert app.scopes[0]["path"] == path
@@ -287,14 +287,14 @@ async def test_the_path_by_which_routes_are_looked_up(raw: bytes, path: str) -> 
 @pytest.mark.parametrize(
     "raw", [b"http://elsewhere/api/user", b"http://a@test/api/user", b"ftp://test/api/user", b"api/user", b"*", b"test:80"]
 )
-async def test_a_target_that_is_no_path_of_ours_is_refused(raw: bytes) -> None:
+async def test_a_target_that_is_not_a_path_is_refused(raw: bytes) -> None:
     app = Asked()
     assert (await ask(app, "GET", raw.decode(), raw_path=raw)).error == (400, "BAD_REQUEST")
     assert app.scopes == []
 
 
 @pytest.mark.parametrize("raw", [b"/api%2fuser", b"/api/user%2F", b"/%2F", b"/api/organizations/acme%2Fmembers"])
-async def test_an_encoded_slash_is_not_a_slash_and_nothing_is_there(raw: bytes) -> None:
+async def test_an_encoded_slash_is_not_a_separator(raw: bytes) -> None:
     app = Asked()
     assert (await ask(app, "GET", unquote(raw.decode()), raw_path=raw)).error == (404, "NOT_FOUND")
     assert app.scopes == []
@@ -303,7 +303,7 @@ async def test_an_encoded_slash_is_not_a_slash_and_nothing_is_there(raw: bytes) 
 # OPTIONS, HEAD, CORS
 
 
-async def test_options_says_what_is_allowed_and_runs_no_view() -> None:
+async def test_options_lists_the_allowed_methods_and_runs_no_view() -> None:
     app = Asked()
     answer = await ask(app, "OPTIONS", "/api/user/")
     assert (answer.status, answer.headers["allow"], answer.body) == (204, "GET, HEAD, OPTIONS, PATCH", b"")
@@ -312,13 +312,13 @@ async def test_options_says_what_is_allowed_and_runs_no_view() -> None:
     assert app.scopes == []
 
 
-async def test_options_of_an_unknown_path_is_left_to_the_application() -> None:
+async def test_options_of_an_unknown_path_reaches_the_application() -> None:
     app = Asked(status=404)
     assert (await ask(app, "OPTIONS", "/nowhere")).status == 404
     assert len(app.scopes) == 1
 
 
-async def test_head_never_runs_a_view_whose_get_changes_something() -> None:
+async def test_head_does_not_run_views_with_side_effects() -> None:
     app = Asked()
     answer = await ask(app, "HEAD", "/auth/verify-email/", query="token=x")
     assert (answer.status, answer.body, app.scopes) == (200, b"", [])
@@ -331,7 +331,7 @@ PREFLIGHT = ("access-control-request-method", "PATCH")
 
 
 @pytest.mark.parametrize("path", ["/api/user", "/api/auth/login", "/auth/token"])
-async def test_the_frontend_may_read_answers_of_the_interface(path: str) -> None:
+async def test_the_frontend_can_read_api_responses(path: str) -> None:
     answer = await ask(Asked(status=401), "POST", path, ("origin", FRONTEND))
     assert answer.headers["access-control-allow-origin"] == FRONTEND
     assert answer.headers["access-control-expose-headers"] == "X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate"
@@ -339,7 +339,7 @@ async def test_the_frontend_may_read_answers_of_the_interface(path: str) -> None
     assert "access-control-allow-credentials" not in answer.headers
 
 
-async def test_a_preflight_of_the_frontend() -> None:
+async def test_the_frontend_can_send_a_preflight() -> None:
     app = Asked()
     answer = await ask(app, "OPTIONS", "/api/user", ("origin", FRONTEND), PREFLIGHT)
     assert answer.status == 204
@@ -350,7 +350,7 @@ async def test_a_preflight_of_the_frontend() -> None:
 
 
 @pytest.mark.parametrize("origin", ["https://app.example.evil", "http://app.example", "null", "https://APP.example", f"{FRONTEND}/"])
-async def test_no_other_origin_gets_a_cors_header(origin: str) -> None:
+async def test_other_origins_get_no_cors_headers(origin: str) -> None:
     for method in ("GET", "OPTIONS"):
         answer = await ask(Asked(), method, "/api/user", ("origin", origin), PREFLIGHT)
         assert not [name for name in answer.headers if name.startswith("access-control-")]
@@ -360,13 +360,13 @@ async def test_no_other_origin_gets_a_cors_header(origin: str) -> None:
 @pytest.mark.parametrize(
     ("path", "frontend"), [("/docs", FRONTEND), ("/auth/verify-email", FRONTEND), ("/apiary", FRONTEND), ("/api/user", None)]
 )
-async def test_elsewhere_and_without_a_frontend_there_is_no_cors(path: str, frontend: str | None) -> None:
+async def test_pages_and_installations_without_a_frontend_have_no_cors_headers(path: str, frontend: str | None) -> None:
     for method in ("GET", "OPTIONS"):
         answer = await ask(Asked(), method, path, ("origin", FRONTEND), PREFLIGHT, cors_origin=frontend)
         assert not [name for name in answer.headers if name.startswith("access-control-") or name == "vary"]
 
 
-async def test_a_vary_of_the_application_is_kept() -> None:
+async def test_the_vary_header_of_the_application_is_kept() -> None:
     answer = await ask(Asked((b"vary", b"Accept")), "GET", "/api/user", ("origin", FRONTEND))
     assert [value for name, value in answer.list if name == "vary"] == ["Accept", "Origin"]
 
@@ -375,7 +375,7 @@ async def test_a_vary_of_the_application_is_kept() -> None:
 
 
 def arriving(*messages: Message, then: Callable[[], Any] = trio.sleep_forever) -> Receive:
-    """What comes in: these, and then nothing, or what is told."""
+    """Receive these messages, and then `last`, or wait forever."""
     waiting = iter(messages)
 
     async def receive() -> Message:
@@ -392,7 +392,8 @@ def piece(body: bytes, *, last: bool = False) -> Message:
 
 
 class Reader(Asked):
-    """Reads the whole body first, and returns without a word when the client is gone, as Quart does."""
+    """Read the whole body first, and return without a response when the client disconnects, as
+    Quart does."""
 
     read = b""
     cancelled = False
@@ -412,7 +413,7 @@ class Reader(Asked):
         await super().__call__(scope, receive, send)
 
 
-async def test_a_body_comes_through_piece_by_piece() -> None:
+async def test_a_body_passes_piece_by_piece() -> None:
     app = Reader()
     answer = await ask(
         app,
@@ -432,7 +433,7 @@ async def test_a_chunked_body_is_cut_off_at_the_limit() -> None:
     assert app.cancelled
 
 
-async def test_a_body_has_thirty_seconds(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_body_must_arrive_within_thirty_seconds(autojump_clock: trio.testing.MockClock) -> None:
     app = Reader()
     started = trio.current_time()
     answer = await ask(app, "POST", "/api/user", ("content-length", "10"), receive=arriving(piece(b"x")))
@@ -442,7 +443,7 @@ async def test_a_body_has_thirty_seconds(autojump_clock: trio.testing.MockClock)
     assert app.cancelled
 
 
-async def test_an_application_may_take_longer_than_a_body(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_application_can_take_longer_than_the_body(autojump_clock: trio.testing.MockClock) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await trio.sleep(3600)
@@ -451,11 +452,11 @@ async def test_an_application_may_take_longer_than_a_body(autojump_clock: trio.t
     assert (await ask(app, "POST", "/api/user", ("content-length", "1"), receive=arriving(piece(b"x", last=True)))).status == 200
 
 
-# Clients that leave
+# Disconnecting clients
 
 
 class Watching(Asked):
-    """Listens for the client's leaving while it works, as Quart-Trio does, and would be cancelled by it."""
+    """Watch for a disconnect while working, as Quart-Trio does. The disconnect cancels the work."""
 
     completed = False
     cancelled = False
@@ -483,7 +484,7 @@ class Watching(Asked):
             nursery.cancel_scope.cancel()
 
 
-async def test_a_client_that_leaves_in_the_middle_does_not_cancel_the_work() -> None:
+async def test_a_disconnect_after_the_body_does_not_cancel_the_work() -> None:
     app = Watching(trio.testing.wait_all_tasks_blocked)
     answer = await ask(app, receive=arriving(piece(b"", last=True), then=trio.lowlevel.checkpoint))
     assert app.completed
@@ -491,7 +492,7 @@ async def test_a_client_that_leaves_in_the_middle_does_not_cancel_the_work() -> 
     assert (answer.exchange.status, answer.exchange.aborted) == (200, True)
 
 
-async def test_a_client_that_leaves_before_its_body_is_complete_does() -> None:
+async def test_a_disconnect_before_the_end_of_the_body_cancels_the_work() -> None:
     app = Watching(trio.sleep_forever)
     answer = await ask(app, "POST", "/api/user", ("content-length", "5"), receive=arriving(piece(b"x"), then=trio.lowlevel.checkpoint))
     assert app.cancelled
@@ -500,8 +501,9 @@ async def test_a_client_that_leaves_before_its_body_is_complete_does() -> None:
     assert (answer.exchange.status, answer.exchange.aborted) == (499, True)
 
 
-async def test_the_end_of_an_answer_is_no_leaving() -> None:
-    """A server reports the end of an exchange in the words of a client's leaving, while the last of the answer is still being sent."""
+async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
+    """A server sends http.disconnect at the end of a response, while its last part is still being
+    sent."""
     over = trio.Event()
     sent: list[Message] = []
     observed: list[RequestRecord] = []
@@ -511,7 +513,7 @@ async def test_the_end_of_an_answer_is_no_leaving() -> None:
         sent.append(message)
         if message["type"] == "http.response.body":
             over.set()
-            await trio.testing.wait_all_tasks_blocked()  # the news spreads before this returns
+            await trio.testing.wait_all_tasks_blocked()  # other tasks see the disconnect before this call returns
             sent.append({"type": "done"})
 
     outer = EdgeMiddleware(app, routes=PATHS, observe=observed.append, body_limit=lambda _: 1000)
@@ -532,10 +534,10 @@ async def test_the_end_of_an_answer_is_no_leaving() -> None:
     assert not observed[0].aborted
 
 
-# Applications that fail
+# Failing applications
 
 
-async def test_an_application_that_breaks_is_answered_for() -> None:
+async def test_an_application_that_fails_gets_a_500() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise ZeroDivisionError("secret of the house")
 
@@ -546,7 +548,7 @@ async def test_an_application_that_breaks_is_answered_for() -> None:
     assert isinstance(answer.exchange.error, ZeroDivisionError)
 
 
-async def test_an_application_that_breaks_in_mid_answer_is_recorded() -> None:
+async def test_an_application_that_fails_during_the_response_is_recorded() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError
@@ -557,7 +559,7 @@ async def test_an_application_that_breaks_in_mid_answer_is_recorded() -> None:
     assert isinstance(answer.exchange.error, ZeroDivisionError)
 
 
-async def test_an_application_that_says_nothing_is_answered_for() -> None:
+async def test_an_application_without_a_response_gets_a_500() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         pass
 
@@ -565,7 +567,7 @@ async def test_an_application_that_says_nothing_is_answered_for() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-async def test_a_request_cut_off_by_shutdown_is_told_so(nested: bool) -> None:
+async def test_a_request_canceled_by_shutdown_gets_a_503(nested: bool) -> None:
     answers: list[Message] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -600,7 +602,7 @@ async def test_a_request_cut_off_by_shutdown_is_told_so(nested: bool) -> None:
     assert [exchange.status for exchange in observed] == [503]
 
 
-async def test_start_up_and_shutdown_go_to_the_application() -> None:
+async def test_lifespan_messages_reach_the_application() -> None:
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Health, metrics, published keys, the description's page and the assets (organizations.md section 4.11)."""
+"""Health, metrics, signing keys, the interactive API page and the assets."""
 
 import base64
 import re
@@ -32,7 +32,7 @@ def open_with(ports: Ports, metrics_token: str | None) -> QuartTrio:
     )
 
 
-async def test_health_says_the_version(api: Api) -> None:
+async def test_health_has_the_version(api: Api) -> None:
     answer = await api.get("/health")
     assert (answer.status, answer.json) == (200, {"status": "healthy", "version": VERSION})
     assert answer.headers["Content-Type"] == "application/json"
@@ -43,13 +43,13 @@ async def test_live_has_no_body(api: Api) -> None:
     assert (answer.status, answer.text) == (200, "")
 
 
-async def test_ready_while_the_database_answers(api: Api) -> None:
+async def test_the_service_is_ready_while_the_database_answers(api: Api) -> None:
     answer = await api.get("/health/ready")
     assert (answer.status, answer.json) == (200, {"status": "ready", "version": VERSION, "database": "connected"})
 
 
 @pytest.mark.slow
-async def test_not_ready_while_it_does_not(app: QuartTrio, ports: Ports, clock: FakeClock) -> None:
+async def test_the_service_is_not_ready_while_the_database_is_down(app: QuartTrio, ports: Ports, clock: FakeClock) -> None:
     gone = Pool("host=127.0.0.1 port=1 dbname=nothing", size=1, acquire_timeout=0.5)
     change_ports(app, storage=Postgres(gone, make_vault(), clock))
     answer = await ask(app, "GET", "/health/ready")
@@ -62,14 +62,14 @@ async def test_not_ready_while_it_does_not(app: QuartTrio, ports: Ports, clock: 
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "text/html", "application/json", "application/openmetrics-text; version=1.0.0"])
-async def test_metrics_are_text_of_format_0_0_4_whatever_is_asked_for(ports: Ports, accept: str) -> None:
+async def test_metrics_have_the_text_format_0_0_4_for_every_accept_header(ports: Ports, accept: str) -> None:
     answer = await ask(open_with(ports, None), "GET", "/metrics", headers=[(b"accept", accept.encode())])
     assert (answer.status, answer.text) == (200, EXPOSITION.decode())
     assert re.fullmatch(r"text/plain; version=0\.0\.4(; charset=utf-8)?", answer.headers["Content-Type"])
 
 
 @pytest.mark.slow
-async def test_metrics_can_be_closed(ports: Ports) -> None:
+async def test_metrics_can_require_a_token(ports: Ports) -> None:
     app = open_with(ports, "scrape me")
     refused = [
         [],
@@ -87,14 +87,14 @@ async def test_metrics_can_be_closed(ports: Ports) -> None:
         assert answer.code == "UNAUTHORIZED"
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")
     assert (await ask(app, "GET", "/metrics?token=scrape%20me")).status == 401
-    # The name of the scheme is without case (RFC 9110 section 11.1).
+    # The scheme ignores case (RFC 9110 section 11.1).
     for scheme in (b"Bearer", b"bearer", b"BEARER"):
         assert (await ask(app, "GET", "/metrics", headers=[(b"authorization", scheme + b" scrape me")])).status == 200
     for path in ("/health", "/health/live", "/health/ready"):
         assert (await ask(app, "GET", path)).status == 200
 
 
-async def test_the_published_keys_are_public_halves_only(api: Api) -> None:
+async def test_only_the_public_halves_of_keys_are_published(api: Api) -> None:
     answer = await api.get("/.well-known/jwks.json")
     assert answer.status == 200
     assert answer.headers["Content-Type"].split(";")[0] in ("application/jwk-set+json", "application/json")
@@ -126,7 +126,7 @@ async def test_the_description_is_served_as_json(api: Api) -> None:
     assert answer.json["openapi"].startswith("3.1")
 
 
-async def test_the_interactive_page_loads_only_from_here(api: Api) -> None:
+async def test_the_interactive_page_loads_only_our_files(api: Api) -> None:
     page = await api.get("/docs")
     assert page.status == 200
     assert page.headers["Content-Type"].startswith("text/html")
@@ -140,10 +140,10 @@ async def test_the_interactive_page_loads_only_from_here(api: Api) -> None:
         assert address.startswith("/")
         assert not address.startswith("//")
         assert (await api.get(address)).status == 200
-    assert "<script>" not in page.text  # files only
+    assert "<script>" not in page.text  # only files
 
 
-async def test_assets_are_kept_for_ever_by_name(app: QuartTrio) -> None:
+async def test_assets_are_cached_forever(app: QuartTrio) -> None:
     answer = await ask(app, "GET", asset_url("icon.svg"))
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "image/svg+xml"
@@ -152,7 +152,7 @@ async def test_assets_are_kept_for_ever_by_name(app: QuartTrio) -> None:
 
 
 @pytest.mark.parametrize("name", ["icon.svg", "", "..", "../main.py", "..%2f..%2faccess.py", "docs.html", "docs/docs.js", "x", "%00"])
-async def test_what_is_no_asset_is_not_served(app: QuartTrio, name: str) -> None:
+async def test_other_files_are_not_served(app: QuartTrio, name: str) -> None:
     assert (await ask(app, "GET", f"/assets/{name}")).status == 404
 
 
@@ -162,6 +162,6 @@ async def test_the_front_page_is_a_page(api: Api) -> None:
     assert "Gatehouse" in page.text
 
 
-async def test_operations_need_no_credentials_and_mind_none(api: Api) -> None:
+async def test_operations_need_no_credentials_and_ignore_them(api: Api) -> None:
     for path in ("/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/"):
         assert (await api.get(path, token="not.a.token")).status == 200, path

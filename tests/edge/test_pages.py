@@ -1,4 +1,4 @@
-"""The pages: what is written on them is escaped, what they may load is fixed, and only known files are served."""
+"""Templates: escaping, the content security policy, branding, and the assets."""
 
 import hashlib
 import re
@@ -14,26 +14,26 @@ from entrypoints.http import pages
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
 
-UNTIL = "4 March 2026 at 05:06 UTC"
+TIME = "4 March 2026 at 05:06 UTC"
 
-OWN: dict[str, object] = {"form_token": "c4ca4238", "done": "It was done."}
+ACCOUNT: dict[str, object] = {"form_token": "c4ca4238", "done": "It was done."}
 DEVICE: dict[str, object] = {
     "id": 7,
     "name": "Laptop",
     "system": "Firefox 121.0 on Linux",
-    "used": UNTIL,
-    "first": UNTIL,
+    "used": TIME,
+    "first": TIME,
     "location": "Geneva, CH",
     "address": "203.0.113.9",
     "is_current": False,
     "trusted": True,
 }
-ASKED: dict[str, object] = {
+DEVICE_REQUEST: dict[str, object] = {
     "service": "Portal & Shop",
     "organization": "Acme & Sons",
     "address": "203.0.113.9",
     "agent": "curl/8.5.0",
-    "requested_at": UNTIL,
+    "requested_at": TIME,
 }
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
@@ -46,7 +46,7 @@ PAGES: dict[str, dict[str, object]] = {
         "inviter": "grace@example.org",
         "email": "ada@example.org",
         "role": "an administrator",
-        "until": UNTIL,
+        "until": TIME,
     },
     "invitation_accepted.html": {"organization": "Acme & Sons"},
     "invitation_declined.html": {"organization": "Acme & Sons"},
@@ -57,7 +57,7 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is wrong.",
         "service": "Portal & Shop",
         "providers": {"Codehost": "/auth/codehost?next=%2F"},
-        "is_anew": True,
+        "needs_fresh_login": True,
         "is_signed_out": False,
     },
     "no_access.html": {"form_token": "c4ca4238", "next": "/app/account", "email": "ada@example.org", "problem": "You have no access."},
@@ -72,37 +72,37 @@ PAGES: dict[str, dict[str, object]] = {
     "linked.html": {"provider": "Codehost"},
     "saml_answer.html": {"acs_url": "https://app.example/acs", "saml_response": "PHNhbWw+", "relay_state": "where", "is_error": False},
     "signed_out.html": {"is_partial": True, "onward": "/app/sign-in"},
-    "signing_out.html": {"onward": "/saml/acme/shop/slo"},
+    "signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "signing_out_goes_on.html": {"onward": "/saml/acme/shop/slo"},
     "sign_in_code.html": {"form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
     "forgot_password.html": {"form_token": "c4ca4238"},
     "forgot_password_done.html": {},
-    "device.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "problem": "Nobody has it."},
-    "device_confirm.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", **ASKED},
+    "device.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", "problem": "This code does not exist."},
+    "device_confirm.html": {"form_token": "c4ca4238", "email": "ada@example.org", "user_code": "BCDF-GHJK", **DEVICE_REQUEST},
     "device_done.html": {"approved": True, "service": "Portal & Shop", "organization": "Acme & Sons"},
     "account.html": {
-        **OWN,
+        **ACCOUNT,
         "email": "ada@example.org",
         "verified": True,
         "has_password": True,
-        "mfa_since": UNTIL,
+        "mfa_since": TIME,
         "linked": ["Codehost"],
         "devices": 2,
         "trusted": 1,
         "sessions": 2,
     },
     "account_identities.html": {
-        **OWN,
-        "linked": [{"name": "Codehost", "provider": "codehost", "email": None, "subject": "583231", "since": UNTIL}],
+        **ACCOUNT,
+        "linked": [{"name": "Codehost", "provider": "codehost", "email": None, "subject": "583231", "since": TIME}],
         "others": [{"name": "Websuite", "provider": "websuite", "can_be_linked": True, "at_an_application": True}],
         "problem": "It is linked already.",
     },
     "account_link.html": {"done": "It was done.", "provider": "Codehost", "address": "https://codehost.example/authorize?state=x"},
-    "account_email.html": {**OWN, "email": "ada@example.org", "verified": False, "typed": "ada", "problem": "It is not valid."},
-    "account_password.html": {**OWN, "email": "ada@example.org", "has_password": True, "about_current": False, "problem": "Too short."},
-    "account_two_factor.html": {**OWN, "since": UNTIL, "codes": 8, "problem": "Not now."},
+    "account_email.html": {**ACCOUNT, "email": "ada@example.org", "verified": False, "typed": "ada", "problem": "It is not valid."},
+    "account_password.html": {**ACCOUNT, "email": "ada@example.org", "has_password": True, "about_current": False, "problem": "Too short."},
+    "account_two_factor.html": {**ACCOUNT, "since": TIME, "codes": 8, "problem": "Not now."},
     "account_two_factor_setup.html": {
-        **OWN,
+        **ACCOUNT,
         "qr": "data:image/svg+xml;base64,PHN2Zy8+",
         "secret": "ABCD EFGH",
         "uri": "otpauth://totp/Gatehouse:ada?secret=ABCDEFGH",
@@ -110,15 +110,15 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "account_backup_codes.html": {"done": "It was done.", "codes": ["ABCD-2345"], "switched_on": True},
     "account_devices.html": {"done": "It was done.", "devices": [DEVICE]},
-    "account_device.html": {**OWN, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
+    "account_device.html": {**ACCOUNT, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
     "account_sessions.html": {
-        **OWN,
-        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": UNTIL, "is_current": False}],
+        **ACCOUNT,
+        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": TIME, "is_current": False}],
         "total": 2,
     },
     "error.html": {"status": 404, "title": "Not Found", "message": "There is nothing here.", "request_id": "q3f8cW0nT1y5"},
 }
-# What works without it, too, and by itself with it: its nonce lets this one run.
+# This page also works without its script. Its nonce allows only this script.
 SCRIPTED = {"saml_answer.html"}
 PARTS = {"base.html", "ui.html", "docs.html", "account_layout.html"}
 
@@ -132,13 +132,13 @@ def policy(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: sources for name, _, sources in directives}
 
 
-def test_every_template_is_listed_here() -> None:
+def test_every_template_is_in_the_table() -> None:
     templates = Path(pages.__file__).parent / "templates"
     assert {path.name for path in templates.iterdir()} == PAGES.keys() | PARTS
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_is_a_complete_document_without_scripts(name: str) -> None:
+def test_a_page_is_a_complete_document_without_scripts(name: str) -> None:
     body = render(name).body
     assert body.startswith('<!doctype html>\n<html lang="en">')
     assert body.count("<h1>") == 1
@@ -148,7 +148,7 @@ def test_page_is_a_complete_document_without_scripts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_lets_nothing_else_in(name: str) -> None:
+def test_a_page_can_load_nothing_else(name: str) -> None:
     page = render(name)
     nonces = re.findall(r'<style nonce="([\w-]{22})">', page.body)
     assert len(nonces) == 1
@@ -165,7 +165,7 @@ def test_page_lets_nothing_else_in(name: str) -> None:
     assert page.headers["Cache-Control"] == "no-store"
 
 
-def test_every_response_has_a_nonce_of_its_own() -> None:
+def test_every_response_has_a_new_nonce() -> None:
     assert render("home.html").headers["Content-Security-Policy"] != render("home.html").headers["Content-Security-Policy"]
 
 
@@ -173,7 +173,7 @@ TEXTS = [(name, value) for name, values in PAGES.items() for value, example in v
 
 
 @pytest.mark.parametrize(("name", "value"), TEXTS)
-def test_hostile_values_stay_text(name: str, value: str) -> None:
+def test_hostile_values_are_escaped(name: str, value: str) -> None:
     page = render(name, **{value: HOSTILE})
     assert "&lt;script&gt;alert(1)" in page.body
     assert page.body.count("<script") == (name in SCRIPTED)
@@ -183,38 +183,38 @@ def test_hostile_values_stay_text(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("key", [key for key, value in DEVICE.items() if isinstance(value, str)])
-def test_what_devices_call_themselves_stays_text(key: str) -> None:
+def test_hostile_names_of_devices_are_escaped(key: str) -> None:
     hostile = DEVICE | {key: HOSTILE}
     for page in (render("account_devices.html", devices=[hostile]), render("account_device.html", device=hostile)):
         assert "<script" not in page.body
         assert "elsewhere.example>" not in page.body
 
 
-def test_page_has_the_status_it_was_given() -> None:
+def test_a_page_has_the_given_status() -> None:
     page = pages.render("error.html", status=429, title="Too many requests", message="Try again in 27 s.", request_id="q3f8cW0nT1y5")
     assert page.status == 429
     assert "Error 429" in page.body
     assert "q3f8cW0nT1y5" in page.body
 
 
-def test_forgotten_value_is_an_error_and_not_a_gap() -> None:
+def test_a_missing_value_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         pages.render("error.html", title="Not Found", request_id="q3f8cW0nT1y5")
 
 
-def test_form_may_send_where_the_page_says() -> None:
+def test_a_page_can_allow_one_form_target() -> None:
     page = render("reset_password.html", form_action="https://service.example")
     assert policy(page.headers)["form-action"] == "https://service.example"
 
 
-def test_refused_password_is_explained_to_screen_readers_too() -> None:
+def test_a_refused_password_is_announced_to_screen_readers() -> None:
     body = render("reset_password.html", problem="The password is too common.").body
     assert '<div class="notice notice-bad" id="problem" role="alert"><p>The password is too common.</p></div>' in body
     assert 'aria-invalid="true" aria-describedby="problem new_password-hint"' in body
     assert "<title>Error: " in body
 
 
-def test_reset_form_says_what_a_password_needs() -> None:
+def test_the_reset_form_names_the_rules_for_passwords() -> None:
     body = render("reset_password.html", problem=None).body
     assert '<form method="post" action="/auth/reset-password">' in body
     assert '<input type="hidden" name="token" value="8f14e45f">' in body
@@ -225,36 +225,38 @@ def test_reset_form_says_what_a_password_needs() -> None:
     assert " role=" not in body
 
 
-def test_an_invitation_says_who_invites_whom_to_what_until_when_and_offers_both_answers() -> None:
+def test_an_invitation_shows_its_data_and_both_answers() -> None:
     body = render("invitation.html").body
     assert "<h1>You are invited to <bdi>Acme &amp; Sons</bdi></h1>" in body
-    assert "<strong>grace@example.org</strong> has invited you (<strong>ada@example.org</strong>) to join <bdi>Acme &amp; Sons</bdi>" in body
+    assert (
+        "<strong>grace@example.org</strong> has invited you (<strong>ada@example.org</strong>) to join <bdi>Acme &amp; Sons</bdi>" in body
+    )
     assert "as <strong>an administrator</strong>." in body
-    assert f"This invitation expires on {UNTIL}." in body
+    assert f"This invitation expires on {TIME}." in body
     for answer, label in (("accept", "Accept"), ("decline", "Decline")):
         form = body.partition(f'<form method="post" action="/app/invitations/{answer}">')[2].partition("</form>")[0]
         assert '<input type="hidden" name="token" value="8f14e45f">' in form
         assert f'type="submit">{label}</button>' in form
 
 
-def test_an_invitation_of_somebody_who_is_gone_names_nobody() -> None:
+def test_an_invitation_of_a_deleted_inviter_names_no_inviter() -> None:
     assert "You've been invited (<strong>ada@example.org</strong>) to join" in render("invitation.html", inviter=None).body
 
 
-# In the design of an organization (decisions, point 66)
+# Branding (decision 66)
 
 LOGO = "https://cdn.acme.example:8443/logo.svg?size=2&v=7"
 PORTAL = Design("Acme & Sons", BrandingSettings(LOGO, "#7a1fa2", "Acme Portal"))
-# What the links of mails lead to.
-LINKED = [name for name in PAGES if name not in ("home.html", "error.html", *SCRIPTED)]
+# The pages that links in emails open.
+BRANDED = [name for name in PAGES if name not in ("home.html", "error.html", *SCRIPTED)]
 
 
 def render_for(design: Design, name: str = "reset_password.html") -> pages.Page:
     return render(name, design=design)
 
 
-@pytest.mark.parametrize("name", LINKED)
-def test_a_page_has_the_name_the_logo_and_the_colour_of_an_organization(name: str) -> None:
+@pytest.mark.parametrize("name", BRANDED)
+def test_a_page_has_the_name_the_logo_and_the_color_of_an_organization(name: str) -> None:
     body = render_for(PORTAL, name).body
     assert re.search(r"<title>[^<]+ · Acme Portal</title>", body)
     header = body.partition("<header>")[2].partition("</header>")[0]
@@ -265,8 +267,8 @@ def test_a_page_has_the_name_the_logo_and_the_colour_of_an_organization(name: st
     assert " style=" not in body
 
 
-@pytest.mark.parametrize("name", LINKED)
-def test_such_a_page_lets_in_what_is_at_the_origin_of_its_logo_and_nothing_else(name: str) -> None:
+@pytest.mark.parametrize("name", BRANDED)
+def test_a_branded_page_can_also_load_its_logo(name: str) -> None:
     page, plain = render_for(PORTAL, name), render(name)
     nonces = re.findall(r'<style nonce="([\w-]{22})">', page.body)
     assert len(nonces) == 2
@@ -288,18 +290,18 @@ def test_such_a_page_lets_in_what_is_at_the_origin_of_its_logo_and_nothing_else(
         ("http://127.0.0.1:8080/logo.svg", "http://127.0.0.1:8080"),
     ],
 )
-def test_the_origin_of_a_logo_is_written_as_policies_write_it(logo: str, origin: str) -> None:
+def test_the_origin_of_the_logo_is_normalized(logo: str, origin: str) -> None:
     assert policy(render_for(Design("Acme", BrandingSettings(logo_url=logo))).headers)["img-src"] == f"'self' data: {origin}"
 
 
 @pytest.mark.parametrize("logo", ["https://a; script-src *", "https://*", "javascript:alert(1)", "http://acme.example/", '"><script>'])
-def test_a_logo_that_could_never_be_chosen_widens_no_policy(logo: str) -> None:
+def test_an_invalid_logo_does_not_widen_the_policy(logo: str) -> None:
     page = render_for(Design("Acme", BrandingSettings(logo_url=logo)))
     assert policy(page.headers)["img-src"] == "'self' data:"
     assert "<script" not in page.body
 
 
-def test_an_organization_that_has_chosen_nothing_has_its_name_alone() -> None:
+def test_an_organization_without_branding_is_shown_by_name() -> None:
     page = render_for(Design("Acme Ltd."))
     assert '<header><span class="brand"><bdi>Acme Ltd.</bdi></span></header>' in page.body
     assert page.body.count("<style") == 1
@@ -308,7 +310,7 @@ def test_an_organization_that_has_chosen_nothing_has_its_name_alone() -> None:
     assert " · Acme Ltd.</title>" in page.body
 
 
-def test_the_title_of_an_invitation_does_not_name_the_organization_twice() -> None:
+def test_the_title_of_an_invitation_names_the_organization_once() -> None:
     assert "<title>Invitation to Acme &amp; Sons · Gatehouse</title>" in render_for(Design("Acme & Sons"), "invitation.html").body
 
 
@@ -316,7 +318,7 @@ NAMES = [HOSTILE, '"onload="alert(1)', "</title></style><b>", "=?utf-8?q?x?=", "
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_of_a_product_does_harm(name: str) -> None:
+def test_hostile_product_names_are_escaped(name: str) -> None:
     def skeleton(name: str) -> str:
         body = render_for(Design("Acme", BrandingSettings(LOGO, "#7a1fa2", name))).body
         return re.sub(r'nonce="[^"]+"', "", body).replace(str(escape(name)), "")
@@ -325,7 +327,7 @@ def test_no_name_of_a_product_does_harm(name: str) -> None:
     assert f"<bdi>{escape(name)}</bdi>" in render_for(Design(name)).body
 
 
-def test_docs_may_run_only_files_of_ours() -> None:
+def test_the_api_page_can_run_only_our_files() -> None:
     page = pages.docs()
     assert policy(page.headers) == {
         "default-src": "'none'",
@@ -343,13 +345,13 @@ def test_docs_may_run_only_files_of_ours() -> None:
 
 
 @pytest.mark.parametrize("page", [pages.docs(), pages.render("home.html")], ids=["docs", "home"])
-def test_files_that_a_page_names_are_served(page: pages.Page) -> None:
+def test_the_files_that_a_page_names_are_served(page: pages.Page) -> None:
     names = re.findall(r'"/assets/([^"]+)"', page.body)
     assert names
     assert all(pages.asset(name) for name in names)
 
 
-def test_asset_is_kept_for_ever_under_the_name_of_its_content() -> None:
+def test_an_asset_is_cached_forever_under_the_name_of_its_content() -> None:
     name = pages.asset_url("docs.js").removeprefix("/assets/")
     asset = pages.asset(name)
     assert asset is not None
@@ -367,12 +369,12 @@ def test_asset_is_kept_for_ever_under_the_name_of_its_content() -> None:
     ["", ".", "..", "icon.svg", "docs/docs.js", "pages.css", "../__init__.py", "..%2f__init__.py", "..\\__init__.py",
      "/etc/passwd", "docs/../icon.svg", "docs.js\0", "docs/README.md", "templates/base.html"],
 )  # fmt: skip
-def test_what_is_not_listed_does_not_exist(name: str) -> None:
+def test_other_files_do_not_exist(name: str) -> None:
     assert pages.asset(name) is None
     assert pages.asset(name + pages.asset_url("icon.svg")) is None
 
 
-def test_vendored_files_are_the_published_ones() -> None:
+def test_the_vendored_files_are_the_published_ones() -> None:
     docs = Path(pages.__file__).parent / "assets" / "docs"
     sums = re.findall(r"^([0-9a-f]{64})  (\S+)$", (docs / "README.md").read_text("utf-8"), re.MULTILINE)
     assert len(sums) == 2

@@ -1,4 +1,7 @@
-"""Query strings and the ids in paths: clamped, or refused where nothing can be meant (decisions, points 8, 9, 11 and 13; N-6, T-4)."""
+"""Query strings and ids in paths:
+
+clamped, or refused if they have no meaning (security N-6, T-4, decisions 8, 9, 11, 13).
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.adds_routes
 
 
 class Sample(Query):
-    """One of each."""
+    """One query parameter of each kind."""
 
     page: PageNumber = 1
     limit: Limit = 50
@@ -27,13 +30,13 @@ class Sample(Query):
 
 
 class Flags(Query):
-    """One that says yes or no."""
+    """A query with a flag."""
 
     flag: Flag | None = None
 
 
 @pytest.mark.parametrize(
-    ("given", "page", "limit", "offset"),
+    ("text", "page", "limit", "offset"),
     [
         ("0", 1, 1, 0),
         ("1", 1, 1, 1),
@@ -49,15 +52,15 @@ class Flags(Query):
         (str(2**31), 2**31 - 1, 100, 2**31 - 1),
         (str(2**63), 2**31 - 1, 100, 2**31 - 1),
         (str(-(2**63)), 1, 1, 0),
-        ("9" * 5000, 2**31 - 1, 100, 2**31 - 1),  # more digits than Python makes a number of
+        ("9" * 5000, 2**31 - 1, 100, 2**31 - 1),  # more digits than Python converts
         ("-" + "9" * 5000, 1, 1, 0),
         ("0" * 5000 + "7", 7, 7, 7),
         ("-" + "0" * 5000, 1, 1, 0),
     ],
 )
-def test_an_integer_of_any_size_is_clamped(given: str, page: int, limit: int, offset: int) -> None:
-    found = Sample.model_validate({"page": given, "limit": given, "offset": given})
-    assert (found.page, found.limit, found.offset) == (page, limit, offset)
+def test_an_integer_of_any_size_is_clamped(text: str, page: int, limit: int, offset: int) -> None:
+    query = Sample.model_validate({"page": text, "limit": text, "offset": text})
+    assert (query.page, query.limit, query.offset) == (page, limit, offset)
 
 
 NO_INTEGERS: list[Any] = [
@@ -66,52 +69,52 @@ NO_INTEGERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("given", NO_INTEGERS)
+@pytest.mark.parametrize("text", NO_INTEGERS)
 @pytest.mark.parametrize("name", ["page", "limit", "offset"])
-def test_anything_else_is_refused(name: str, given: Any) -> None:
+def test_other_values_are_refused(name: str, text: Any) -> None:
     with pytest.raises(ValidationError):
-        Sample.model_validate({name: given})
+        Sample.model_validate({name: text})
 
 
-@pytest.mark.parametrize(("given", "is_true"), [("true", True), ("false", False), ("True", True), ("FALSE", False)])
-def test_a_flag_is_true_or_false(given: str, is_true: bool) -> None:
-    assert Flags.model_validate({"flag": given}).flag is is_true
+@pytest.mark.parametrize(("text", "is_true"), [("true", True), ("false", False), ("True", True), ("FALSE", False)])
+def test_a_flag_is_true_or_false(text: str, is_true: bool) -> None:
+    assert Flags.model_validate({"flag": text}).flag is is_true
     assert Flags().flag is None
 
 
-@pytest.mark.parametrize("given", ["", " ", "maybe", "1", "0", "yes", "on", "t", "null", " true", "true\n", ["true", "true"], ["true"]])
-def test_no_other_flag_is_and_those_are_named(given: Any) -> None:
+@pytest.mark.parametrize("text", ["", " ", "maybe", "1", "0", "yes", "on", "t", "null", " true", "true\n", ["true", "true"], ["true"]])
+def test_other_values_of_a_flag_are_refused_with_the_allowed_ones(text: Any) -> None:
     with pytest.raises(ValidationError, match="it must be 'true' or 'false'"):
-        Flags.model_validate({"flag": given})
+        Flags.model_validate({"flag": text})
 
 
-async def test_every_flag_of_the_interface_names_its_values(app: QuartTrio) -> None:
-    """Also one that is written as a plain bool, which the library would refuse in words of its own."""
-    found = 0
-    for query in every(Query):
+async def test_every_flag_of_the_api_names_its_values(app: QuartTrio) -> None:
+    """This includes fields of type bool, for which pydantic has another message."""
+    flags = 0
+    for query in subclasses(Query):
         for name, schema in query.model_json_schema()["properties"].items():
-            if any(each.get("type") == "boolean" for each in (schema, *schema.get("anyOf", ()))):
-                found += 1
+            if any(option.get("type") == "boolean" for option in (schema, *schema.get("anyOf", ()))):
+                flags += 1
                 with pytest.raises(ValidationError, match="it must be 'true' or 'false'"):
                     query.model_validate({name: "maybe"})
-    assert found > 1, "beside the one that is made for the tests here"
+    assert flags > 1, "there are more than that of this module"
 
 
-def every(kind: type[Query]) -> Iterator[type[Query]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from every(each)
+def subclasses(kind: type[Query]) -> Iterator[type[Query]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from subclasses(child)
 
 
-def test_without_parameters_there_are_defaults() -> None:
+def test_absent_parameters_have_defaults() -> None:
     assert Sample() == Sample.model_validate({}) == Sample.model_validate({"page": "1", "limit": "50", "offset": "0", "unknown": "x"})
     assert PageQuery().page_request() == Page(1, 50)
     assert PageQuery.model_validate({"page": "3", "limit": "20"}).page_request() == Page(3, 20)
 
 
-def test_the_description_says_what_is_clamped_to() -> None:
+def test_the_description_has_the_limits() -> None:
     properties = Sample.model_json_schema()["properties"]
-    assert {name: {key: schema[key] for key in schema if key != "title"} for name, schema in properties.items()} == {
+    assert {name: {key: schema[key] for key in schema if key not in ("title", "description")} for name, schema in properties.items()} == {
         "page": {"type": "integer", "minimum": 1, "default": 1},
         "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 50},
         "offset": {"type": "integer", "minimum": 0, "default": 0},
@@ -139,7 +142,7 @@ def test_the_pagination_object(page: Page, total: int, pages: int, has_next: boo
     )
 
 
-def test_an_id_in_canonical_form_is_one() -> None:
+def test_an_id_in_canonical_form_is_read() -> None:
     for id_ in (uuid4(), UUID(int=0), UUID(int=2**128 - 1)):
         assert path_id(str(id_)) == id_
 
@@ -150,7 +153,7 @@ ID = "6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1"
 @pytest.mark.parametrize(
     "text", ["", "x", "1", "me", ID.upper(), ID.replace("-", ""), f"{{{ID}}}", f"urn:uuid:{ID}", f" {ID}", f"{ID}\n", ID[:-1]]
 )
-def test_any_other_id_is_one_that_nothing_has(text: str) -> None:
+def test_other_spellings_are_an_id_that_does_not_exist(text: str) -> None:
     assert path_id(text) == UUID(int=0)
 
 
@@ -159,7 +162,7 @@ def test_any_other_id_is_one_that_nothing_has(text: str) -> None:
 
 @pytest.fixture
 def seen(app: QuartTrio) -> list[Any]:
-    """What two more routes read."""
+    """The values that two more routes read."""
     found: list[Any] = []
 
     @anyone
@@ -180,13 +183,13 @@ def seen(app: QuartTrio) -> list[Any]:
     return found
 
 
-async def test_pages_are_read_from_the_query(app: QuartTrio, seen: list[Any]) -> None:
+async def test_parameters_are_read_from_the_query(app: QuartTrio, seen: list[Any]) -> None:
     for query in ("", "?page=2&limit=7&offset=9", "?page=-5&limit=9999999999999999999999&offset=%2B3&x=y", "?page=%31"):
         assert (await ask(app, "GET", f"/api/test/things{query}")).status == 200
     assert seen == [(1, 50, 0), (2, 7, 9), (1, 100, 3), (1, 50, 0)]
 
 
-async def test_what_cannot_be_meant_is_refused(app: QuartTrio, seen: list[Any]) -> None:
+async def test_values_without_a_meaning_are_refused(app: QuartTrio, seen: list[Any]) -> None:
     queries = [
         "page=",
         "page=x",
@@ -209,17 +212,17 @@ async def test_what_cannot_be_meant_is_refused(app: QuartTrio, seen: list[Any]) 
 NOT_UTF8 = ["%FF", "a%C3", "%C3%28", "%C0%AF", "%ED%A0%80", "%ED%A0%BD%ED%B8%80", "%F4%90%80%80"]
 
 
-async def test_a_query_is_utf8_in_every_field(app: QuartTrio, seen: list[Any]) -> None:
+async def test_every_field_of_a_query_must_be_utf8(app: QuartTrio, seen: list[Any]) -> None:
     for text in NOT_UTF8:
         for query in (f"x={text}", f"page=1&{text}", f"{text}=1&limit=5", f"page={text}"):
             answer = await ask(app, "GET", f"/api/test/things?{query}")
-            assert (answer.status, answer.json["error"]) == (400, "The query is not UTF-8."), query
+            assert (answer.status, answer.json["error"]) == (400, "The query is not valid UTF-8."), query
     assert seen == []
     for query in ("x=%C3%BC%F0%9F%98%80", "x=%EF%BF%BD", "x=100%", "x=%zz"):
         assert (await ask(app, "GET", f"/api/test/things?{query}")).status == 200, query
 
 
-async def test_a_path_that_is_not_utf8_is_no_address(app: QuartTrio, seen: list[Any]) -> None:
+async def test_a_path_that_is_not_utf8_does_not_exist(app: QuartTrio, seen: list[Any]) -> None:
     for text in NOT_UTF8:
         for path in (f"/api/test/things/{text}", f"/api/test/{text}/", f"http://gatehouse.test/api/test/things/{text}"):
             assert (await ask(app, "GET", path)).status == 404, path

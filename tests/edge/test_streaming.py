@@ -1,5 +1,8 @@
-"""Lists without a maximum on a real socket: whole however long, nothing of the database held while they go out, and broken off as such
-(decisions, point 10; security.md N-6)."""
+"""Streamed lists on a real socket.
+
+They are complete at any length, hold no database connection, and break off visibly after an outage
+(security N-6, decision 10).
+"""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -27,8 +30,8 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 async def shops(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    """With a service named shop that has five plans, of which two are read at once."""
-    monkeypatch.setattr(plans, "LISTED_AT_ONCE", 2)
+    """A service `shop` with five plans, which are read in batches of two."""
+    monkeypatch.setattr(plans, "PLAN_BATCH", 2)
     service = await add_service(acme.pool, acme.org)
     for number in range(5):
         await add_plan(acme.pool, service, f"n{number}")
@@ -36,7 +39,7 @@ async def shops(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
 
 class Door:
-    """Stands before the statement that reads plans, and counts who comes by."""
+    """Counts the statements that read plans, and fails at one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
@@ -59,7 +62,10 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Door:
 
 @asynccontextmanager
 async def connected(app: QuartTrio) -> AsyncIterator[Client]:
-    """To the service on a socket; its own outer layer stands in another one, which changes nothing of this."""
+    """Connect to the service.
+
+    Its middleware runs inside the one of the test server, which changes nothing here.
+    """
     async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
         yield client
 
@@ -69,7 +75,7 @@ async def ask(client: Client, shops: Workshop, method: str = "GET") -> None:
     await client.send(f"{method} {shops.path}/shop/plans HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
 
 
-async def test_a_list_of_several_batches_is_one_answer(app: QuartTrio, shops: Workshop, door: Door) -> None:
+async def test_a_list_of_several_batches_is_one_response(app: QuartTrio, shops: Workshop, door: Door) -> None:
     async with connected(app) as client:
         await ask(client, shops)
         reply = await client.reply()
@@ -77,19 +83,19 @@ async def test_a_list_of_several_batches_is_one_answer(app: QuartTrio, shops: Wo
         listed = json.loads(reply.body)
         assert ([plan["name"] for plan in listed["plans"]], listed["total"]) == ([f"n{number}" for number in range(5)], 5)
         assert door.calls == 3
-        # And the connection goes on.
+        # The connection stays usable.
         await ask(client, shops)
         assert json.loads((await client.reply()).body) == listed
 
 
-async def test_an_outage_before_the_first_batch_is_told(api: Api, shops: Workshop, door: Door) -> None:
+async def test_an_outage_before_the_first_batch_is_an_error(api: Api, shops: Workshop, door: Door) -> None:
     door.fails_at = 1
     answer = await api.get(f"{shops.path}/shop/plans", token=shops.tenant.token("member"))
     assert refused(answer) == (500, "DATABASE_ERROR")
 
 
-async def test_an_outage_after_it_breaks_the_answer_off(app: QuartTrio, shops: Workshop, door: Door) -> None:
-    """What came so far cannot be taken for the whole list: neither HTTP nor JSON has come to its end."""
+async def test_an_outage_after_the_first_batch_breaks_the_response_off(app: QuartTrio, shops: Workshop, door: Door) -> None:
+    """The part cannot be mistaken for the whole list: neither HTTP nor JSON is complete."""
     door.fails_at = 2
     async with connected(app) as client:
         await ask(client, shops)
@@ -101,7 +107,7 @@ async def test_an_outage_after_it_breaks_the_answer_off(app: QuartTrio, shops: W
     assert not answer.endswith(b"\r\n0\r\n\r\n")
 
 
-async def test_of_a_list_that_is_only_asked_about_one_batch_is_read(app: QuartTrio, shops: Workshop, door: Door) -> None:
+async def test_head_reads_only_the_first_batch(app: QuartTrio, shops: Workshop, door: Door) -> None:
     async with connected(app) as client:
         await ask(client, shops, "HEAD")
         reply = await client.reply(bodiless=True)
@@ -110,7 +116,7 @@ async def test_of_a_list_that_is_only_asked_about_one_batch_is_read(app: QuartTr
         assert door.calls == 1
 
 
-# Without the service around it
+# Without the service
 
 
 class Piece(ResponseModel):
@@ -118,7 +124,7 @@ class Piece(ResponseModel):
 
 
 def small(read: Any, **options: Any) -> Quart:
-    """An application that answers with the batches that `read` gives."""
+    """Return an application that streams the batches of `read`."""
     app = QuartTrio(__name__, static_folder=None)
 
     async def view() -> Response:
@@ -154,15 +160,15 @@ SHAPES: dict[str, tuple[dict[str, Any], Any]] = {
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5])
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_an_answer_is_json_however_many_items_there_are(count: int, shape: str) -> None:
+async def test_a_response_is_valid_json_for_any_number_of_items(count: int, shape: str) -> None:
     options, expected = SHAPES[shape]
     answer = await small(numbers(count), **options).test_client().get("/list")
     items = [{"text": str(number)} for number in range(count)]
     assert json.loads(await answer.get_data(as_text=False)) == expected(items)
 
 
-async def test_while_a_piece_goes_out_nothing_of_the_database_is_held(pool: Pool) -> None:
-    """However slowly whoever asked reads it."""
+async def test_no_database_connection_is_held_while_a_batch_is_sent(pool: Pool) -> None:
+    """A slow client must not keep a connection."""
     borrowed = []
 
     async def read(last: str | None, wanted: int) -> Sequence[str]:
@@ -191,7 +197,8 @@ class Head(ResponseModel):
 
 
 def several(*counts: int, first: bool = False) -> Quart:
-    """An application that answers with an object in which there are a head, and lists of so many items; these first, or last."""
+    """Return an application that streams an object with these lists and a head, before or after
+    them."""
     app = QuartTrio(__name__, static_folder=None)
 
     async def view() -> Response:
@@ -204,7 +211,7 @@ def several(*counts: int, first: bool = False) -> Quart:
 
 @pytest.mark.parametrize("counts", [(), (0,), (1,), (5,), (0, 0), (0, 3), (3, 0), (2, 2), (5, 0, 1), (0, 0, 4)])
 @pytest.mark.parametrize("first", [False, True])
-async def test_an_object_of_lists_is_json_in_its_order_however_long_they_are(counts: tuple[int, ...], first: bool) -> None:
+async def test_an_object_of_lists_is_valid_json_in_its_order(counts: tuple[int, ...], first: bool) -> None:
     answer = await several(*counts, first=first).test_client().get("/object")
     assert (answer.status_code, answer.content_type) == (200, "application/json")
     lists = {f"list{at}": [{"text": str(number)} for number in range(count)] for at, count in enumerate(counts)}
@@ -214,7 +221,7 @@ async def test_an_object_of_lists_is_json_in_its_order_however_long_they_are(cou
 
 
 class Asked:
-    """Lists of three items, and in which order they were asked for."""
+    """Lists of three items, and the order in which they were read."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -227,7 +234,7 @@ class Asked:
         return Part(name, Batches(read, size=2), lambda text: Piece(text=text))
 
 
-async def test_of_an_object_that_is_only_asked_about_only_the_beginning_is_read() -> None:
+async def test_head_of_an_object_reads_only_the_first_batches() -> None:
     asked = Asked()
     async with several().test_request_context("/object", method="HEAD"):
         response = await streamed_object(asked.part("a"), asked.part("b"))
@@ -238,8 +245,8 @@ async def test_of_an_object_that_is_only_asked_about_only_the_beginning_is_read(
     assert asked.names == ["a", "b"]
 
 
-async def test_the_beginning_of_every_list_is_read_before_anything_goes_out() -> None:
-    """So that an outage is told as ever."""
+async def test_the_first_batch_of_every_list_is_read_before_anything_is_sent() -> None:
+    """An outage is an ordinary error then."""
     asked = Asked()
     async with several().test_request_context("/object"):
         response = await streamed_object(asked.part("a"), asked.part("b"))

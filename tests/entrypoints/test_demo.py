@@ -263,7 +263,7 @@ async def delete_another(ports: Ports, pool: Pool) -> None:
     """As a platform owner would, and suspend the first."""
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
     async with ports.storage.reading() as read:
-        steward = await read.accounts.by_email(demo.STEWARD)
+        steward = await read.accounts.by_email(demo.PLATFORM_OWNER)
     assert steward is not None
     session = await sign_in(ports, steward)
     await governance.delete(ports, Person(user_id=steward.id, email=steward.email, session_id=session.session_id), org_id)

@@ -132,7 +132,7 @@ def look_at_billing(provider: FakePayments) -> None:
     nobody = {**on, "billing_api_url": "http://127.0.0.1:9"}
     assert found(**nobody, **secret) == (
         Health.BAD,
-        "the payment provider at http://127.0.0.1:9 is not usable: it cannot be spoken to: ConnectError",
+        "the payment provider at http://127.0.0.1:9 is not usable: the request failed: ConnectError",
     )
 
 

@@ -239,7 +239,8 @@ DOCUMENTED_LIMITS = RateLimits(1.0, 1.0)
 
 def operation_id(rule: Rule) -> str:
     """Return the operation id: the name of the blueprint and of the handler."""
-    return rule.endpoint.replace(".", "_")
+    endpoint: str = rule.endpoint
+    return endpoint.replace(".", "_")
 
 
 class Provider(OpenAPIProvider):

@@ -1,4 +1,4 @@
-"""Lists that are read little by little: every item once, no more than are wanted, and no question that need not be asked."""
+"""Lists that are read in batches: every item once, and no needless read."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from core.kernel.values import Batches
 
 
 class Numbers:
-    """So many, beginning with 1."""
+    """Return this many numbers, from 1."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -37,9 +37,7 @@ async def items(batches: Batches[int]) -> list[list[int]]:
         (2, 100, [[1, 2]], [(None, 3)]),
     ],
 )
-async def test_all_that_are_wanted_come_in_batches(
-    count: int, limit: int | None, read: list[list[int]], asked: list[tuple[int | None, int]]
-) -> None:
+async def test_all_items_come_in_batches(count: int, limit: int | None, read: list[list[int]], asked: list[tuple[int | None, int]]) -> None:
     numbers = Numbers(count)
     batches = Batches(numbers.read, limit, size=3)
     assert await items(batches) == read

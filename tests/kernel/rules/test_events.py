@@ -1,4 +1,4 @@
-"""The catalogue of events is that of organizations.md sections 6.1 and 6.3, with the names that decisions, point 226, adds."""
+"""The catalogue of events (docs/reference/events.md), with the additions of decision 226."""
 
 from uuid import UUID
 
@@ -32,7 +32,8 @@ AUDITED: dict[str, str] = {
     **dict.fromkeys(["api_key.created", "api_key.deleted"], "api_key"),
     **dict.fromkeys(["domain.set", "domain.verified", "domain.deleted", "branding.updated"], "organization"),
 }
-# Decisions, point 226. Its role.* come with custom roles (point 189), a later work item.
+# The additions of decision 226. Its role.* events come with custom roles (decision 189), which do
+# not exist yet.
 ADDED: dict[str, str] = {
     **dict.fromkeys(["saml.configured", "saml.disabled", "saml.certificate.created", "service.client_secret.rotated"], "service"),
     **dict.fromkeys(["webhook.created", "webhook.updated", "webhook.deleted", "webhook.secret.rotated"], "organization"),
@@ -47,18 +48,19 @@ ADDED: dict[str, str] = {
 }
 
 
-def test_the_documents_name_36_events() -> None:
+def test_the_documentation_has_36_events() -> None:
     assert len(AUDITED) == 31
     assert len({*AUDITED, *WEBHOOKS}) == 36
 
 
-def test_the_catalogue_is_theirs_and_ours() -> None:
+def test_the_catalogue_has_exactly_these_events() -> None:
     assert EVENT_KINDS.keys() == {*AUDITED, *WEBHOOKS, *ADDED}
 
 
-def test_the_log_of_an_organization_holds_the_31_actions_and_the_added_ones() -> None:
-    # The end of an organization is told in the platform's own log only: its own log ends with it. Who governs the platform concerns none,
-    # nor does what platform owners look at in the name of others.
+def test_the_audit_log_of_an_organization_has_its_actions() -> None:
+    # The deletion of an organization is recorded in the platform's log only, because the
+    # organization's log is deleted with it. Events about platform owners and impersonation belong
+    # to no organization.
     of_the_platform = {"organization.deleted", "platform.owner.promoted", "platform.owner.demoted", "impersonation.request"}
     assert AUDIT_ACTIONS.keys() == {*AUDITED, *ADDED} - of_the_platform
     assert {name for name, kind in EVENT_KINDS.items() if kind.platform_only} == of_the_platform
@@ -77,13 +79,13 @@ CATEGORIES = {
 }
 
 
-def test_an_action_of_the_documents_is_in_their_category() -> None:
+def test_a_documented_action_is_in_its_category() -> None:
     assert {name for names in CATEGORIES.values() for name in names} == AUDITED.keys()
     for category, names in CATEGORIES.items():
         assert {EVENT_KINDS[name].category for name in names} == {category}
 
 
-def test_names_are_their_own_keys_and_well_formed() -> None:
+def test_names_are_well_formed_keys() -> None:
     for name, kind in EVENT_KINDS.items():
         assert kind.name == name
         assert name == name.lower()
@@ -98,19 +100,19 @@ def test_labels_are_unique() -> None:
 
 
 @pytest.mark.parametrize("name", [*AUDITED, *ADDED])
-def test_an_audit_action_has_its_target_and_is_audited(name: str) -> None:
+def test_an_audit_action_has_a_target_and_is_audited(name: str) -> None:
     kind = EVENT_KINDS[name]
     assert (kind.target, kind.audited) == (({**AUDITED, **ADDED})[name], True)
 
 
 @pytest.mark.parametrize("name", sorted(set(WEBHOOKS) - AUDITED.keys() - ADDED.keys()))
-def test_an_event_of_webhooks_only_is_no_audit_action(name: str) -> None:
+def test_an_event_for_webhooks_only_is_not_an_audit_action(name: str) -> None:
     assert not EVENT_KINDS[name].audited
 
 
-def test_targets_are_those_of_the_contract() -> None:
+def test_the_targets_are_the_documented_ones() -> None:
     assert {*Target} == {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
-    # The last two are filters only: what they would name is written as organization (point 227).
+    # The last two are filters only. Their events have the target type organization (decision 227).
     assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
 
 
@@ -119,7 +121,7 @@ def test_the_catalogue_cannot_be_changed() -> None:
         EVENT_KINDS["x"] = EventKind("x", "X", "x", Target.USER)  # type: ignore[index]
 
 
-def test_what_is_told_of_accounts() -> None:
+def test_events_of_accounts_have_their_data() -> None:
     user = UUID(int=1)
     up, into, password = signed_up(user), signed_in(user, "websuite"), password_changed(user, "reset")
     assert {event.target_id for event in (up, into, password)} == {str(user)}
@@ -128,7 +130,7 @@ def test_what_is_told_of_accounts() -> None:
     assert (password.kind.name, password.details, password.of_person) == ("security.password.changed", {"method": "reset"}, user)
 
 
-def test_a_login_to_a_service_is_told_to_its_organization() -> None:
+def test_a_login_to_a_service_belongs_to_its_organization() -> None:
     shop = ServiceContext(
         id=UUID(int=2),
         slug="shop",

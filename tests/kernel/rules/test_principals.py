@@ -1,4 +1,5 @@
-"""Who a token and a row of the database together make, and what that person may do (security.md J-5, J-6; decisions, point 189)."""
+"""The caller that follows from a token and a database row, and the caller's capabilities (security
+J-5, J-6, decision 189)."""
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -52,7 +53,7 @@ def seen(claims: Claims, standing: SessionContext | None, *, anywhere: bool = Fa
     return person(claims, standing, address="203.0.113.9", agent="tests", anywhere=anywhere)
 
 
-def test_the_database_wins_over_the_token() -> None:
+def test_the_database_overrides_the_token() -> None:
     assert seen(CLAIMS, STANDING) == Person(
         user_id=USER,
         email=Email("new@example.com"),
@@ -66,33 +67,33 @@ def test_the_database_wins_over_the_token() -> None:
     )
 
 
-def test_a_token_that_says_more_than_the_database_gains_nothing() -> None:
+def test_wrong_claims_of_a_token_give_nothing() -> None:
     found = seen(replace(CLAIMS, email_verified=True), replace(STANDING, email_verified_at=None, is_platform_owner=False))
     assert (found.email_verified, found.is_platform_owner) == (False, False)
 
 
 @pytest.mark.parametrize("anywhere", [False, True])
 @pytest.mark.parametrize("claims", [CLAIMS, IN_ORG])
-def test_without_a_live_session_there_is_nobody(claims: Claims, anywhere: bool) -> None:
+def test_an_ended_session_has_no_caller(claims: Claims, anywhere: bool) -> None:
     with pytest.raises(SessionEnded) as refusal:
         seen(claims, None, anywhere=anywhere)
     assert refusal.value.token_sent
     assert refusal.value.code == "UNAUTHORIZED"
 
 
-def test_the_organization_is_as_it_stands_now() -> None:
+def test_the_organization_has_its_current_state() -> None:
     assert seen(IN_ORG, MEMBER).organization == OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN)
     renamed = seen(replace(IN_ORG, org="old-name"), MEMBER).organization
     assert renamed is not None
     assert renamed.slug == "acme"
 
 
-def test_a_token_without_organization_has_none_whatever_the_row_says() -> None:
+def test_a_token_without_organization_has_none_in_any_row() -> None:
     assert seen(CLAIMS, MEMBER).organization is None
     assert seen(replace(CLAIMS, org="acme"), MEMBER).organization is None
 
 
-def test_whoever_is_no_member_any_more_is_refused() -> None:
+def test_a_former_member_is_refused() -> None:
     with pytest.raises(NotAMember) as refusal:
         seen(IN_ORG, STANDING)
     assert isinstance(refusal.value, Forbidden)
@@ -100,7 +101,7 @@ def test_whoever_is_no_member_any_more_is_refused() -> None:
     assert seen(IN_ORG, STANDING, anywhere=True).organization is None
 
 
-def test_anywhere_keeps_the_organization_of_a_member() -> None:
+def test_platform_routes_keep_the_organization_of_a_member() -> None:
     assert seen(IN_ORG, MEMBER, anywhere=True).organization == seen(IN_ORG, MEMBER).organization
 
 
@@ -117,13 +118,13 @@ SHOP = ServiceContext(
 END_USER = replace(STANDING, service=SHOP, uses_service=True)
 
 
-def test_an_application_holds_the_token_of_somebody_who_uses_its_service() -> None:
+def test_an_application_can_hold_the_token_of_an_end_user() -> None:
     found = seen(IN_SERVICE, END_USER)
     assert (found.service, found.organization) == (SHOP, None), "using a service makes nobody a member"
     assert (found.user_id, found.email, found.is_platform_owner) == (USER, "new@example.com", True)
 
 
-def test_whoever_uses_the_service_no_more_is_refused_but_to_sign_out() -> None:
+def test_a_removed_end_user_is_refused_except_for_signing_out() -> None:
     gone = replace(END_USER, uses_service=False)
     with pytest.raises(NotAnEndUser) as refusal:
         seen(IN_SERVICE, gone)
@@ -132,30 +133,34 @@ def test_whoever_uses_the_service_no_more_is_refused_but_to_sign_out() -> None:
 
 
 @pytest.mark.parametrize("anywhere", [False, True])
-def test_without_the_service_there_is_nobody(anywhere: bool) -> None:
+def test_a_deleted_service_has_no_caller(anywhere: bool) -> None:
     with pytest.raises(SessionEnded):
         seen(IN_SERVICE, None, anywhere=anywhere)
 
 
-def test_the_words_are_those_of_the_contract() -> None:
+def test_the_values_are_those_of_the_documentation() -> None:
     assert [*Role] == ["owner", "admin", "member"]
     assert [*OrganizationStatus] == ["pending", "active", "suspended", "rejected"]
 
 
-def test_the_service_itself_has_no_address() -> None:
+def test_the_system_has_no_address() -> None:
     assert (SYSTEM.address, SYSTEM.agent) == (None, None)
 
 
-# What roles may do
+# Capabilities of roles
 
 
-# Decisions, point 189. It speaks of four views for members, while the Who columns of the contract open five areas to any member.
+# Decision 189 has four views for members. The endpoints that any member can call belong to five
+# areas.
 VIEWS = ["members.view", "services.view", "api_keys.view", "end_users.view", "analytics.view"]
 MANAGED = [
     *["organization.manage", "members.manage", "billing.manage", "services.create", "services.manage", "api_keys.manage"],
     *["end_users.manage", "webhooks.manage", "integrations.manage", "audit.view"],
 ]
-EVERYBODYS, OWNERS = "organization.view", "organization.own"  # ours: what any membership opens, and what no other role ever can
+EVERYBODYS, OWNERS = (
+    "organization.view",
+    "organization.own",
+)  # additions: the capability of any membership, and one that only owners can ever have
 TABLE = {
     Role.MEMBER: {EVERYBODYS, *VIEWS},
     Role.ADMIN: {EVERYBODYS, *VIEWS, *MANAGED},
@@ -164,13 +169,13 @@ TABLE = {
 CASES = [(role, capability) for role in Role for capability in Capability]
 
 
-def test_the_capabilities_are_those_of_the_documents_and_two_of_ours() -> None:
+def test_the_capabilities_are_the_documented_ones_and_two_additions() -> None:
     assert {*Capability} == {*VIEWS, *MANAGED, "roles.manage", EVERYBODYS, OWNERS}
     assert len(Capability) == 16 + 2
 
 
 @pytest.mark.parametrize(("role", "capability"), CASES)
-def test_every_role_has_its_capabilities_and_no_others(role: Role, capability: Capability) -> None:
+def test_every_role_has_exactly_its_capabilities(role: Role, capability: Capability) -> None:
     expected = capability in TABLE[role]
     assert may(role, capability) == expected
     standing = OrganizationStanding(ORG, "acme", OrganizationStatus.ACTIVE, role)
@@ -181,7 +186,7 @@ def test_every_role_has_its_capabilities_and_no_others(role: Role, capability: C
             require(standing, capability)
 
 
-def test_a_higher_role_can_do_all_that_a_lower_one_can() -> None:
+def test_a_higher_role_has_all_capabilities_of_a_lower_one() -> None:
     assert CAPABILITIES[Role.MEMBER] < CAPABILITIES[Role.ADMIN] < CAPABILITIES[Role.OWNER]
 
 
@@ -197,7 +202,7 @@ def standing(role: Role | None, status: OrganizationStatus) -> OrganizationStand
 @pytest.mark.parametrize("inactive", [False, True])
 @pytest.mark.parametrize("capability", Capability)
 @pytest.mark.parametrize("status", OrganizationStatus)
-def test_who_is_no_member_is_refused_before_anything_else(status: OrganizationStatus, capability: Capability, inactive: bool) -> None:
+def test_a_stranger_is_refused_before_other_checks(status: OrganizationStatus, capability: Capability, inactive: bool) -> None:
     with pytest.raises(NotOfThisOrganization) as refusal:
         require(standing(None, status), capability, inactive=inactive)
     assert (refusal.value.code, isinstance(refusal.value, Forbidden)) == ("FORBIDDEN", True)
@@ -207,7 +212,7 @@ def test_who_is_no_member_is_refused_before_anything_else(status: OrganizationSt
 
 
 @pytest.mark.parametrize("status", [OrganizationStatus.PENDING, OrganizationStatus.SUSPENDED, OrganizationStatus.REJECTED])
-def test_the_role_is_judged_before_the_organization(status: OrganizationStatus) -> None:
+def test_the_role_is_checked_before_the_state_of_the_organization(status: OrganizationStatus) -> None:
     with pytest.raises(RoleInsufficient):
         require(standing(Role.MEMBER, status), Capability.MEMBERS_MANAGE)
     with pytest.raises(RoleInsufficient):
@@ -218,7 +223,7 @@ def test_the_role_is_judged_before_the_organization(status: OrganizationStatus) 
     assert require(standing(Role.OWNER, status), Capability.MEMBERS_MANAGE, inactive=True).status is status
 
 
-def test_acting_in_an_organization_changes_nothing_else_of_a_person() -> None:
+def test_acting_in_an_organization_changes_nothing_else_of_a_caller() -> None:
     found = replace(seen(IN_ORG, MEMBER), impersonator_id=UUID(int=9))
     twin = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, Role.OWNER)
     acting = member(found, twin)
@@ -229,5 +234,5 @@ def test_acting_in_an_organization_changes_nothing_else_of_a_person() -> None:
     }
 
 
-def test_a_session_names_who_impersonates() -> None:
+def test_a_session_names_its_impersonator() -> None:
     assert seen(CLAIMS, replace(STANDING, impersonator_id=UUID(int=9))).impersonator_id == UUID(int=9)

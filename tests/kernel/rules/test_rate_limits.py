@@ -1,4 +1,4 @@
-"""The documented buckets, and what an operator's factor makes of them (organizations.md section 8; decisions, point 25)."""
+"""The documented rate limits, and the operator's factor (docs/reference/limits.md, decision 25)."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from core.kernel.rate_limits import (
 )
 
 
-def test_the_documented_buckets() -> None:
+def test_the_rate_limits_are_the_documented_ones() -> None:
     assert Bucket("auth", 1.0, 20) == AUTH
     assert Bucket("register", 6.0, 10) == REGISTER
     assert Bucket("login", 6.0, 10) == LOGIN

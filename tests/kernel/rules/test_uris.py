@@ -1,4 +1,4 @@
-"""Which URIs can be registered (security.md O-2; decisions, point 89)."""
+"""The URIs that can be registered (security O-2, decision 89)."""
 
 import pytest
 
@@ -136,19 +136,19 @@ NEITHER = [
 
 
 @pytest.mark.parametrize("uri", WEB)
-def test_addresses_of_https_and_of_this_machine_are_web_addresses(uri: str) -> None:
+def test_https_and_loopback_addresses_are_web_addresses(uri: str) -> None:
     assert is_web_url(uri)
     assert not has_private_scheme(uri)
 
 
 @pytest.mark.parametrize("uri", OF_AN_APPLICATION)
-def test_a_scheme_with_a_dot_is_an_applications_own(uri: str) -> None:
+def test_a_scheme_with_a_dot_belongs_to_an_application(uri: str) -> None:
     assert has_private_scheme(uri)
     assert not is_web_url(uri)
 
 
 @pytest.mark.parametrize("uri", NEITHER)
-def test_anything_else_is_refused(uri: str) -> None:
+def test_other_uris_are_refused(uri: str) -> None:
     assert not is_web_url(uri)
     assert not has_private_scheme(uri)
 
@@ -157,6 +157,6 @@ LONG = ["https://" + "a." * 1000, "https://example.com/" + "%2" * 1000, "a" * 20
 
 
 @pytest.mark.parametrize("uri", LONG)
-def test_anything_else_is_refused_however_long_it_is(uri: str) -> None:
+def test_other_uris_are_refused_at_any_length(uri: str) -> None:
     assert not is_web_url(uri)
     assert not has_private_scheme(uri)

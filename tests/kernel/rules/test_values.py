@@ -1,4 +1,5 @@
-"""Addresses in canonical form, and the other small values (security.md E-3, N-5, T-4; decisions, points 22 and 23)."""
+"""Email addresses in canonical form, and other small values (security E-3, N-5, T-4, decisions 22,
+23)."""
 
 import re
 import unicodedata
@@ -27,7 +28,7 @@ from core.kernel.values import (
 STEADY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 
 LOCAL = st.text(st.sampled_from("abcXYZ019!#$%&'*+/=?^_`{|}~-"), min_size=1, max_size=20)
-# "=?" begins an encoded word, which no address may.
+# "=?" starts an encoded word, which an address must not contain.
 DOT_ATOM = st.lists(LOCAL, min_size=1, max_size=3).map(".".join).filter(lambda local: len(local) <= 64 and "=?" not in local)
 LABEL = st.from_regex(r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,10}[a-zA-Z0-9])?", fullmatch=True).filter(lambda label: label[2:4] != "--")
 DOMAIN = st.tuples(st.lists(LABEL, min_size=1, max_size=3), st.from_regex(r"[a-zA-Z]{2,10}", fullmatch=True)).map(
@@ -46,7 +47,7 @@ def parsed(text: str) -> str | None:
 @pytest.mark.slow
 @STEADY
 @given(local=DOT_ATOM, domain=DOMAIN)
-def test_an_ordinary_address_is_taken_in_lower_case(local: str, domain: str) -> None:
+def test_an_ordinary_address_is_lowercased(local: str, domain: str) -> None:
     assert Email.parse(f"{local}@{domain}") == f"{local}@{domain}".lower()
     assert Email.parse(f"  {local.upper()}@{domain.swapcase()} ") == Email.parse(f"{local}@{domain}")
 
@@ -60,7 +61,7 @@ def test_an_ordinary_address_is_taken_in_lower_case(local: str, domain: str) -> 
 @example("a@example\u3002com")
 @example("a@\u0130stanbul.example")
 @example("a@xn--\u212a-example.com")
-def test_what_is_taken_is_canonical_and_folds_no_other_letter_into_ascii(text: str) -> None:
+def test_a_valid_address_is_canonical_and_folds_no_other_letter_into_ascii(text: str) -> None:
     found = parsed(text)
     if found is None:
         return
@@ -70,7 +71,8 @@ def test_what_is_taken_is_canonical_and_folds_no_other_letter_into_ascii(text: s
     assert len(found) <= 254
     local, _, domain = text.strip(" ").rpartition("@")
     assert local.isascii(), "the local part is ASCII as it was written (CVE-2019-19844)"
-    # Nothing that only looks like, or is compatible with, the letters of another domain (CVE-2026-73420).
+    # Letters that only look like those of another domain, or are compatible with them
+    # (CVE-2026-73420).
     assert unicodedata.normalize("NFKC", domain.lower()) == domain.lower()
     if found.rpartition("@")[2].isascii() and "xn--" not in found:
         assert domain.isascii()
@@ -79,14 +81,14 @@ def test_what_is_taken_is_canonical_and_folds_no_other_letter_into_ascii(text: s
 @pytest.mark.slow
 @STEADY
 @given(letter=st.characters(min_codepoint=0x80, exclude_categories=["Cs"]))
-def test_no_letter_outside_ascii_becomes_one_inside(letter: str) -> None:
+def test_no_letter_outside_ascii_becomes_an_ascii_letter(letter: str) -> None:
     assert parsed(f"a{letter}da@example.com") is None
     found = parsed(f"ada@ex{letter}ample.com")
     assert found is None or "xn--" in found
 
 
 @pytest.mark.slow
-def test_not_one_letter_of_unicode_folds_into_ascii() -> None:
+def test_no_letter_of_unicode_folds_into_ascii() -> None:
     folded = [letter for code in range(0x80, 0x30000) if (letter := chr(code)).lower().isascii() or letter.upper().isascii()]
     assert "\u212a" in folded
     for letter in folded:
@@ -157,7 +159,7 @@ def test_spellings_of_one_mailbox_are_equal(text: str, canonical: str) -> None:
         "ada@example.com,eve@example.com",
         "a\\@example.com",
         "ädä@example.com",
-        "\u212aate@example.com",  # KELVIN SIGN, whose lower case is an ASCII k
+        "\u212aate@example.com",  # KELVIN SIGN: its lower case is an ASCII k
         "kate@\u212aoala.com",
         "ada@\uff45xample.com",
         "ada@example\uff0ecom",
@@ -174,7 +176,7 @@ def test_spellings_of_one_mailbox_are_equal(text: str, canonical: str) -> None:
         "ada@" + "ü" * 100 + ".com",
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     assert parsed(text) is None
 
 
@@ -189,7 +191,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         (".".join(["b" * 63] * 3) + "." + "c" * 61, ".".join(["b" * 63] * 3) + "." + "c" * 61),
     ],
 )
-def test_a_domain_has_one_spelling_which_is_that_of_addresses_in_it(text: str, canonical: str) -> None:
+def test_a_domain_has_one_spelling_also_in_addresses(text: str, canonical: str) -> None:
     assert Domain.parse(text) == canonical
     assert Domain.parse(canonical) == canonical
     if len(canonical) < 250:
@@ -216,7 +218,7 @@ def test_a_domain_has_one_spelling_which_is_that_of_addresses_in_it(text: str, c
         ".".join(["b" * 63] * 3) + "." + "c" * 62,
     ],
 )
-def test_what_is_no_domain_is_refused(text: str) -> None:
+def test_an_invalid_domain_is_refused(text: str) -> None:
     with pytest.raises(DomainInvalid):
         Domain.parse(text)
 
@@ -238,12 +240,12 @@ def test_a_long_text_is_refused_quickly(size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "Ünïcödé", "😀", "tab is not\u00a0this", "\u200e\u200f", "\ue000", "\U0010ffff"])
-def test_plain_text(text: str) -> None:
+def test_printable_text_is_plain(text: str) -> None:
     assert is_printable(text)
 
 
 @pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xD800, 0xDFFF])
-def test_text_that_is_not_plain(code: int) -> None:
+def test_text_with_control_characters_is_not_plain(code: int) -> None:
     assert not is_printable(f"a{chr(code)}b")
 
 
@@ -253,7 +255,7 @@ def test_text_that_is_not_plain(code: int) -> None:
 @pytest.mark.parametrize(
     "text", ["a", "0", "acme", "a-b", "a-b-c-1", "1-2", "x" * 63, "-".join(["a"] * 32), "xn-a", "organization", "logs"]
 )
-def test_a_slug_is_taken_as_it_is(text: str) -> None:
+def test_a_valid_slug_is_not_changed(text: str) -> None:
     assert Slug.parse(text) == text
 
 
@@ -264,31 +266,31 @@ def test_a_slug_is_taken_as_it_is(text: str) -> None:
         *["a/b", "a\\b", "ä", "\uff41", "\u0661", "a\u00ad", "a\x00", "\u212a", "%61", "x" * 1_000_000, "a-" * 1_000_000],
     ],
 )
-def test_anything_else_is_no_slug(text: str) -> None:
+def test_other_slugs_are_refused(text: str) -> None:
     with pytest.raises(SlugInvalid) as refusal:
         Slug.parse(text)
     assert (refusal.value.code, "63" in refusal.value.message) == ("BAD_REQUEST", True)
 
 
-# Decisions, point 23: addresses of ours, and names that pass for the platform.
+# Path names of the platform, and names that could be mistaken for it (decision 23).
 @pytest.mark.parametrize(
     "text", ["admin", "api", "auth", "app", "www", "platform", "billing", "scim", "saml", "system", "unknown", "well-known"]
 )
-def test_a_word_of_ours_is_reserved(text: str) -> None:
+def test_a_reserved_slug_is_refused(text: str) -> None:
     with pytest.raises(SlugReserved):
         Slug.parse(text)
     assert Slug.parse(f"{text}-1") == f"{text}-1"
 
 
 @pytest.mark.parametrize(("number", "limit", "offset"), [(1, 50, 0), (2, 50, 50), (3, 1, 2), (2**31 - 1, 100, (2**31 - 2) * 100)])
-def test_a_page_begins_where_those_before_it_end(number: int, limit: int, offset: int) -> None:
+def test_a_page_starts_after_the_pages_before_it(number: int, limit: int, offset: int) -> None:
     assert Page(number, limit).offset == offset
 
 
 # Identifiers and secrets
 
 
-def test_an_identifier_in_canonical_form_is_one() -> None:
+def test_an_id_in_canonical_form_is_read() -> None:
     for found in (uuid.uuid4(), uuid.uuid1(), uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)):
         assert parse_id(str(found)) == found
 
@@ -310,7 +312,7 @@ ID = "6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1"
         ],
     ],
 )
-def test_any_other_spelling_is_none(text: str) -> None:
+def test_other_spellings_of_an_id_are_refused(text: str) -> None:
     assert parse_id(text) is None
 
 

@@ -132,7 +132,7 @@ def test_pages_and_mails_have_the_design_of_the_organization_and_can_be_read(
 
         assert running.post("/api/auth/forgot-password", {"email": OWNER, "org_slug": "acme"}).status_code == 200
         letter = sink.wait_for(OWNER, number)
-        assert letter.message["Subject"] == f"Choose a new password - {name}"
+        assert letter.message["Subject"] == f"Set a new password - {name}"
         assert letter.link.startswith(f"{running.address}/auth/reset-password?token=")
         check_mail(browser, letter.html, name, color, home / "mail.html")
         browser.open((home / "mail.html").as_uri())

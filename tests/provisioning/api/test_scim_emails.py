@@ -96,7 +96,7 @@ async def test_the_limit_of_welcome_emails_does_not_block_password_reset_emails(
     await directory.create_user()
     await acme.api.post("/api/auth/forgot-password", {"email": GRACE})
     await deliver(acme.ports)
-    assert [letter.subject for letter in sent.letters[5:]] == ["Choose a new password - Gatehouse"]
+    assert [letter.subject for letter in sent.letters[5:]] == ["Set a new password - Gatehouse"]
 
 
 async def test_an_address_gets_at_most_five_change_notices_per_hour(

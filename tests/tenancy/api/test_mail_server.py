@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.email.smtp import MailRouter, FolderTransport, OrganizationSmtp
+from adapters.email.transports import MailRouter, FolderTransport, OrganizationSmtp
 from adapters.http.guard import Guard, parse_allowed_targets
 from adapters.postgres.engine.pool import Pool
 from core.tenancy.mail_server_rules import MailServerCheck

@@ -2,6 +2,8 @@
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema.js";
 
+declare const process: { argv: string[] };
+
 const [baseUrl, email, password] = process.argv.slice(2) as [string, string, string];
 const client = createClient<paths>({ baseUrl });
 

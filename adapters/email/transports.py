@@ -1,0 +1,206 @@
+"""Delivery of emails: to the platform's SMTP server, to an organization's SMTP server, or into a folder."""
+
+import os
+import re
+import ssl
+from datetime import UTC
+from email.headerregistry import Address
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from adapters.email.mime import parse_sender, to_mime
+from adapters.email.smtp import SmtpClient, SmtpFailed, SmtpServer, SmtpSession, SmtpStage, describe_smtp_error, run_session
+from adapters.http.guard import Guard, TargetRefused
+from core.tenancy.mail_server_rules import IMPLICIT_TLS, MailServer, MailServerCheck
+from ports.outside import EmailMessage, MailRefused
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+# `send` must return within 60 s (ports.outside.MailTransport), because the lease on a queued email depends on it.
+SESSION_DEADLINE: Final = 50.0
+CHECK_DEADLINE: Final = 10.0  # an admin waits for the result
+MAX_CHECKS: Final = 16  # concurrent
+
+_CHECK_RESULTS: Final = MappingProxyType(
+    {
+        SmtpStage.CONNECTING: MailServerCheck.NOT_REACHED,
+        SmtpStage.ENCRYPTING: MailServerCheck.NOT_ENCRYPTED,
+        SmtpStage.AUTHENTICATING: MailServerCheck.NOT_SIGNED_IN,
+    }
+)
+
+
+class SmtpTransport:
+    """The platform's SMTP server. Each email has its own connection."""
+
+    def __init__(
+        self,
+        url: str,
+        mail_from: str,
+        *,
+        connections: int = 10,
+        session_deadline: float = SESSION_DEADLINE,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`connections` limits concurrent connections. `tls` replaces the system's certificate authorities.
+
+        Raises: the errors of `SmtpServer.parse` and `parse_sender`.
+        """
+        self._server = SmtpServer.parse(url)
+        self._sender = parse_sender(mail_from)
+        self._tls = tls
+        self._session_deadline = session_deadline
+        # A separate pool of threads: a slow mail server must not block other work (security P-7).
+        self._threads = trio.CapacityLimiter(connections)
+
+    async def send(self, message: EmailMessage) -> None:
+        """Send an email. Raises: MailRefused."""
+        mime = to_mime(message, self._sender)
+        await self._run(lambda client: client.deliver(mime, message.to), message.to)
+
+    async def check(self) -> None:
+        """Connect and authenticate, but send nothing. Raises: MailRefused."""
+        await self._run(SmtpClient.authenticate_only, "")
+
+    async def _run(self, session: SmtpSession, recipient: str) -> None:
+        client = SmtpClient(self._server, self._tls, [self._server.host])
+        try:
+            with trio.fail_after(self._session_deadline):
+                await run_session(client, session, self._threads)
+        except trio.TooSlowError:
+            raise MailRefused(f"{self._server}: not finished within {self._session_deadline:g} s") from None
+        except (OSError, ValueError) as error:  # the errors of smtplib are OSErrors
+            # The cause is dropped, because it can contain the sent data.
+            raise MailRefused(f"{self._server}: {describe_smtp_error(error, recipient)}") from None
+
+
+class OrganizationSmtp:
+    """The SMTP servers of organizations.
+
+    A tenant can enter any host. So the guard checks the addresses, and no error quotes what a server sent.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        connections: int = 10,
+        session_deadline: float = SESSION_DEADLINE,
+        check_deadline: float = CHECK_DEADLINE,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._guard = guard
+        self._tls = tls
+        self._session_deadline = session_deadline
+        self._check_deadline = check_deadline
+        self._threads = trio.CapacityLimiter(connections)
+        self._check_threads = trio.CapacityLimiter(MAX_CHECKS)  # checks must not use up the threads for emails
+        self._checked_orgs: set[UUID] = set()
+
+    async def send(self, message: EmailMessage, server: MailServer) -> None:
+        """Send an email. Raises: MailRefused."""
+        mime = to_mime(message, Address(display_name=server.from_name or "", addr_spec=server.from_email))
+        try:
+            with trio.fail_after(self._session_deadline):
+                await self._run(server, lambda client: client.deliver(mime, message.to), self._threads)
+        except (TargetRefused, SmtpFailed) as failure:
+            raise MailRefused(f"the organization's server: {failure}") from None
+        except trio.TooSlowError:
+            raise MailRefused(f"the organization's server: not finished within {self._session_deadline:g} s") from None
+
+    async def check_server(self, server: MailServer) -> MailServerCheck:
+        """Connect and authenticate, but send nothing. Return the result."""
+        # One check at a time per organization: otherwise one organization could use all threads for checks.
+        if server.org_id in self._checked_orgs:
+            return MailServerCheck.BUSY
+        self._checked_orgs.add(server.org_id)
+        try:
+            with trio.fail_after(self._check_deadline):
+                await self._run(server, SmtpClient.authenticate_only, self._check_threads)
+        except TargetRefused:
+            # One answer for all reasons: tenants must not learn whether a name exists in our network.
+            return MailServerCheck.NO_ADDRESS
+        except SmtpFailed as failure:
+            return _CHECK_RESULTS[failure.stage]
+        except trio.TooSlowError:
+            return MailServerCheck.NOT_REACHED
+        finally:
+            self._checked_orgs.remove(server.org_id)
+        return MailServerCheck.GOOD
+
+    async def _run(self, server: MailServer, session: SmtpSession, threads: trio.CapacityLimiter) -> None:
+        """Run a session at the checked addresses of the server. Raises: TargetRefused, SmtpFailed."""
+        addresses = await self._guard.addresses(server.host, server.port)
+        client = SmtpClient(_to_smtp_server(server), self._tls, addresses)
+        try:
+            await run_session(client, session, threads)
+        except (OSError, ValueError) as error:
+            raise SmtpFailed(client.stage, error) from None
+
+
+def _to_smtp_server(server: MailServer) -> SmtpServer:
+    return SmtpServer(
+        host=server.host,
+        port=server.port,
+        tls=server.tls and server.port == IMPLICIT_TLS,
+        starttls=server.tls and server.port != IMPLICIT_TLS,
+        username=server.username,
+        password=server.password,
+    )
+
+
+class FolderTransport:
+    """A folder for emails of an installation without a mail server. Operators read the files (decision 30).
+
+    The file names sort by time. An email that is sent again overwrites its file.
+    """
+
+    def __init__(self, directory: Path, mail_from: str) -> None:
+        """Create the directory if necessary. Raises: the errors of `parse_sender`."""
+        self._directory = directory
+        self._sender = parse_sender(mail_from)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    async def send(self, message: EmailMessage) -> None:
+        """Write an email to a file. Raises: MailRefused."""
+        mime = to_mime(message, self._sender)
+        mail_id = re.sub(r"[^A-Za-z0-9.-]", "_", message.message_id.strip("<>").partition("@")[0])
+        name = f"{message.date.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{mail_id}.eml"
+        try:
+            await trio.to_thread.run_sync(self._write, name, mime.as_bytes())
+        except OSError as error:
+            raise MailRefused(f"{self._directory}: {error.strerror or type(error).__name__}") from None
+
+    def _write(self, name: str, content: bytes) -> None:
+        # The file appears complete or not at all, and is on the disk before the email is recorded as sent. Emails contain one-time
+        # links, so only the owner may read the file.
+        unfinished = self._directory / f".{name}.new"
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._directory / name)
+        directory = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class MailRouter:
+    """Implements ports.outside.MailTransport with the platform's transport and the servers of organizations."""
+
+    def __init__(self, platform: SmtpTransport | FolderTransport, organizations: OrganizationSmtp) -> None:
+        self._platform = platform
+        self._organizations = organizations
+
+    async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
+        await (self._platform.send(message) if server is None else self._organizations.send(message, server))
+
+    async def check_server(self, server: MailServer) -> MailServerCheck:
+        return await self._organizations.check_server(server)
