@@ -40,6 +40,8 @@ def _shared(schema: Any, collected: dict[str, Any]) -> Any:
 
 def _children(schema: dict[str, Any], collected: dict[str, Any]) -> dict[str, Any]:
     schema = dict(schema)
+    if schema.get("default", "") is None:  # client generators would take the field for required
+        del schema["default"]
     for name, definition in schema.pop("$defs", {}).items():
         _add(collected, name, _children(definition, collected))
     for key in _NESTED:

@@ -19,4 +19,4 @@ const code: components["schemas"]["Error"]["error_code"] | undefined = again.err
 
 const listed = await client.GET("/api/organizations", { headers });
 if (listed.error) throw new Error(listed.error.error_code);
-console.log(JSON.stringify({ code, slugs: listed.data.organizations.map((organization) => organization.slug) }));
+console.log(JSON.stringify({ code, slugs: listed.data.map(({ organization }) => organization.slug) }));
