@@ -231,7 +231,7 @@ async def test_a_siem_that_hangs_does_not_delay_others(
 async def test_a_siem_that_never_answers_times_out(
     reaching: Ports, pool: Pool, acme: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem, "WITHIN", 0.05)
+    monkeypatch.setattr(siem, "POST_TIMEOUT", 0.05)
     await configure(reaching, make_sink(acme, sink.url()))
     await record(reaching, acme, "x")
     sink.gates["/collect"] = trio.Event()
