@@ -29,8 +29,8 @@ async def list_end_users(
     """Return a page of the organization's end users, newest first, optionally of one service only.
 
     `search` matches any part of an email address. Case is ignored, and a domain matches in its
-    Unicode and in its ASCII form. Users whose account is deactivated, and users whom the directory
-    deactivated, are left out (decision 133).
+    Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
+    are left out (decision 133).
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:

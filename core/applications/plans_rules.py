@@ -1,4 +1,4 @@
-"""Plans of a service: what its users can subscribe to."""
+"""Plans of a service, to which its users can subscribe."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The service API's view of the users of a service (decisions 63, 109, 110, 111, 112; security K-3, K-4).
 
-An API key can act only on users of its own service. Its power over an account that others also use
+An API key can act only on users of its service. Its power over an account that others also use
 depends on where the account was created (core.tenancy.account_control).
 """
 

@@ -46,8 +46,8 @@ async def lock_organization_for(tx: Transaction, caller: Member, slug: str, capa
     """Lock the caller's organization, and return it with its service, if the caller still has the capability.
 
     Lock order: organization, account, service. Changing or deleting a service requires the lock on
-    its organization, so that only the counters of the service can change meanwhile. The row of the
-    service is locked only to change these, after the account.
+    its organization, so only the counters of the service can change while it is held. The row of
+    the service is locked only to change these, after the account.
 
     Raises: ServiceNotFound; the errors of `organizations.lock_organization_for`.
     """

@@ -12,7 +12,7 @@ from adapters.postgres.engine.statements import Row, SealingRepository
 from core.billing.provider_facts import LatestEvent, PaidPeriod, SubscriptionFacts
 from core.billing.subscriptions_rules import SubscribedPlan, Subscription
 from core.kernel.values import KEEP, Keep
-from ports.crypto import SecretContext, SealBroken
+from ports.crypto import SealBroken, SecretContext
 
 log = structlog.get_logger("storage")
 

@@ -123,15 +123,15 @@ async def add_relying_party(tenant: Tenant, visitor: Visitor, slug: str = "shop"
     return RelyingParty(tenant, visitor, service, slug, context.client_id, f"https://{slug}.example.com/callback", secret)
 
 
-async def sign_in_browser(party: RelyingParty, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
+async def sign_in_browser(relying_party: RelyingParty, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
     """Sign the account in in the application's browser, without hashing. Return the session id.
 
     Unless `known` is false, the account is already a user of the service.
     """
-    ports, cookie = party.tenant.ports, new_secret()
+    ports, cookie = relying_party.tenant.ports, new_secret()
     now, session_id = ports.clock.now(), new_id()
     await run_sql(
-        party.tenant.pool,
+        relying_party.tenant.pool,
         """
         insert into sessions (id, user_id, created_at, expires_at, ends_at, address, agent, provider, browser_hash)
         values (%s, %s, %s, %s, %s, '198.51.100.7', 'her browser', %s, %s)""",
@@ -143,7 +143,7 @@ async def sign_in_browser(party: RelyingParty, account: Account, *, provider: st
         provider,
         digest(cookie),
     )
-    party.visitor.cookies["gatehouse-session"] = cookie
+    relying_party.visitor.cookies["gatehouse-session"] = cookie
     if known:
-        await add_service_user(ports, party.service, account.id, signed_in=False)
+        await add_service_user(ports, relying_party.service, account.id, signed_in=False)
     return session_id

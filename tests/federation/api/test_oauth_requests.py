@@ -36,7 +36,7 @@ def visitor(app: QuartTrio, edge: Edge) -> Visitor:
 
 
 @pytest.fixture
-async def party(acme: Tenant, visitor: Visitor) -> RelyingParty:
+async def relying_party(acme: Tenant, visitor: Visitor) -> RelyingParty:
     return await add_relying_party(acme, visitor)
 
 
@@ -78,30 +78,30 @@ INVALID: Final[tuple[tuple[dict[str, str | None], int, str], ...]] = (
 )
 
 
-async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
+async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
     findings = []
     for changes, status, sentence in INVALID:
-        answer = await party.ask(**changes)
+        answer = await relying_party.ask(**changes)
         is_page = answer.headers["Content-Type"] == "text/html; charset=utf-8" and "Location" not in answer.headers
         if answer.status != status or not is_page or sentence not in answer.text:
             findings.append((changes, answer.status, answer.text))
     assert findings == []
-    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_repeated_parameters_are_refused(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    assert (await party.visitor.open(f"{party.request()}&state=another")).status == 400
+async def test_repeated_parameters_are_refused(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    assert (await relying_party.visitor.open(f"{relying_party.request()}&state=another")).status == 400
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_an_inactive_organization_signs_no_users_in(party: RelyingParty, ada: Account, status: str) -> None:
-    await sign_in_browser(party, ada)
-    await run_sql(party.tenant.pool, "update organizations set status = %s where id = %s", status, party.tenant.org)
-    named: dict[str, str | None] = {"org": None, "service": None, "client_id": str(party.client_id)}
+async def test_an_inactive_organization_signs_no_users_in(relying_party: RelyingParty, ada: Account, status: str) -> None:
+    await sign_in_browser(relying_party, ada)
+    await run_sql(relying_party.tenant.pool, "update organizations set status = %s where id = %s", status, relying_party.tenant.org)
+    named: dict[str, str | None] = {"org": None, "service": None, "client_id": str(relying_party.client_id)}
     for fields in ({}, named):
-        answer = await party.ask(**fields)
+        answer = await relying_party.ask(**fields)
         assert (answer.status, "is not active" in answer.text) == (403, True)
 
 
@@ -114,13 +114,13 @@ async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, a
 # Redirect URIs
 
 
-async def test_with_several_redirect_uris_the_request_must_name_one(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    assert redirect_parts(await party.ask(redirect_uri=None))[0] == party.redirect_uri
-    await party.set_redirect_uris(party.redirect_uri, "https://shop.example.com/other")
-    assert (await party.ask(redirect_uri=None)).status == 400
-    await party.set_redirect_uris()
-    assert (await party.ask(redirect_uri=None)).status == 400
+async def test_with_several_redirect_uris_the_request_must_name_one(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    assert redirect_parts(await relying_party.ask(redirect_uri=None))[0] == relying_party.redirect_uri
+    await relying_party.set_redirect_uris(relying_party.redirect_uri, "https://shop.example.com/other")
+    assert (await relying_party.ask(redirect_uri=None)).status == 400
+    await relying_party.set_redirect_uris()
+    assert (await relying_party.ask(redirect_uri=None)).status == 400
 
 
 async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(mobile_app: RelyingParty, ada: Account) -> None:
@@ -145,26 +145,26 @@ async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(m
     assert findings == []
 
 
-async def test_a_web_application_must_use_its_registered_port(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    await party.set_redirect_uris("http://localhost:3000/callback")
-    assert (await party.ask(redirect_uri="http://localhost:3000/callback")).status == 200
-    assert (await party.ask(redirect_uri="http://localhost:3001/callback")).status == 400
+async def test_a_web_application_must_use_its_registered_port(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    await relying_party.set_redirect_uris("http://localhost:3000/callback")
+    assert (await relying_party.ask(redirect_uri="http://localhost:3000/callback")).status == 200
+    assert (await relying_party.ask(redirect_uri="http://localhost:3001/callback")).status == 400
 
 
-async def test_a_redirect_uri_keeps_its_own_query(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    await party.set_redirect_uris("https://shop.example.com/callback?tenant=7&x=%20")
-    target = leads_to(await party.ask(redirect_uri="https://shop.example.com/callback?tenant=7&x=%20"))
+async def test_a_redirect_uri_keeps_its_own_query(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    await relying_party.set_redirect_uris("https://shop.example.com/callback?tenant=7&x=%20")
+    target = leads_to(await relying_party.ask(redirect_uri="https://shop.example.com/callback?tenant=7&x=%20"))
     assert target.startswith("https://shop.example.com/callback?tenant=7&x=%20&code=")
 
 
 # Signed-in users
 
 
-async def test_a_user_of_the_application_gets_a_code_immediately(party: RelyingParty, ada: Account, clock: FakeClock) -> None:
-    session_id = await sign_in_browser(party, ada)
-    answer = await party.ask(**PKCE)
+async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: RelyingParty, ada: Account, clock: FakeClock) -> None:
+    session_id = await sign_in_browser(relying_party, ada)
+    answer = await relying_party.ask(**PKCE)
     place, fields = redirect_parts(answer)
     assert place == "https://shop.example.com/callback"
     assert fields == {"code": fields["code"], "state": "af0ifjsldkj", "iss": BASE_URL}
@@ -172,11 +172,11 @@ async def test_a_user_of_the_application_gets_a_code_immediately(party: RelyingP
     assert answer.headers["Referrer-Policy"] == "no-referrer"
     columns = "code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge, created_at, expires_at, session_id"
     now = clock.now()
-    assert await run_sql(party.tenant.pool, f"select {columns} from authorization_codes") == [  # noqa: S608
+    assert await run_sql(relying_party.tenant.pool, f"select {columns} from authorization_codes") == [  # noqa: S608
         (
             digest(fields["code"]),
-            party.tenant.org,
-            party.service,
+            relying_party.tenant.org,
+            relying_party.service,
             ada.id,
             session_id,
             "https://shop.example.com/callback",
@@ -188,116 +188,125 @@ async def test_a_user_of_the_application_gets_a_code_immediately(party: RelyingP
     ]
 
 
-async def test_a_service_that_is_being_deleted_gets_no_code(party: RelyingParty, ada: Account, pool: Pool) -> None:
-    await sign_in_browser(party, ada)
-    assert (await meanwhile(pool, [("delete from services", ())], party.ask)).status == 404
+async def test_a_service_that_is_being_deleted_gets_no_code(relying_party: RelyingParty, ada: Account, pool: Pool) -> None:
+    await sign_in_browser(relying_party, ada)
+    assert (await meanwhile(pool, [("delete from services", ())], relying_party.ask)).status == 404
 
 
-async def test_a_request_without_state_gets_none_back(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    assert set(redirect_parts(await party.ask(state=None))[1]) == {"code", "iss"}
+async def test_a_request_without_state_gets_none_back(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    assert set(redirect_parts(await relying_party.ask(state=None))[1]) == {"code", "iss"}
 
 
-async def test_a_client_id_replaces_the_slugs(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    fields = {"org": None, "service": None, "client_id": str(party.client_id), "response_type": "code", "scope": "read"}
-    assert "code" in redirect_parts(await party.ask(**fields))[1]
-    assert "code" in redirect_parts(await party.ask(client_id=str(party.client_id)))[1]
+async def test_a_client_id_replaces_the_slugs(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    fields = {"org": None, "service": None, "client_id": str(relying_party.client_id), "response_type": "code", "scope": "read"}
+    assert "code" in redirect_parts(await relying_party.ask(**fields))[1]
+    assert "code" in redirect_parts(await relying_party.ask(client_id=str(relying_party.client_id)))[1]
 
 
-async def test_only_the_response_type_code_is_supported(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    place, fields = redirect_parts(await party.ask(response_type="token"))
-    assert place == party.redirect_uri
+async def test_only_the_response_type_code_is_supported(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    place, fields = redirect_parts(await relying_party.ask(response_type="token"))
+    assert place == relying_party.redirect_uri
     assert fields == {"error": "unsupported_response_type", "state": "af0ifjsldkj", "iss": BASE_URL}
 
 
 @pytest.mark.parametrize("known", ["as a member", "as an end user of another service"])
-async def test_a_user_known_to_the_organization_needs_no_consent(party: RelyingParty, ada: Account, pool: Pool, known: str) -> None:
-    await sign_in_browser(party, ada, known=False)
+async def test_a_user_known_to_the_organization_needs_no_consent(relying_party: RelyingParty, ada: Account, pool: Pool, known: str) -> None:
+    await sign_in_browser(relying_party, ada, known=False)
     if known == "as a member":
-        await add_member(pool, party.tenant.org, ada.id, Role.MEMBER)
+        await add_member(pool, relying_party.tenant.org, ada.id, Role.MEMBER)
     else:
-        other = await add_relying_party(party.tenant, party.visitor, "blog")
+        other = await add_relying_party(relying_party.tenant, relying_party.visitor, "blog")
         await sign_in_browser(other, ada)
-    assert "code" in redirect_parts(await party.ask())[1]
+    assert "code" in redirect_parts(await relying_party.ask())[1]
 
 
-async def test_a_user_with_an_unverified_address_gets_a_code(party: RelyingParty, ports: Ports) -> None:
-    await sign_in_browser(party, await add_account(ports, "bob@example.com", verified=False))
-    assert "code" in redirect_parts(await party.ask())[1]
+async def test_a_user_with_an_unverified_address_gets_a_code(relying_party: RelyingParty, ports: Ports) -> None:
+    await sign_in_browser(relying_party, await add_account(ports, "bob@example.com", verified=False))
+    assert "code" in redirect_parts(await relying_party.ask())[1]
 
 
-async def test_a_head_request_issues_no_code(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada)
-    assert (await party.visitor.open(party.request(), method="HEAD")).status == 200
-    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+async def test_a_head_request_issues_no_code(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada)
+    assert (await relying_party.visitor.open(relying_party.request(), method="HEAD")).status == 200
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
 # The consent page
 
 
-async def test_an_unknown_user_must_consent_before_the_organization_learns_of_them(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada, known=False)
-    page = await party.ask()
+async def test_an_unknown_user_must_consent_before_the_organization_learns_of_them(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada, known=False)
+    page = await relying_party.ask()
     assert page.status == 200
     assert "Continue to <bdi>Shop</bdi>?" in page.text
     assert "by <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
     assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
-    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
     token = form_token(page)
-    place, fields = redirect_parts(await party.visitor.send(party.request(), form_token=token, answer="continue"))
-    assert place == party.redirect_uri
+    place, fields = redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="continue"))
+    assert place == relying_party.redirect_uri
     assert set(fields) == {"code", "state", "iss"}
 
 
-async def test_a_user_who_cancels_returns_without_a_code(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada, known=False)
-    token = form_token(await party.ask())
-    place, fields = redirect_parts(await party.visitor.send(party.request(), form_token=token, answer="refuse"))
-    assert place == party.redirect_uri
+async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada, known=False)
+    token = form_token(await relying_party.ask())
+    place, fields = redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="refuse"))
+    assert place == relying_party.redirect_uri
     assert fields == {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
-    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_a_user_blocked_by_the_directory_is_denied_immediately(party: RelyingParty, ada: Account) -> None:
+async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_party: RelyingParty, ada: Account) -> None:
     """Also if the directory blocks them while the consent page is open."""
-    await sign_in_browser(party, ada, known=False)
-    token = form_token(await party.ask())
-    await add_provisioned(party.tenant.pool, party.tenant.org, ada.id, provisioned=False, kept_out=True)
+    await sign_in_browser(relying_party, ada, known=False)
+    token = form_token(await relying_party.ask())
+    await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, ada.id, provisioned=False, kept_out=True)
     denied = {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
-    assert redirect_parts(await party.ask()) == (party.redirect_uri, denied)
-    assert redirect_parts(await party.visitor.send(party.request(), form_token=token, answer="continue")) == (party.redirect_uri, denied)
-    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+    assert redirect_parts(await relying_party.ask()) == (relying_party.redirect_uri, denied)
+    assert redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="continue")) == (
+        relying_party.redirect_uri,
+        denied,
+    )
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_a_form_of_another_site_gives_no_consent(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada, known=False)
-    token = form_token(await party.ask())
-    wrong = await party.visitor.send(party.request(), form_token="f" * 64, answer="continue")
+async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada, known=False)
+    token = form_token(await relying_party.ask())
+    wrong = await relying_party.visitor.send(relying_party.request(), form_token="f" * 64, answer="continue")
     assert wrong.status == 403
-    foreign = await party.visitor.send(party.request(), (b"sec-fetch-site", b"cross-site"), form_token=token, answer="continue")
+    foreign = await relying_party.visitor.send(
+        relying_party.request(), (b"sec-fetch-site", b"cross-site"), form_token=token, answer="continue"
+    )
     assert foreign.status == 403
-    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-async def test_an_application_cannot_send_its_request_with_post(party: RelyingParty, ada: Account, signed_in: bool) -> None:
+async def test_an_application_cannot_send_its_request_with_post(relying_party: RelyingParty, ada: Account, signed_in: bool) -> None:
     """RFC 6749 section 3.1 makes it optional.
 
     The form fields would be ignored, and the user signed in to another application.
     """
     if signed_in:
-        await sign_in_browser(party, ada)
-    address, _, query = party.request().partition("?")
-    for path, fields in ((address, dict(parse_qsl(query))), (party.request(), {"answer": "continue"}), (party.request(), {})):
-        refused = await party.visitor.send(path, **fields)
+        await sign_in_browser(relying_party, ada)
+    address, _, query = relying_party.request().partition("?")
+    for path, fields in (
+        (address, dict(parse_qsl(query))),
+        (relying_party.request(), {"answer": "continue"}),
+        (relying_party.request(), {}),
+    ):
+        refused = await relying_party.visitor.send(path, **fields)
         assert (refused.status, "with GET" in refused.text) == (403, True)
-    assert await run_sql(party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_only_the_form_of_the_page_is_documented(party: RelyingParty) -> None:
-    described = (await party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
+async def test_only_the_form_of_the_page_is_documented(relying_party: RelyingParty) -> None:
+    described = (await relying_party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
     for_get, for_post = (
         {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
     )
@@ -308,73 +317,76 @@ async def test_only_the_form_of_the_page_is_documented(party: RelyingParty) -> N
     assert "Only the form of our page" in described["post"]["summary"] + described["post"].get("description", "")
 
 
-async def test_the_request_is_validated_again_with_the_answer(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada, known=False)
-    token = form_token(await party.ask())
-    evil = party.request(redirect_uri="https://evil.example/callback")
-    assert (await party.visitor.send(evil, form_token=token, answer="continue")).status == 400
-    assert (await party.visitor.send(evil, form_token=token, answer="refuse")).status == 400
+async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada, known=False)
+    token = form_token(await relying_party.ask())
+    evil = relying_party.request(redirect_uri="https://evil.example/callback")
+    assert (await relying_party.visitor.send(evil, form_token=token, answer="continue")).status == 400
+    assert (await relying_party.visitor.send(evil, form_token=token, answer="refuse")).status == 400
 
 
 async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, ada: Account) -> None:
     """Any program on the machine can claim a scheme or a port (RFC 8252 section 8.6), but not an
     https URL.
     """
-    party = mobile_app
-    await sign_in_browser(party, ada)
-    assert "code" in redirect_parts(await party.ask())[1]
+    relying_party = mobile_app
+    await sign_in_browser(relying_party, ada)
+    assert "code" in redirect_parts(await relying_party.ask())[1]
     for uri, origin in [
         ("com.example.shop:/back", "com.example.shop:"),
         ("http://127.0.0.1:51004/back", "http://127.0.0.1:51004"),
         ("http://[::1]:51004/b", "http:"),
     ]:
-        page = await party.ask(redirect_uri=uri)
+        page = await relying_party.ask(redirect_uri=uri)
         assert page.status == 200
         assert f"form-action 'self' {origin};" in page.headers["Content-Security-Policy"]
 
 
-async def test_another_user_can_sign_in_instead(party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(party, ada, known=False)
-    token = form_token(await party.ask())
-    target = leads_to(await party.visitor.send("/app/sign-out", form_token=token, next=party.request()))
-    assert target == f"{SIGN_IN}?{urlencode({'next': party.request()})}"
-    assert "gatehouse-session" not in party.visitor.cookies
+async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, ada: Account) -> None:
+    await sign_in_browser(relying_party, ada, known=False)
+    token = form_token(await relying_party.ask())
+    target = leads_to(await relying_party.visitor.send("/app/sign-out", form_token=token, next=relying_party.request()))
+    assert target == f"{SIGN_IN}?{urlencode({'next': relying_party.request()})}"
+    assert "gatehouse-session" not in relying_party.visitor.cookies
 
 
 # Browsers without a session
 
 
-async def test_a_browser_without_a_session_signs_in_first_and_returns(party: RelyingParty, ada: Account) -> None:
-    target = leads_to(await party.ask())
+async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_party: RelyingParty, ada: Account) -> None:
+    target = leads_to(await relying_party.ask())
     assert urlsplit(target).path == SIGN_IN
     [after] = parse_qs(urlsplit(target).query)["next"]
-    assert after == party.request()
-    page = await party.visitor.open(target)
+    assert after == relying_party.request()
+    page = await relying_party.visitor.open(target)
     assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
     assert "signs people in for <bdi>Acme</bdi>" in page.text
     assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
-    refused = await party.visitor.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password="wrong", next=after)
+    refused = await relying_party.visitor.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password="wrong", next=after)
     assert (refused.status, "<bdi>Shop</bdi>" in refused.text) == (401, True)
-    assert leads_to(await party.visitor.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after)) == after
-    assert "Continue to" in (await party.visitor.open(after)).text
-    assert await run_sql(party.tenant.pool, "select provider from sessions where browser_hash is not null") == [("password",)]
+    assert (
+        leads_to(await relying_party.visitor.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after))
+        == after
+    )
+    assert "Continue to" in (await relying_party.visitor.open(after)).text
+    assert await run_sql(relying_party.tenant.pool, "select provider from sessions where browser_hash is not null") == [("password",)]
 
 
-async def test_the_longest_request_survives_the_sign_in(party: RelyingParty, ada: Account) -> None:
-    target = leads_to(await party.ask(state="&" * 1024, **PKCE))
+async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingParty, ada: Account) -> None:
+    target = leads_to(await relying_party.ask(state="&" * 1024, **PKCE))
     [after] = parse_qs(urlsplit(target).query)["next"]
-    assert leads_to(await party.visitor.sign_in(after=after)) == after
+    assert leads_to(await relying_party.visitor.sign_in(after=after)) == after
 
 
-async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(party: RelyingParty) -> None:
-    page = await party.visitor.open(f"{SIGN_IN}?{urlencode({'next': party.request(redirect_uri='https://evil.example/')})}")
+async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(relying_party: RelyingParty) -> None:
+    page = await relying_party.visitor.open(f"{SIGN_IN}?{urlencode({'next': relying_party.request(redirect_uri='https://evil.example/')})}")
     assert "<h1>Sign in</h1>" in page.text
     assert "form-action 'self';" in page.headers["Content-Security-Policy"]
 
 
-async def test_an_application_can_choose_the_identity_provider(party: RelyingParty) -> None:
-    target = leads_to(await party.ask(provider="codehost"))
-    assert target == f"/auth/codehost?{urlsplit(party.request()).query}"
+async def test_an_application_can_choose_the_identity_provider(relying_party: RelyingParty) -> None:
+    target = leads_to(await relying_party.ask(provider="codehost"))
+    assert target == f"/auth/codehost?{urlsplit(relying_party.request()).query}"
 
 
 # The platform itself
@@ -401,29 +413,31 @@ async def test_the_frontend_gets_codes_at_its_callback(app: QuartTrio, visitor: 
 # Confirmed memberships (docs/specification/security.md, Terms)
 
 
-async def is_confirmed(party: RelyingParty, account: Account) -> bool:
-    [(confirmed,)] = await run_sql(party.tenant.pool, "select confirmed_at is not null from memberships where user_id = %s", account.id)
+async def is_confirmed(relying_party: RelyingParty, account: Account) -> bool:
+    [(confirmed,)] = await run_sql(
+        relying_party.tenant.pool, "select confirmed_at is not null from memberships where user_id = %s", account.id
+    )
     return bool(confirmed)
 
 
-async def test_a_password_login_to_a_service_confirms_the_membership(party: RelyingParty, visitor: Visitor, ada: Account) -> None:
-    await add_member(party.tenant.pool, party.tenant.org, ada.id)
+async def test_a_password_login_to_a_service_confirms_the_membership(relying_party: RelyingParty, visitor: Visitor, ada: Account) -> None:
+    await add_member(relying_party.tenant.pool, relying_party.tenant.org, ada.id)
     assert leads_to(await visitor.sign_in()) == ACCOUNT
-    assert (await party.code()) is not None
-    assert not await is_confirmed(party, ada), "following a link with only a cookie confirms nothing"
+    assert (await relying_party.code()) is not None
+    assert not await is_confirmed(relying_party, ada), "following a link with only a cookie confirms nothing"
     visitor.cookies.clear()
-    await visitor.sign_in(after=party.request())
-    assert await is_confirmed(party, ada)
+    await visitor.sign_in(after=relying_party.request())
+    assert await is_confirmed(relying_party, ada)
 
 
 async def test_a_login_with_a_second_factor_confirms_it_too_but_in_no_other_organization(
-    party: RelyingParty, visitor: Visitor, ada: Account, factor: Authenticator, twin: Tenant
+    relying_party: RelyingParty, visitor: Visitor, ada: Account, factor: Authenticator, twin: Tenant
 ) -> None:
-    await add_member(party.tenant.pool, party.tenant.org, ada.id)
+    await add_member(relying_party.tenant.pool, relying_party.tenant.org, ada.id)
     elsewhere = await add_relying_party(twin, visitor, "elsewhere")
-    for wanted, expected in ((elsewhere, False), (party, True)):
+    for wanted, expected in ((elsewhere, False), (relying_party, True)):
         visitor.cookies.clear()
         await visitor.sign_in(after=wanted.request())
-        assert not await is_confirmed(party, ada)
+        assert not await is_confirmed(relying_party, ada)
         await visitor.show_code(factor.code(int(expected)), next=wanted.request())
-        assert await is_confirmed(party, ada) is expected
+        assert await is_confirmed(relying_party, ada) is expected

@@ -52,7 +52,7 @@ def visitor(app: QuartTrio, edge: Edge) -> Visitor:
 
 
 @pytest.fixture
-async def party(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
+async def relying_party(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
     """An application with a user who is signed in in the browser."""
     application = await add_relying_party(acme, visitor)
     await sign_in_browser(application, ada)
@@ -75,21 +75,21 @@ async def live_sessions(pool: Pool) -> int:
 # Codes
 
 
-async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, party: RelyingParty, ada: Account, pool: Pool) -> None:
+async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, relying_party: RelyingParty, ada: Account, pool: Pool) -> None:
     """Neither for a code nor for a refresh token (security C-5, RFC 6749 section 5.2)."""
-    tokens, code = (await party.exchange(await party.code())).json, await party.code()
+    tokens, code = (await relying_party.exchange(await relying_party.code())).json, await relying_party.code()
     await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
-    assert oauth_error(await party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
+    assert oauth_error(await relying_party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
     await run_sql(pool, "update sessions set ended_at = now() where service_id is not null")  # as the deactivation does
-    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"])) == INVALID_GRANT
 
 
 async def test_a_code_is_exchanged_for_tokens_for_the_service(
-    party: RelyingParty, ada: Account, ports: Ports, pool: Pool, clock: FakeClock
+    relying_party: RelyingParty, ada: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    plan = await add_plan(pool, party.service)
-    await add_subscription(ports, pool, party.service, ada.id, plan, ends=clock.now() + timedelta(days=30))
-    answer = await party.exchange(await party.code())
+    plan = await add_plan(pool, relying_party.service)
+    await add_subscription(ports, pool, relying_party.service, ada.id, plan, ends=clock.now() + timedelta(days=30))
+    answer = await relying_party.exchange(await relying_party.code())
     assert answer.status == 200, answer.text
     assert (answer.headers["Cache-Control"], answer.headers["Content-Type"]) == ("no-store", "application/json")
     tokens = answer.json
@@ -104,55 +104,60 @@ async def test_a_code_is_exchanged_for_tokens_for_the_service(
         str(ada.id),
         "acme",
         "shop",
-        str(party.client_id),
+        str(relying_party.client_id),
     )
     assert (token_claims["iss"], token_claims["email"], token_claims["email_verified"]) == (BASE_URL, "ada@example.com", True)
     assert (token_claims["plan"], token_claims["subscription_status"], token_claims["features"]) == ("Gold", "active", ["exports"])
-    profile = await party.api.get("/api/user", token=tokens["access_token"])
+    profile = await relying_party.api.get("/api/user", token=tokens["access_token"])
     assert (profile.status, profile.json["service"]) == (200, "shop")
 
 
 async def test_the_session_has_the_address_and_agent_of_the_browser(
-    party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics
+    relying_party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics
 ) -> None:
     await run_sql(pool, "delete from events")
     before = metrics.tokens_issued
-    tokens = await party.tokens()
+    tokens = await relying_party.tokens()
     assert metrics.tokens_issued == before + 1
     columns = "id, user_id, org_id, service_id, address, agent, provider, grant_type"
     assert await run_sql(pool, f"select {columns} from sessions where service_id is not null") == [  # noqa: S608
-        tuple_of(claims(tokens)["sid"], ada, party, "198.51.100.7", "her browser", "websuite", "authorization_code")
+        tuple_of(claims(tokens)["sid"], ada, relying_party, "198.51.100.7", "her browser", "websuite", "authorization_code")
     ]
     login = "session_id::text, user_id, org_id, service_id, provider, success, address, agent"
     assert await run_sql(pool, f"select {login} from login_events") == [  # noqa: S608
-        (claims(tokens)["sid"], ada.id, party.tenant.org, party.service, "websuite", True, "198.51.100.7", "her browser")
+        (claims(tokens)["sid"], ada.id, relying_party.tenant.org, relying_party.service, "websuite", True, "198.51.100.7", "her browser")
     ]
     assert await run_sql(pool, "select first_login_at is not null from service_users where user_id = %s", ada.id) == [(True,)]
     [(name, data)] = await run_sql(pool, "select name, data from events")
-    assert (name, data["provider"], data["service_id"]) == ("user.login.success", "websuite", str(party.service))
+    assert (name, data["provider"], data["service_id"]) == ("user.login.success", "websuite", str(relying_party.service))
 
 
-def tuple_of(sid: str, ada: Account, party: RelyingParty, *rest: str) -> tuple[Any, ...]:
-    return (UUID(sid), ada.id, party.tenant.org, party.service, *rest)
+def tuple_of(sid: str, ada: Account, relying_party: RelyingParty, *rest: str) -> tuple[Any, ...]:
+    return (UUID(sid), ada.id, relying_party.tenant.org, relying_party.service, *rest)
 
 
-async def test_a_sign_in_with_only_a_cookie_does_not_confirm_the_membership(party: RelyingParty, ada: Account, pool: Pool) -> None:
+async def test_a_sign_in_with_only_a_cookie_does_not_confirm_the_membership(relying_party: RelyingParty, ada: Account, pool: Pool) -> None:
     """A member may follow an application's link by accident (docs/specification/security.md,
     Terms).
     """
-    await add_member(pool, party.tenant.org, ada.id)
-    await party.tokens()
+    await add_member(pool, relying_party.tenant.org, ada.id)
+    await relying_party.tokens()
     assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
 
 
-async def test_the_tokens_say_that_an_address_is_not_verified(party: RelyingParty, ports: Ports) -> None:
-    await sign_in_browser(party, await add_account(ports, "bob@example.com", verified=False))
-    assert claims(await party.tokens())["email_verified"] is False
+async def test_the_tokens_say_that_an_address_is_not_verified(relying_party: RelyingParty, ports: Ports) -> None:
+    await sign_in_browser(relying_party, await add_account(ports, "bob@example.com", verified=False))
+    assert claims(await relying_party.tokens())["email_verified"] is False
 
 
-async def test_the_request_can_be_json(party: RelyingParty) -> None:
-    body = {"code": await party.code(), "redirect_uri": party.redirect_uri, "client_id": str(party.client_id), "client_secret": SECRET}
-    assert (await party.api.post(TOKEN, body)).status == 200
+async def test_the_request_can_be_json(relying_party: RelyingParty) -> None:
+    body = {
+        "code": await relying_party.code(),
+        "redirect_uri": relying_party.redirect_uri,
+        "client_id": str(relying_party.client_id),
+        "client_secret": SECRET,
+    }
+    assert (await relying_party.api.post(TOKEN, body)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -166,69 +171,69 @@ async def test_the_request_can_be_json(party: RelyingParty) -> None:
     ],
 )
 async def test_a_code_works_only_with_the_values_of_its_request(
-    party: RelyingParty, metrics: FakeMetrics, changes: dict[str, str | None]
+    relying_party: RelyingParty, metrics: FakeMetrics, changes: dict[str, str | None]
 ) -> None:
-    code = await party.code()
-    assert oauth_error(await party.exchange(**{"code": code, **changes})) == INVALID_GRANT  # type: ignore[arg-type]
+    code = await relying_party.code()
+    assert oauth_error(await relying_party.exchange(**{"code": code, **changes})) == INVALID_GRANT  # type: ignore[arg-type]
     assert metrics.login_failures["authorization_code"] == 1
-    assert await live_sessions(party.tenant.pool) == 0
-    assert (await party.exchange(code)).status == 200, "the refused exchange had no effect"
+    assert await live_sessions(relying_party.tenant.pool) == 0
+    assert (await relying_party.exchange(code)).status == 200, "the refused exchange had no effect"
 
 
 @pytest.mark.parametrize("verifier", [None, VERIFIER + "x", "v" * 42, "v" * 129, VERIFIER[:-1] + "é"])
-async def test_a_challenge_requires_its_verifier(mobile_app: RelyingParty, party: RelyingParty, verifier: str | None) -> None:
-    for application, challenge in ((mobile_app, {}), (party, PKCE)):
-        application.visitor.cookies = party.visitor.cookies
+async def test_a_challenge_requires_its_verifier(mobile_app: RelyingParty, relying_party: RelyingParty, verifier: str | None) -> None:
+    for application, challenge in ((mobile_app, {}), (relying_party, PKCE)):
+        application.visitor.cookies = relying_party.visitor.cookies
         code = await application.code(**challenge)
         assert oauth_error(await application.exchange(code, code_verifier=verifier)) == INVALID_GRANT
         assert (await application.exchange(code, code_verifier=VERIFIER)).status == 200
 
 
-async def test_a_code_expires_after_a_minute(party: RelyingParty, clock: FakeClock) -> None:
-    code = await party.code()
+async def test_a_code_expires_after_a_minute(relying_party: RelyingParty, clock: FakeClock) -> None:
+    code = await relying_party.code()
     clock.advance(timedelta(seconds=60))
-    assert oauth_error(await party.exchange(code)) == INVALID_GRANT
+    assert oauth_error(await relying_party.exchange(code)) == INVALID_GRANT
 
 
-async def test_another_application_cannot_use_a_code(party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
-    code = await party.code()
+async def test_another_application_cannot_use_a_code(relying_party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
+    code = await relying_party.code()
     for tenant in (acme, twin):
         other = await add_relying_party(tenant, visitor, "blog")
-        answer = await other.exchange(code, redirect_uri=party.redirect_uri)
+        answer = await other.exchange(code, redirect_uri=relying_party.redirect_uri)
         assert oauth_error(answer) == INVALID_GRANT
-    assert (await party.exchange(code)).status == 200
+    assert (await relying_party.exchange(code)).status == 200
 
 
-async def test_a_redirect_uri_missing_in_the_request_is_optional_in_the_exchange(party: RelyingParty) -> None:
-    assert (await party.exchange(await party.code(redirect_uri=None), redirect_uri=None)).status == 200
-    assert (await party.exchange(await party.code(redirect_uri=None))).status == 200, "the registered one is accepted"
-    wrong = await party.exchange(await party.code(redirect_uri=None), redirect_uri="https://evil.example/callback")
+async def test_a_redirect_uri_missing_in_the_request_is_optional_in_the_exchange(relying_party: RelyingParty) -> None:
+    assert (await relying_party.exchange(await relying_party.code(redirect_uri=None), redirect_uri=None)).status == 200
+    assert (await relying_party.exchange(await relying_party.code(redirect_uri=None))).status == 200, "the registered one is accepted"
+    wrong = await relying_party.exchange(await relying_party.code(redirect_uri=None), redirect_uri="https://evil.example/callback")
     assert oauth_error(wrong) == INVALID_GRANT
 
 
-async def test_a_code_used_twice_ends_the_session_of_the_first_use(party: RelyingParty, pool: Pool) -> None:
-    code = await party.code()
-    tokens = (await party.exchange(code)).json
-    assert await party.is_live(tokens)
-    assert oauth_error(await party.exchange(code)) == INVALID_GRANT
-    assert not await party.is_live(tokens)
-    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+async def test_a_code_used_twice_ends_the_session_of_the_first_use(relying_party: RelyingParty, pool: Pool) -> None:
+    code = await relying_party.code()
+    tokens = (await relying_party.exchange(code)).json
+    assert await relying_party.is_live(tokens)
+    assert oauth_error(await relying_party.exchange(code)) == INVALID_GRANT
+    assert not await relying_party.is_live(tokens)
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"])) == INVALID_GRANT
     assert await live_sessions(pool) == 0
 
 
-async def test_a_code_used_by_another_application_ends_nothing(party: RelyingParty, twin: Tenant, visitor: Visitor) -> None:
-    code = await party.code()
-    tokens = (await party.exchange(code)).json
-    assert oauth_error(await party.exchange(code, client_secret="wrong")) == INVALID_CLIENT
+async def test_a_code_used_by_another_application_ends_nothing(relying_party: RelyingParty, twin: Tenant, visitor: Visitor) -> None:
+    code = await relying_party.code()
+    tokens = (await relying_party.exchange(code)).json
+    assert oauth_error(await relying_party.exchange(code, client_secret="wrong")) == INVALID_CLIENT
     other = await add_relying_party(twin, visitor)
-    assert oauth_error(await other.exchange(code, redirect_uri=party.redirect_uri)) == INVALID_GRANT
-    assert await party.is_live(tokens)
+    assert oauth_error(await other.exchange(code, redirect_uri=relying_party.redirect_uri)) == INVALID_GRANT
+    assert await relying_party.is_live(tokens)
 
 
 @pytest.mark.slow
-async def test_of_many_parallel_exchanges_one_wins_and_the_others_end_its_session(party: RelyingParty, pool: Pool) -> None:
-    code = await party.code()
-    answers = await everyone(20, lambda _: party.exchange(code))
+async def test_of_many_parallel_exchanges_one_wins_and_the_others_end_its_session(relying_party: RelyingParty, pool: Pool) -> None:
+    code = await relying_party.code()
+    answers = await everyone(20, lambda _: relying_party.exchange(code))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert {oauth_error(answer) for answer in answers if answer.status == 400} == {INVALID_GRANT}
     assert await run_sql(pool, "select count(*), count(ended_at) from sessions where service_id is not null") == [(1, 1)]
@@ -242,31 +247,31 @@ async def test_of_many_parallel_exchanges_one_wins_and_the_others_end_its_sessio
         "update users set anonymized_at = now()",
     ],
 )
-async def test_a_code_is_void_after_the_user_signs_out(party: RelyingParty, pool: Pool, change: str) -> None:
-    code = await party.code()
+async def test_a_code_is_void_after_the_user_signs_out(relying_party: RelyingParty, pool: Pool, change: str) -> None:
+    code = await relying_party.code()
     await run_sql(pool, change)
-    assert oauth_error(await party.exchange(code)) == INVALID_GRANT
+    assert oauth_error(await relying_party.exchange(code)) == INVALID_GRANT
     assert await live_sessions(pool) == 0
 
 
-async def test_a_code_is_void_after_its_service_is_deleted(party: RelyingParty, pool: Pool) -> None:
-    code = await party.code()
-    await run_sql(pool, "delete from services where id = %s", party.service)
-    assert oauth_error(await party.exchange(code)) == INVALID_CLIENT
+async def test_a_code_is_void_after_its_service_is_deleted(relying_party: RelyingParty, pool: Pool) -> None:
+    code = await relying_party.code()
+    await run_sql(pool, "delete from services where id = %s", relying_party.service)
+    assert oauth_error(await relying_party.exchange(code)) == INVALID_CLIENT
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
 
 
 # Client authentication
 
 
-async def test_a_client_can_authenticate_with_a_header(party: RelyingParty) -> None:
-    code = await party.code()
-    header = basic(party.client_id, SECRET)
+async def test_a_client_can_authenticate_with_a_header(relying_party: RelyingParty) -> None:
+    code = await relying_party.code()
+    header = basic(relying_party.client_id, SECRET)
     nothing = {"client_id": None, "client_secret": None}
-    sent = {"code": code, "redirect_uri": party.redirect_uri, "grant_type": "authorization_code"}
-    assert (await party.post(TOKEN, header, **sent, **nothing)).status == 200
-    again = {**sent, "code": await party.code()}
-    assert (await party.post(TOKEN, header, **again, client_id=str(party.client_id))).status == 200
+    sent = {"code": code, "redirect_uri": relying_party.redirect_uri, "grant_type": "authorization_code"}
+    assert (await relying_party.post(TOKEN, header, **sent, **nothing)).status == 200
+    again = {**sent, "code": await relying_party.code()}
+    assert (await relying_party.post(TOKEN, header, **again, client_id=str(relying_party.client_id))).status == 200
 
 
 @pytest.mark.parametrize(
@@ -281,44 +286,44 @@ async def test_a_client_can_authenticate_with_a_header(party: RelyingParty) -> N
         {"client_id": "frontend", "client_secret": None},
     ],
 )
-async def test_a_client_without_valid_credentials_gets_nothing(party: RelyingParty, changes: dict[str, str | None]) -> None:
-    code = await party.code()
-    answer = await party.exchange(code, **changes)
+async def test_a_client_without_valid_credentials_gets_nothing(relying_party: RelyingParty, changes: dict[str, str | None]) -> None:
+    code = await relying_party.code()
+    answer = await relying_party.exchange(code, **changes)
     assert oauth_error(answer) == INVALID_CLIENT
     assert answer.headers["WWW-Authenticate"] == 'Basic realm="gatehouse", charset="UTF-8"'
-    assert (await party.exchange(code)).status == 200
+    assert (await relying_party.exchange(code)).status == 200
 
 
 @pytest.mark.parametrize(
     "header",
     ["Basic", "Basic !!!", "Basic bm9jb2xvbg==", "Basic /w==", "Bearer abc", "Basic " + "Zm9vOmJhcg=="],
 )
-async def test_an_invalid_basic_header_is_refused(party: RelyingParty, header: str) -> None:
-    sent = {"code": "x", "redirect_uri": party.redirect_uri}
-    assert oauth_error(await party.post(TOKEN, {"Authorization": header}, **sent)) == INVALID_CLIENT
+async def test_an_invalid_basic_header_is_refused(relying_party: RelyingParty, header: str) -> None:
+    sent = {"code": "x", "redirect_uri": relying_party.redirect_uri}
+    assert oauth_error(await relying_party.post(TOKEN, {"Authorization": header}, **sent)) == INVALID_CLIENT
 
 
-async def test_repeated_client_credentials_are_refused(party: RelyingParty) -> None:
-    header = basic(party.client_id, SECRET)
-    sent = {"code": await party.code(), "redirect_uri": party.redirect_uri}
-    assert oauth_error(await party.post(TOKEN, header, **sent, client_secret=SECRET)) == INVALID_REQUEST
-    assert oauth_error(await party.post(TOKEN, header, **sent, client_id=NOBODY)) == INVALID_REQUEST
+async def test_repeated_client_credentials_are_refused(relying_party: RelyingParty) -> None:
+    header = basic(relying_party.client_id, SECRET)
+    sent = {"code": await relying_party.code(), "redirect_uri": relying_party.redirect_uri}
+    assert oauth_error(await relying_party.post(TOKEN, header, **sent, client_secret=SECRET)) == INVALID_REQUEST
+    assert oauth_error(await relying_party.post(TOKEN, header, **sent, client_id=NOBODY)) == INVALID_REQUEST
 
 
-async def test_an_application_can_use_pkce_without_a_secret_if_allowed(party: RelyingParty, pool: Pool) -> None:
+async def test_an_application_can_use_pkce_without_a_secret_if_allowed(relying_party: RelyingParty, pool: Pool) -> None:
     none = {"client_secret": None, "code_verifier": VERIFIER}
-    assert oauth_error(await party.exchange(await party.code(**PKCE), **none)) == INVALID_CLIENT
-    path = f"{party.tenant.path}/services/shop"
-    changed = await party.api.patch(path, {"pkce_without_secret": True}, token=party.tenant.token("owner"))
+    assert oauth_error(await relying_party.exchange(await relying_party.code(**PKCE), **none)) == INVALID_CLIENT
+    path = f"{relying_party.tenant.path}/services/shop"
+    changed = await relying_party.api.patch(path, {"pkce_without_secret": True}, token=relying_party.tenant.token("owner"))
     assert (changed.status, changed.json["pkce_without_secret"]) == (200, True)
-    answer = await party.exchange(await party.code(**PKCE), **none)
+    answer = await relying_party.exchange(await relying_party.code(**PKCE), **none)
     assert answer.status == 200, answer.text
-    assert (await party.refresh(answer.json["refresh_token"], client_secret=None)).status == 200
-    assert oauth_error(await party.exchange(await party.code(), client_secret=None)) == INVALID_GRANT, (
+    assert (await relying_party.refresh(answer.json["refresh_token"], client_secret=None)).status == 200
+    assert oauth_error(await relying_party.exchange(await relying_party.code(), client_secret=None)) == INVALID_GRANT, (
         "without a challenge it needs its secret"
     )
-    assert oauth_error(await party.exchange(await party.code(**PKCE), client_secret="wrong")) == INVALID_CLIENT
-    assert (await party.exchange(await party.code())).status == 200
+    assert oauth_error(await relying_party.exchange(await relying_party.code(**PKCE), client_secret="wrong")) == INVALID_CLIENT
+    assert (await relying_party.exchange(await relying_party.code())).status == 200
 
 
 async def test_a_public_client_needs_no_secret(mobile_app: RelyingParty) -> None:
@@ -343,9 +348,9 @@ async def test_a_public_client_needs_no_secret(mobile_app: RelyingParty) -> None
     ],
 )
 async def test_invalid_token_requests_are_refused(
-    party: RelyingParty, changes: dict[str, str | None], expected: tuple[int, str, str]
+    relying_party: RelyingParty, changes: dict[str, str | None], expected: tuple[int, str, str]
 ) -> None:
-    assert oauth_error(await party.exchange(**{"code": "x", **changes})) == expected  # type: ignore[arg-type]
+    assert oauth_error(await relying_party.exchange(**{"code": "x", **changes})) == expected  # type: ignore[arg-type]
 
 
 async def test_unreadable_requests_are_refused_in_oauth_format(api: Api) -> None:
@@ -358,8 +363,8 @@ async def test_unreadable_requests_are_refused_in_oauth_format(api: Api) -> None
     assert oauth_error(text) == (415, "invalid_request", "UNSUPPORTED_MEDIA_TYPE")
 
 
-async def test_an_error_description_has_only_allowed_characters(party: RelyingParty) -> None:
-    answer = await party.exchange("x", grant_type="refresh_token")
+async def test_an_error_description_has_only_allowed_characters(relying_party: RelyingParty) -> None:
+    answer = await relying_party.exchange("x", grant_type="refresh_token")
     description = answer.json["error_description"]
     assert description.isascii()
     assert not set(description) & set('"\\\n')
@@ -368,63 +373,65 @@ async def test_an_error_description_has_only_allowed_characters(party: RelyingPa
 # Refresh tokens
 
 
-async def test_a_refresh_token_is_rotated(party: RelyingParty) -> None:
-    tokens = await party.tokens()
-    renewed = await party.refresh(tokens["refresh_token"])
+async def test_a_refresh_token_is_rotated(relying_party: RelyingParty) -> None:
+    tokens = await relying_party.tokens()
+    renewed = await relying_party.refresh(tokens["refresh_token"])
     assert renewed.status == 200, renewed.text
     assert set(renewed.json) == {"access_token", "token_type", "expires_in", "refresh_token"}
     assert renewed.headers["Cache-Control"] == "no-store"
     assert claims(renewed.json)["sid"] == claims(tokens)["sid"]
-    assert claims(renewed.json)["aud"] == str(party.client_id)
-    assert (await party.refresh(renewed.json["refresh_token"], grant_type=None)).status == 200
+    assert claims(renewed.json)["aud"] == str(relying_party.client_id)
+    assert (await relying_party.refresh(renewed.json["refresh_token"], grant_type=None)).status == 200
 
 
-async def test_a_reused_refresh_token_ends_its_session(party: RelyingParty, clock: FakeClock) -> None:
-    tokens = await party.tokens()
-    renewed = (await party.refresh(tokens["refresh_token"])).json
+async def test_a_reused_refresh_token_ends_its_session(relying_party: RelyingParty, clock: FakeClock) -> None:
+    tokens = await relying_party.tokens()
+    renewed = (await relying_party.refresh(tokens["refresh_token"])).json
     clock.advance(timedelta(seconds=11))
-    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
-    assert not await party.is_live(renewed)
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    assert not await relying_party.is_live(renewed)
 
 
 async def test_another_application_cannot_use_a_refresh_token(
-    party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor, clock: FakeClock
+    relying_party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor, clock: FakeClock
 ) -> None:
-    tokens = await party.tokens()
+    tokens = await relying_party.tokens()
     for tenant, slug, service_type in ((acme, "blog", "web"), (twin, "shop", "web"), (acme, "till", "mobile")):
         other = await add_relying_party(tenant, visitor, slug, service_type)
         assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
-    renewed = await party.refresh(tokens["refresh_token"])
+    renewed = await relying_party.refresh(tokens["refresh_token"])
     assert renewed.status == 200, "the refused attempt did not use it up"
     clock.advance(timedelta(seconds=11))
     other = await add_relying_party(acme, visitor, "third")
     assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
-    assert await party.is_live(renewed.json), "a used token of another application ends nothing"
+    assert await relying_party.is_live(renewed.json), "a used token of another application ends nothing"
 
 
-async def test_a_refresh_token_from_a_code_needs_the_client_secret(party: RelyingParty) -> None:
-    tokens = await party.tokens()
-    assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret=None)) == INVALID_CLIENT
-    assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret=None, client_id=None)) == INVALID_CLIENT
-    assert oauth_error(await party.refresh(tokens["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
-    assert refused(await party.api.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})) == UNAUTHORIZED
-    assert (await party.refresh(tokens["refresh_token"])).status == 200
+async def test_a_refresh_token_from_a_code_needs_the_client_secret(relying_party: RelyingParty) -> None:
+    tokens = await relying_party.tokens()
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"], client_secret=None)) == INVALID_CLIENT
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"], client_secret=None, client_id=None)) == INVALID_CLIENT
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
+    assert refused(await relying_party.api.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})) == UNAUTHORIZED
+    assert (await relying_party.refresh(tokens["refresh_token"])).status == 200
 
 
-async def test_a_refresh_token_of_a_device_needs_no_client_secret(party: RelyingParty, pool: Pool) -> None:
-    tokens = await party.tokens()
+async def test_a_refresh_token_of_a_device_needs_no_client_secret(relying_party: RelyingParty, pool: Pool) -> None:
+    tokens = await relying_party.tokens()
     await run_sql(pool, "update sessions set grant_type = 'device_code' where service_id is not null")
-    renewed = (await party.refresh(tokens["refresh_token"], client_secret=None)).json
-    again = await party.refresh(renewed["refresh_token"], client_secret=None, client_id=None)
+    renewed = (await relying_party.refresh(tokens["refresh_token"], client_secret=None)).json
+    again = await relying_party.refresh(renewed["refresh_token"], client_secret=None, client_id=None)
     assert again.status == 200
-    assert oauth_error(await party.refresh(again.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
+    assert oauth_error(await relying_party.refresh(again.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
 
 
-async def test_a_refresh_token_from_a_password_login_needs_no_client(party: RelyingParty, ports: Ports, pool: Pool, ada: Account) -> None:
-    signed_in = await sign_in_to(ports, pool, party.service, ada)
-    renewed = await party.api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})
+async def test_a_refresh_token_from_a_password_login_needs_no_client(
+    relying_party: RelyingParty, ports: Ports, pool: Pool, ada: Account
+) -> None:
+    signed_in = await sign_in_to(ports, pool, relying_party.service, ada)
+    renewed = await relying_party.api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})
     assert renewed.status == 200
-    assert (await party.refresh(renewed.json["refresh_token"])).status == 200
+    assert (await relying_party.refresh(renewed.json["refresh_token"])).status == 200
 
 
 async def test_a_public_client_refreshes_with_its_client_id(mobile_app: RelyingParty) -> None:
@@ -435,73 +442,75 @@ async def test_a_public_client_refreshes_with_its_client_id(mobile_app: RelyingP
 
 
 @pytest.mark.slow
-async def test_of_many_parallel_refreshes_one_wins(party: RelyingParty) -> None:
-    tokens = await party.tokens()
-    answers = await everyone(20, lambda _: party.refresh(tokens["refresh_token"]))
+async def test_of_many_parallel_refreshes_one_wins(relying_party: RelyingParty) -> None:
+    tokens = await relying_party.tokens()
+    answers = await everyone(20, lambda _: relying_party.refresh(tokens["refresh_token"]))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     [renewed] = [answer.json for answer in answers if answer.status == 200]
-    assert await party.is_live(renewed)
+    assert await relying_party.is_live(renewed)
 
 
 # Suspension
 
 
-async def test_a_suspended_organization_gets_no_tokens(party: RelyingParty, pool: Pool) -> None:
-    code, tokens = await party.code(), await party.tokens()
-    await run_sql(pool, "update organizations set status = 'suspended' where id = %s", party.tenant.org)
-    assert oauth_error(await party.exchange(code)) == NOT_ACTIVE
-    assert oauth_error(await party.refresh(tokens["refresh_token"])) == NOT_ACTIVE
-    await run_sql(pool, "update organizations set status = 'active' where id = %s", party.tenant.org)
-    assert (await party.refresh(tokens["refresh_token"])).status == 200
-    assert (await party.exchange(code)).status == 200
+async def test_a_suspended_organization_gets_no_tokens(relying_party: RelyingParty, pool: Pool) -> None:
+    code, tokens = await relying_party.code(), await relying_party.tokens()
+    await run_sql(pool, "update organizations set status = 'suspended' where id = %s", relying_party.tenant.org)
+    assert oauth_error(await relying_party.exchange(code)) == NOT_ACTIVE
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"])) == NOT_ACTIVE
+    await run_sql(pool, "update organizations set status = 'active' where id = %s", relying_party.tenant.org)
+    assert (await relying_party.refresh(tokens["refresh_token"])).status == 200
+    assert (await relying_party.exchange(code)).status == 200
 
 
 # Revocation
 
 
 @pytest.mark.parametrize("kind", ["refresh_token", "access_token"])
-async def test_a_revoked_token_ends_its_session(party: RelyingParty, kind: str) -> None:
-    tokens = await party.tokens()
-    sent = {"token": tokens[kind], "token_type_hint": kind, "client_id": str(party.client_id), "client_secret": SECRET}
-    answer = await party.post(REVOKE, **sent)
+async def test_a_revoked_token_ends_its_session(relying_party: RelyingParty, kind: str) -> None:
+    tokens = await relying_party.tokens()
+    sent = {"token": tokens[kind], "token_type_hint": kind, "client_id": str(relying_party.client_id), "client_secret": SECRET}
+    answer = await relying_party.post(REVOKE, **sent)
     assert (answer.status, answer.text) == (200, "")
-    assert not await party.is_live(tokens)
-    assert oauth_error(await party.refresh(tokens["refresh_token"])) == INVALID_GRANT
-    assert (await party.post(REVOKE, **sent)).status == 200, "a second revocation has the same answer"
+    assert not await relying_party.is_live(tokens)
+    assert oauth_error(await relying_party.refresh(tokens["refresh_token"])) == INVALID_GRANT
+    assert (await relying_party.post(REVOKE, **sent)).status == 200, "a second revocation has the same answer"
 
 
 async def test_unknown_tokens_and_those_of_other_clients_get_the_same_answer(
-    party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor
+    relying_party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor
 ) -> None:
-    tokens = await party.tokens()
+    tokens = await relying_party.tokens()
     for tenant, slug in ((acme, "blog"), (twin, "shop")):
         other = await add_relying_party(tenant, visitor, slug)
         for token in (tokens["access_token"], tokens["refresh_token"], "unknown"):
             answer = await other.post(REVOKE, basic(other.client_id, SECRET), token=token)
             assert (answer.status, answer.text) == (200, "")
-    assert await party.is_live(tokens)
+    assert await relying_party.is_live(tokens)
 
 
-async def test_revocation_needs_valid_client_credentials(party: RelyingParty) -> None:
-    tokens = await party.tokens()
-    sent = {"token": tokens["refresh_token"], "client_id": str(party.client_id)}
-    assert oauth_error(await party.post(REVOKE, **sent, client_secret="wrong")) == INVALID_CLIENT
-    assert oauth_error(await party.post(REVOKE, **sent)) == INVALID_CLIENT, "with 200 the client would believe that the token is revoked"
-    assert oauth_error(await party.post(REVOKE, client_id=str(party.client_id), client_secret=SECRET)) == INVALID_REQUEST
-    assert await party.is_live(tokens)
+async def test_revocation_needs_valid_client_credentials(relying_party: RelyingParty) -> None:
+    tokens = await relying_party.tokens()
+    sent = {"token": tokens["refresh_token"], "client_id": str(relying_party.client_id)}
+    assert oauth_error(await relying_party.post(REVOKE, **sent, client_secret="wrong")) == INVALID_CLIENT
+    assert oauth_error(await relying_party.post(REVOKE, **sent)) == INVALID_CLIENT, (
+        "with 200 the client would believe that the token is revoked"
+    )
+    assert oauth_error(await relying_party.post(REVOKE, client_id=str(relying_party.client_id), client_secret=SECRET)) == INVALID_REQUEST
+    assert await relying_party.is_live(tokens)
 
 
-async def test_a_token_of_a_confidential_client_is_revoked_only_with_its_secret(party: RelyingParty) -> None:
+async def test_a_token_of_a_confidential_client_is_revoked_only_with_its_secret(relying_party: RelyingParty) -> None:
     """Also if the request names no client (RFC 7009 section 2.1). Unknown tokens need no secret."""
-    tokens = await party.tokens()
+    tokens = await relying_party.tokens()
     for token in (tokens["access_token"], tokens["refresh_token"]):
-        answer = await party.post(REVOKE, token=token)
+        answer = await relying_party.post(REVOKE, token=token)
         assert oauth_error(answer) == INVALID_CLIENT
         assert answer.headers["WWW-Authenticate"].startswith("Basic ")
-    assert await party.is_live(tokens)
-    assert (await party.post(REVOKE, token="made up")).status == 200
-    await party.post(REVOKE, token=tokens["refresh_token"], client_id=str(party.client_id), client_secret=SECRET)
-    assert (await party.post(REVOKE, token=tokens["refresh_token"])).status == 200, "tokens of ended sessions need no secret either"
+    assert await relying_party.is_live(tokens)
+    assert (await relying_party.post(REVOKE, token="made up")).status == 200
+    await relying_party.post(REVOKE, token=tokens["refresh_token"], client_id=str(relying_party.client_id), client_secret=SECRET)
+    assert (await relying_party.post(REVOKE, token=tokens["refresh_token"])).status == 200, "tokens of ended sessions need no secret either"
 
 
 async def test_a_public_client_revokes_with_or_without_its_client_id(mobile_app: RelyingParty) -> None:
@@ -521,10 +530,10 @@ async def test_users_can_revoke_their_own_tokens(api: Api, ports: Ports, ada: Ac
 
 
 async def test_the_frontend_gets_tokens_for_the_platform(
-    app: QuartTrio, visitor: Visitor, api: Api, ada: Account, party: RelyingParty, pool: Pool
+    app: QuartTrio, visitor: Visitor, api: Api, ada: Account, relying_party: RelyingParty, pool: Pool
 ) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
-    await sign_in_browser(party, ada, known=False)
+    await sign_in_browser(relying_party, ada, known=False)
     path = f"/auth/authorize?code_challenge={PKCE['code_challenge']}&code_challenge_method=S256"
     sent = {"client_id": "frontend", "redirect_uri": None, "code_verifier": VERIFIER}
 
@@ -532,11 +541,11 @@ async def test_the_frontend_gets_tokens_for_the_platform(
         return redirect_parts(await visitor.open(path))[1]["code"]
 
     without = {**sent, "client_secret": None, "code_verifier": None}
-    assert oauth_error(await party.exchange(await code(), **without)) == INVALID_GRANT
-    assert oauth_error(await party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, (
+    assert oauth_error(await relying_party.exchange(await code(), **without)) == INVALID_GRANT
+    assert oauth_error(await relying_party.exchange(await code(), redirect_uri=None, code_verifier=VERIFIER)) == INVALID_GRANT, (
         "a service is another client"
     )
-    answer = await party.post(
+    answer = await relying_party.post(
         TOKEN, code=await code(), redirect_uri=f"{FRONTEND}/auth/callback", client_id="frontend", code_verifier=VERIFIER
     )
     assert answer.status == 200, answer.text
@@ -545,9 +554,9 @@ async def test_the_frontend_gets_tokens_for_the_platform(
     assert "service" not in token_claims
     assert (await api.get("/api/user", token=answer.json["access_token"])).status == 200
     assert (await api.get("/api/user/organizations", token=answer.json["access_token"])).status != 403
-    renewed = await party.post(TOKEN, refresh_token=answer.json["refresh_token"], client_id="frontend")
+    renewed = await relying_party.post(TOKEN, refresh_token=answer.json["refresh_token"], client_id="frontend")
     assert renewed.status == 200
-    other = await party.post(TOKEN, basic(party.client_id, SECRET), refresh_token=renewed.json["refresh_token"])
+    other = await relying_party.post(TOKEN, basic(relying_party.client_id, SECRET), refresh_token=renewed.json["refresh_token"])
     assert oauth_error(other) == INVALID_GRANT
     assert await run_sql(pool, "select provider, grant_type from sessions where service_id is null and browser_hash is null") != []
 
@@ -556,10 +565,10 @@ async def test_the_frontend_gets_tokens_for_the_platform(
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0, "client_rate": 0.1}], indirect=True)
-async def test_a_client_with_its_secret_has_its_own_rate_limit(party: RelyingParty, acme: Tenant, visitor: Visitor) -> None:
+async def test_a_client_with_its_secret_has_its_own_rate_limit(relying_party: RelyingParty, acme: Tenant, visitor: Visitor) -> None:
     """The test setting is a tenth: 0.1 requests per second and a burst of two."""
-    assert [(await party.exchange("x")).status for _ in range(3)] == [400, 400, 429]
-    limited = await party.exchange("x")
+    assert [(await relying_party.exchange("x")).status for _ in range(3)] == [400, 400, 429]
+    limited = await relying_party.exchange("x")
     assert oauth_error(limited) == (429, "temporarily_unavailable", "RATE_LIMIT_EXCEEDED")
     assert limited.headers["Retry-After"] == "10"
     other = await add_relying_party(acme, visitor, "blog")
@@ -567,12 +576,12 @@ async def test_a_client_with_its_secret_has_its_own_rate_limit(party: RelyingPar
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0, "client_rate": 0.1}], indirect=True)
-async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(party: RelyingParty) -> None:
-    wrong = [(await party.exchange("x", client_secret="wrong")).status for _ in range(10)]
-    missing = [(await party.exchange("x", client_secret=None)).status for _ in range(5)]
-    junk = [(await party.post(TOKEN)).status for _ in range(6)]
+async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(relying_party: RelyingParty) -> None:
+    wrong = [(await relying_party.exchange("x", client_secret="wrong")).status for _ in range(10)]
+    missing = [(await relying_party.exchange("x", client_secret=None)).status for _ in range(5)]
+    junk = [(await relying_party.post(TOKEN)).status for _ in range(6)]
     assert wrong + missing + junk == [401] * 15 + [400] * 5 + [429]
-    assert (await party.exchange("x")).status == 400, "the client with the secret has its own limit"
+    assert (await relying_party.exchange("x")).status == 400, "the client with the secret has its own limit"
 
 
 # Metadata
@@ -599,16 +608,18 @@ async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
 
 
 @pytest.mark.parametrize("edge", [{"frontend_url": FRONTEND}], indirect=True)
-async def test_the_frontends_origin_can_read_the_token_endpoint(party: RelyingParty) -> None:
+async def test_the_frontends_origin_can_read_the_token_endpoint(relying_party: RelyingParty) -> None:
     """Its preflight requests and all responses (decision 29)."""
     origin = {"Origin": FRONTEND}
     preflight_headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
-    preflight = await party.api.call("OPTIONS", TOKEN, headers={**origin, **preflight_headers})
+    preflight = await relying_party.api.call("OPTIONS", TOKEN, headers={**origin, **preflight_headers})
     assert preflight.status == 204
     assert preflight.headers["Access-Control-Allow-Methods"] == "OPTIONS, POST"
     assert {"Authorization", "Content-Type"} <= set(preflight.headers["Access-Control-Allow-Headers"].split(", "))
-    credentials = {"client_id": str(party.client_id), "client_secret": SECRET, "redirect_uri": party.redirect_uri}
-    accepted, refused = [await party.post(TOKEN, origin, code=code, **credentials) for code in (await party.code(), "unknown")]
+    credentials = {"client_id": str(relying_party.client_id), "client_secret": SECRET, "redirect_uri": relying_party.redirect_uri}
+    accepted, refused = [
+        await relying_party.post(TOKEN, origin, code=code, **credentials) for code in (await relying_party.code(), "unknown")
+    ]
     assert (accepted.status, refused.status) == (200, 400)
     for answer in (preflight, accepted, refused):
         assert answer.headers["Access-Control-Allow-Origin"] == FRONTEND
@@ -630,12 +641,14 @@ async def test_the_frontends_origin_can_read_the_token_endpoint(party: RelyingPa
         ("GET", "/.well-known/oauth-authorization-server", "https://shop.example.com"),
     ],
 )
-async def test_no_other_origin_can_read_the_token_endpoint(party: RelyingParty, method: str, path: str, origin: str) -> None:
+async def test_no_other_origin_can_read_the_token_endpoint(relying_party: RelyingParty, method: str, path: str, origin: str) -> None:
     """Applications exchange codes outside of web pages (decision 29)."""
     sent = {"Origin": origin, "Access-Control-Request-Method": method}
-    raw = f"client_id={party.client_id}&token=x".encode() if method == "POST" else None
+    raw = f"client_id={relying_party.client_id}&token=x".encode() if method == "POST" else None
     for answer in (
-        await party.api.call("OPTIONS", path, headers=sent),
-        await party.api.call(method, path, raw=raw, headers={"Content-Type": "application/x-www-form-urlencoded", "Origin": origin}),
+        await relying_party.api.call("OPTIONS", path, headers=sent),
+        await relying_party.api.call(
+            method, path, raw=raw, headers={"Content-Type": "application/x-www-form-urlencoded", "Origin": origin}
+        ),
     ):
         assert [name for name, _ in answer.headers if name.lower().startswith("access-control-")] == []

@@ -38,9 +38,7 @@ class ApiKeyRequest(RequestModel):
     """A new API key."""
 
     name: Name = Field(description="A name for the key, which lists show.", examples=["Billing backend"])
-    permissions: Permissions = Field(
-        description="The permissions of the key, at least one. They cannot be changed later."
-    )
+    permissions: Permissions = Field(description="The permissions of the key, at least one. They cannot be changed later.")
     expires_in_days: Annotated[int, Field(ge=1, le=3650)] | None = Field(
         default=None, description="The lifetime of the key in days. Without it the key does not expire."
     )

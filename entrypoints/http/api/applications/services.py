@@ -119,9 +119,7 @@ class ServiceRequest(RequestModel):
         examples=["shop"],
     )
     name: Name = Field(description="The name of the service.", examples=["Shop"])
-    service_type: Type = Field(
-        description="The type of the application. `mobile` and `desktop` services have no client secret."
-    )
+    service_type: Type = Field(description="The type of the application. `mobile` and `desktop` services have no client secret.")
     codehost_scopes: Texts | None = Field(
         default=None, description="The scopes to request at `codehost`; null for the platform's defaults, an empty array for none."
     )
