@@ -136,7 +136,7 @@ class Refresh(BareAppRow):
 
 class CodeExchange(BareAppRow):
     name = "code-exchange"
-    description = "POST /auth/token with a code and 1 worker / the same bare app"
+    description = "POST /auth/token with a code and 1 worker / a bare ASGI app on Hypercorn"
     goal = Goal(bar=0.12, aim=0.20)
     setting = f"{BareAppRow.setting}, one application with a client secret, each request with another code, {ACCOUNTS} users"
 

@@ -1,0 +1,54 @@
+"""The shape of the source tree: class names, folder sizes, module lengths, and imports between core and ports."""
+
+import ast
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Final
+
+import grimp
+
+from tests import ROOT
+
+FLOORS: Final = ("core", "ports", "adapters", "actors", "entrypoints", "ops", "tests")
+LARGEST_FOLDER: Final = 25
+LONGEST_MODULE: Final = 400
+
+
+def modules(*floors: str) -> list[Path]:
+    return [path for floor in floors for path in sorted((ROOT / floor).rglob("*.py")) if "node_modules" not in path.parts]
+
+
+def test_a_class_name_means_one_thing_in_core() -> None:
+    places = defaultdict(list)
+    for path in modules("core"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    sizes = Counter(str(path.parent.relative_to(ROOT)) for path in modules(*FLOORS))
+    assert {folder: size for folder, size in sizes.items() if size > LARGEST_FOLDER} == {}
+
+
+def test_a_long_module_gives_the_reason() -> None:
+    """The first docstring must mention the length, so that every reader learns why the module was not split."""
+    unexplained = []
+    for path in modules("core", "ports", "adapters", "actors", "entrypoints", "ops"):
+        lines = path.read_text().count("\n")
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if lines > LONGEST_MODULE and "400 lines" not in docstring:
+            unexplained.append(f"{path.relative_to(ROOT)}: {lines} lines")
+    assert unexplained == []
+
+
+def test_core_and_ports_do_not_import_each_other_in_a_circle() -> None:
+    """Imports for annotations count too: ports import rules, and no rule depends on a port."""
+    graph = grimp.build_graph("core", "ports", cache_dir=None, exclude_type_checking_imports=False)
+    rules = {module for module in graph.modules if module.startswith("core") and graph.find_modules_that_directly_import(module)}
+    imported_by_ports = {module for module in rules if any(i.startswith("ports") for i in graph.find_modules_that_directly_import(module))}
+    circles = [
+        f"{module} -> ports" for module in sorted(imported_by_ports) if graph.find_shortest_chains(module, "ports", as_packages=True)
+    ]
+    assert circles == []
