@@ -14,7 +14,7 @@ from tests.support.builders import (
 )
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
 from tests.support.tenants import Tenant
-from tests.tenancy.api.invitations import FULL
+from tests.tenancy.invitations import FULL
 
 
 @pytest.mark.parametrize(("by", "role"), [("owner", "member"), ("owner", "admin"), ("admin", "member")])

@@ -30,7 +30,7 @@ from tests.support.builders import (
 )
 from tests.support.refusals import BAD, FORBIDDEN, NOT_ACTIVE, refused
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.invitations import EXPIRED, FULL, WEEK, accept, decline
+from tests.tenancy.invitations import EXPIRED, FULL, WEEK, accept, decline
 
 # Accepting
 

@@ -14,7 +14,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import EMAIL, Answer, Api, add_account, everyone, run_sql, sign_in
 from tests.support.refusals import refused
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.invitations import FULL, WEEK, accept, decline
+from tests.tenancy.invitations import FULL, WEEK, accept, decline
 
 
 @pytest.mark.slow

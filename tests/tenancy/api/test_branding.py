@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, everyone, meanwhile, run_sql
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import NOT_ACTIVE
+from tests.tenancy.organizations import NOT_ACTIVE
 
 SECOND = timedelta(seconds=1)
 NOTHING = {"logo_url": None, "primary_color": None, "product_name": None}

@@ -22,7 +22,7 @@ from tests.support.builders import (
     run_sql,
 )
 from tests.support.direct import change_ports
-from tests.tenancy.api.organizations import ACME, NOT_ACTIVE, NOW, log, recorded_events, set_status, token_of
+from tests.tenancy.organizations import ACME, NOT_ACTIVE, NOW, log, recorded_events, set_status, token_of
 
 
 async def test_a_new_organization_is_pending_on_the_free_tier_and_owned_by_its_creator(api: Api, ports: Ports, pool: Pool) -> None:

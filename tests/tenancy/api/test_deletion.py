@@ -23,7 +23,7 @@ from tests.support.builders import (
     impersonate,
     run_sql,
 )
-from tests.tenancy.api.organizations import ACME, log, recorded_events, token_of
+from tests.tenancy.organizations import ACME, log, recorded_events, token_of
 
 # The tables that have rows of an organization.
 OWNED = ["organizations", "memberships", "invitations", "audit_log", "audit_totals", "events", "login_events"]

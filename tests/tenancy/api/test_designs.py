@@ -20,7 +20,7 @@ from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, deliver, link, mail_server, run_sql
 from tests.support.direct import ask
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.organizations import NOT_ACTIVE
+from tests.tenancy.organizations import NOT_ACTIVE
 
 LOGO = "https://cdn.acme.example/logo.svg"
 CHOSEN = {"logo_url": LOGO, "primary_color": "#7a1fa2", "product_name": "Acme Portal"}

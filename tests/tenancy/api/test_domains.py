@@ -12,8 +12,8 @@ from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeClock, FakeTxtRecords
 from tests.support.builders import Answer, everyone, meanwhile, run_sql
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.domains import CALLS, DOMAIN, RECORD, claim, look, prove, publish, remove, verify
-from tests.tenancy.api.organizations import NOW
+from tests.tenancy.domains import CALLS, DOMAIN, RECORD, claim, look, prove, publish, remove, verify
+from tests.tenancy.organizations import NOW
 
 MINUTE = timedelta(minutes=1)
 

@@ -8,7 +8,7 @@ from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeTxtRecords
 from tests.support.builders import BASE_URL, Answer, Api, add_account, everyone, meanwhile, run_sql
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.domains import prove
+from tests.tenancy.domains import prove
 
 NOWHERE = {"provider": None, "org_slug": None, "authorization_url": None}
 

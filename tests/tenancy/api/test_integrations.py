@@ -6,7 +6,7 @@ from adapters.postgres.engine.pool import Pool
 from tests.support.builders import meanwhile
 from tests.support.refusals import MISSING, NOT_ACTIVE, refused
 from tests.support.tenants import Tenant
-from tests.tenancy.api.integrations import SIEM, SMTP, Integration
+from tests.tenancy.integrations import SIEM, SMTP, Integration
 
 pytestmark = pytest.mark.parametrize("one", [SIEM, SMTP], ids=lambda one: one.name)
 

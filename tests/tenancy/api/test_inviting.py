@@ -18,7 +18,7 @@ from tests.support.builders import EMAIL, Api, add_account, add_platform_owner, 
 from tests.support.direct import change_ports
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.invitations import EXPIRED, WEEK, accept, decline, sha256
+from tests.tenancy.invitations import EXPIRED, WEEK, accept, decline, sha256
 
 # Inviting
 

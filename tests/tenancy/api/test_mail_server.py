@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.email.transports import MailRouter, FolderTransport, OrganizationSmtp
+from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp
 from adapters.http.guard import Guard, parse_allowed_targets
 from adapters.postgres.engine.pool import Pool
 from core.tenancy.mail_server_rules import MailServerCheck
@@ -24,7 +24,7 @@ from tests.support.builders import add_account, deliver, run_sql
 from tests.support.direct import change_ports
 from tests.support.refusals import BAD, MISSING, refused
 from tests.support.tenants import Tenant
-from tests.tenancy.api.integrations import PASSWORD, SMTP
+from tests.tenancy.integrations import PASSWORD, SMTP
 
 LEAST = {"host": "mail.acme.example", "from_email": "post@acme.example"}
 FULL = SMTP.full

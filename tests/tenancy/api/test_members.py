@@ -12,7 +12,7 @@ from core.kernel.values import new_id
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_platform_owner, impersonate, run_sql, sign_in
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.members import CALLS, CAST
+from tests.tenancy.members import CALLS, CAST
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from core.kernel.principals import Role
 from tests.support.builders import Answer, add_account, everyone, meanwhile, run_sql, sign_in
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.members import CALLS, CAST
+from tests.tenancy.members import CALLS, CAST
 
 
 @pytest.fixture

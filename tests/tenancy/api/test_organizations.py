@@ -20,7 +20,7 @@ from tests.support.builders import (
     everyone,
     run_sql,
 )
-from tests.tenancy.api.organizations import ACME, NOT_ACTIVE, ROLES, log, recorded_events, refresh, set_status, token_of
+from tests.tenancy.organizations import ACME, NOT_ACTIVE, ROLES, log, recorded_events, refresh, set_status, token_of
 
 # Listing and reading
 

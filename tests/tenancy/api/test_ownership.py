@@ -9,7 +9,7 @@ from core.kernel.principals import Role
 from core.kernel.values import new_id
 from tests.support.builders import add_account, run_sql
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.members import CAST
+from tests.tenancy.members import CAST
 
 
 @pytest.fixture

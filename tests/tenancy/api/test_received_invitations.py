@@ -19,7 +19,7 @@ from tests.support.builders import (
 )
 from tests.support.refusals import BAD, refused
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.invitations import WEEK, accept, decline, sha256
+from tests.tenancy.invitations import WEEK, accept, decline, sha256
 
 
 async def received(api: Api, session: SignedIn) -> Answer:

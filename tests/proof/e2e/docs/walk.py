@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests import ROOT
-from tests.proof.e2e.documented import Part
+from tests.proof.e2e.docs.documented import Part
 
 # Commands in the documentation show answers with `curl -s`. Here an answer with an error status also stops the walk.
 PRELUDE: Final = """

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from tests.proof.e2e.conftest import Start
-from tests.proof.e2e.documented import DOCS, files, parts
-from tests.proof.e2e.forms import FormBrowser
+from tests.proof.e2e.docs.documented import DOCS, files, parts
+from tests.proof.e2e.docs.forms import FormBrowser
+from tests.proof.e2e.docs.walk import Shell
 from tests.proof.e2e.process import NO_TLS, Port, Service, environment
-from tests.proof.e2e.walk import Shell
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow

@@ -13,9 +13,9 @@ import pytest
 
 from tests.fakes.certificates import client_context, make_certificate
 from tests.proof.e2e.conftest import Start
-from tests.proof.e2e.documented import DOCS, files
+from tests.proof.e2e.docs.documented import DOCS, files
+from tests.proof.e2e.docs.walk import is_open
 from tests.proof.e2e.process import Port, Service
-from tests.proof.e2e.walk import is_open
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow

@@ -15,10 +15,10 @@ import pytest
 from tests import ROOT
 from tests.fakes.payments import API_KEY, SECRET, FakePayments
 from tests.proof.e2e.conftest import Start
-from tests.proof.e2e.documented import DOCS, Part, parts
-from tests.proof.e2e.forms import FormBrowser
+from tests.proof.e2e.docs.documented import DOCS, Part, parts
+from tests.proof.e2e.docs.forms import FormBrowser
+from tests.proof.e2e.docs.walk import Shell, Step, WalkFailed, is_open, walk
 from tests.proof.e2e.process import CHEAP_HASHES, Port, Service, environment, gatehouse
-from tests.proof.e2e.walk import Shell, Step, WalkFailed, is_open, walk
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
