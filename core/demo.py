@@ -54,11 +54,9 @@ WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
 KEY_NAME: Final = "Demo"
 PLAN_NAME: Final = "Professional"
 # The webhook has a URL in a reserved domain, until a user changes it.
-WEBHOOK_NAME, WEBHOOK_URL, WEBHOOK_EVENTS = (
-    "Demo",
-    "https://hooks.demo.example/gatehouse",
-    ("user.login.success", "user.joined", "user.removed"),
-)
+WEBHOOK_NAME: Final = "Demo"
+WEBHOOK_URL: Final = "https://hooks.demo.example/gatehouse"
+WEBHOOK_EVENTS: Final = ("user.login.success", "user.joined", "user.removed")
 # The default redirect URIs of the applications.
 WEB_URIS: Final = ("http://localhost:3000/callback",)
 MOBILE_URIS: Final = ("http://127.0.0.1/callback", "com.example.demo:/callback")
@@ -138,9 +136,8 @@ async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
     """
     services_rules.validate_redirect_uris(ServiceType.MOBILE, redirect_uris)
     passwords = {email: new_secret()[:16] for email in _all_addresses()}
-    hashes = {
-        email: await ports.passwords.hash(password) for email, password in passwords.items()
-    }  # hashing is slow, so it happens before the locks
+    # Hashing is slow, so it happens before the locks.
+    hashes = {email: await ports.passwords.hash(password) for email, password in passwords.items()}
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock_platform_owners()  # this also makes concurrent runs wait for each other
         existing = await _load_organizations(tx)

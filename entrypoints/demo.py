@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from core.demo import Application, DemoUser, Demo, Tenant, mobile_only_uris
+from core.demo import Application, Demo, DemoUser, Tenant, mobile_only_uris
 from core.federation.saml import configuration_rules as saml_rules
 
 

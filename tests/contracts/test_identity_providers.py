@@ -17,7 +17,14 @@ from joserfc import jws
 
 from adapters.http.providers import HttpProviders, ProviderSettings
 from core.kernel.errors import ProviderFailed
-from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ReauthenticationNotConfirmed, Provider, ProviderClient, ProviderTokens
+from core.kernel.providers import (
+    AuthenticationRequest,
+    FederatedIdentity,
+    Provider,
+    ProviderClient,
+    ProviderTokens,
+    ReauthenticationNotConfirmed,
+)
 from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, Answer, in_form, in_json
 from tests.fakes.outside import FakeClock

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.email.transports import MailRouter, FolderTransport, OrganizationSmtp, SmtpTransport
+from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
 from core.tenancy.mail_server_rules import MailServer
