@@ -16,8 +16,8 @@ log = structlog.get_logger("metrics_refresher")
 PERIOD: Final = 30.0  # seconds, as documented with the metrics
 SHORTEST_PAUSE: Final = 1.0  # seconds between two refreshes of the figures
 # The pause after a refresh is this many times as long as the refresh, because counting reads a whole
-# table. However large that is, counting then takes at most 5 % of one connection's time.
-PAUSE_FACTOR: Final = 20
+# table. However large that is, counting then takes at most 2 % of one connection's time.
+PAUSE_FACTOR: Final = 50
 
 
 class PoolStats(Protocol):

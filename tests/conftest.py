@@ -12,10 +12,10 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.app import Application, Edge, configure, build_routes
+from entrypoints.http.app import Application, Edge, build_routes, configure
 from ports import Ports
 from ports.outside import IdentityProviders
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeGeoIp, FakeTxtRecords
+from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.support import database
 from tests.support.builders import FREE, PROFESSIONAL, Api, make_edge, make_ports
 

@@ -1,13 +1,9 @@
 """The mailer on a real queue: each email is sent once, despite several mailers, crashes, outages and slow recipients."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
-import structlog
 import trio
 
 import actors.mailer
@@ -19,116 +15,37 @@ from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
 from core import email_preparation
 from core.accounts import email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailKind, EmailOutcome, EmailResult, QueuedEmail
+from core.accounts.email_queue_rules import EmailKind
 from core.accounts.one_time_tokens import TokenPurpose
 from core.email_preparation_rules import PreparedEmail
-from core.kernel.errors import StorageDown
-from core.kernel.principals import SYSTEM, Caller
 from core.kernel.values import Email, digest
 from core.tenancy.mail_server_rules import MailServer
 from ports import Ports
 from ports.outside import EmailMessage, MailRefused
-from ports.storage import Reading, Storage, Transaction
+from tests.actors.mailing import (
+    ADA,
+    BOB,
+    MIDDLE,
+    ShakyStorage,
+    all_finished,
+    claim_one,
+    logged,
+    mailing,
+    prepared_one,
+    queue,
+    rows,
+    settled,
+)
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.smtp_sink import SmtpSink
-from tests.support.builders import add_account, link, run_sql
+from tests.support.builders import add_account, link
 from tests.support.waiting import PATIENCE, eventually
-
-ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
-MIDDLE = 0.5  # the middle of the spread, so that delays are exact
 
 
 @pytest.fixture(autouse=True)
 def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the poll interval longer than any test, so that polling does not do the work of a message."""
     monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
-
-
-async def queue(ports: Ports, kind: EmailKind, *addresses: Email) -> list[QueuedEmail]:
-    queued = [email_queue_rules.new_email(kind, address, ports.clock.now()) for address in addresses]
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        for mail in queued:
-            await tx.email_queue.add(mail)
-    return queued
-
-
-async def claim_one(ports: Ports) -> QueuedEmail:
-    [mail] = await email_queue.claim_due(ports, 10)
-    return mail
-
-
-async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
-    prepared = await email_preparation.prepare(ports, await claim_one(ports))
-    assert not isinstance(prepared, EmailResult)
-    return prepared
-
-
-async def rows(pool: Pool) -> list[dict[str, Any]]:
-    """Return the queue in the database, oldest first."""
-    columns = ("id", "outcome", "attempts", "claims", "token", "last_failure", "due_at", "finished_at")
-    found = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608  (those of the line above)
-    return [dict(zip(columns, row, strict=True)) for row in found]
-
-
-async def all_finished(pool: Pool) -> None:
-    async def finished() -> bool:
-        return all(row["finished_at"] is not None for row in await rows(pool))
-
-    await eventually(finished)
-
-
-@asynccontextmanager
-async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run that many mailers, and yield their mailboxes."""
-    inboxes = [Mailbox() for _ in range(count)]
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            for inbox in inboxes:
-                nursery.start_soon(lambda inbox: mailer(ports, inbox, **options), inbox)
-            yield inboxes
-            nursery.cancel_scope.cancel()
-
-
-async def settled(inbox: Mailbox) -> None:
-    """Return once the mailer has handled every post, found no more email to start, and waits for the next post.
-
-    It is not enough that no task runs, because a task that waits for the database does not run either.
-    """
-    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
-
-
-@contextmanager
-def logged() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
-        yield entries
-
-
-class ShakyStorage:
-    """A storage that is down for the next `outages` transactions."""
-
-    def __init__(self, storage: Storage) -> None:
-        self.outages = 0
-        self._storage = storage
-
-    @asynccontextmanager
-    async def transaction(self, by: Caller, *, in_session: bool = True) -> AsyncIterator[Transaction]:
-        if self.outages > 0:
-            self.outages -= 1
-            raise StorageDown
-        async with self._storage.transaction(by=by, in_session=in_session) as tx:
-            yield tx
-
-    def reading(self) -> AbstractAsyncContextManager[Reading]:
-        return self._storage.reading()
-
-    def autocommit(self) -> Any:
-        return self._storage.autocommit()
-
-    async def ping(self) -> None:
-        await self._storage.ping()
-
-
-# -- the actor ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_queued_email_is_sent_and_its_token_deleted(
@@ -435,117 +352,3 @@ async def test_an_email_that_crashes_every_process_is_given_up(ports: Ports, poo
     [row] = await rows(pool)
     assert (row["outcome"], row["last_failure"]) == ("given_up", "it was claimed too often without an outcome")
     assert [(entry["event"], entry["log_level"]) for entry in log] == [("mail_given_up", "error")]
-
-
-# -- preparation -------------------------------------------------------------------------------------
-
-
-async def test_all_attempts_send_the_same_message(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    await add_account(ports, ADA, verified=False)
-    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    mail, first = await prepared_one(ports)
-    due_at = await email_queue.record_failure(ports, mail, "refused", MIDDLE)
-    assert due_at == clock.now() + timedelta(seconds=5)
-    clock.advance(timedelta(seconds=5))
-    _, second = await prepared_one(ports)
-    assert second == first
-
-
-async def test_a_token_is_encrypted_in_the_queue(ports: Ports, pool: Pool) -> None:
-    await add_account(ports, ADA, verified=False)
-    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    mail, letter = await prepared_one(ports)
-    [row] = await rows(pool)
-    assert mail.token == link(letter)
-    assert row["token"] is not None
-    assert mail.token.encode() not in row["token"]
-    await email_queue.record_sent(ports, mail)
-    [row] = await rows(pool)
-    assert row["token"] is None
-
-
-@pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD])
-async def test_no_email_goes_to_an_address_without_an_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind) -> None:
-    await queue(ports, kind, ADA)
-    with logged() as log:
-        async with mailing(ports):
-            await all_finished(pool)
-    assert sent.letters == []
-    [row] = await rows(pool)
-    assert (row["outcome"], row["token"], row["attempts"]) == ("dropped", None, 0)
-    assert {entry["log_level"] for entry in log} == {"debug"}
-
-
-async def test_no_email_goes_to_a_deactivated_account(ports: Ports) -> None:
-    await add_account(ports, ADA, deactivated_at=ports.clock.now())
-    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
-    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
-
-
-async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
-    await add_account(ports, ADA)
-    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
-
-
-async def test_a_recipient_gets_five_emails_with_tokens_per_hour(
-    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
-) -> None:
-    await add_account(ports, ADA, verified=False)
-    await add_account(ports, BOB, verified=False)
-    await queue(ports, EmailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
-    async with mailing(ports) as [inbox]:
-        await all_finished(pool)
-        assert sorted(letter.to for letter in sent.letters) == [ADA] * 5 + [BOB]
-        clock.advance(timedelta(minutes=59))
-        await queue(ports, EmailKind.RESET_PASSWORD, ADA)  # all kinds with a token count
-        await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)  # has no token
-        inbox.post()
-        await all_finished(pool)
-        assert [letter.subject for letter in sent.letters[6:]] == ["Your password was changed - Gatehouse"]
-        clock.advance(timedelta(minutes=1))
-        await queue(ports, EmailKind.RESET_PASSWORD, ADA)
-        inbox.post()
-        await all_finished(pool)
-    assert [letter.subject for letter in sent.letters[7:]] == ["Set a new password - Gatehouse"]
-
-
-async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: FakeClock) -> None:
-    await add_account(ports, ADA)
-    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
-    mail, first = await prepared_one(ports)
-    await email_queue.record_failure(ports, mail, "refused", MIDDLE)
-    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
-    mail, second = await prepared_one(ports)
-    await email_queue.record_sent(ports, mail)
-    async with ports.storage.reading() as read:
-        assert not await read.one_time_tokens.is_live(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
-        assert await read.one_time_tokens.is_live(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
-    clock.advance(timedelta(seconds=5))
-    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(
-        EmailOutcome.DROPPED
-    )  # its link would not be valid
-
-
-async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    await add_account(ports, ADA)
-    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
-    mail, _ = await prepared_one(ports)
-    await email_queue.record_failure(ports, mail, "refused", MIDDLE)
-    clock.advance(ports.policy.reset_ttl)
-    ended = await email_preparation.prepare(ports, await claim_one(ports))
-    assert ended == EmailResult(EmailOutcome.GIVEN_UP, "its link expired before it could be sent")
-    [row] = await rows(pool)
-    assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
-
-
-def test_delays_double_up_to_an_hour() -> None:
-    assert [email_queue_rules.backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
-        5,
-        10,
-        20,
-        2560,
-        3600,
-        3600,
-    ]
-    assert [email_queue_rules.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]

@@ -96,14 +96,14 @@ def begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
 
 
 async def test_invitations_use_the_mail_server_of_their_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    acme, twin, plain = await add(ports, pool, "acme"), await add(ports, pool, "twin"), await add(ports, pool, "plain", server=False)
-    for org, slug in ((acme, "acme"), (twin, "twin"), (plain, "plain")):
+    acme, other_tenant, plain = await add(ports, pool, "acme"), await add(ports, pool, "twin"), await add(ports, pool, "plain", server=False)
+    for org, slug in ((acme, "acme"), (other_tenant, "twin"), (plain, "plain")):
         await invite(ports, org, f"new@{slug}.example")
     await deliver(ports)
     through = {letter.to: sent.servers[letter.message_id] for letter in sent.letters}
     assert through == {
         "new@acme.example": mail_server(acme, password="secret"),
-        "new@twin.example": mail_server(twin, password="secret"),
+        "new@twin.example": mail_server(other_tenant, password="secret"),
         "new@plain.example": None,
     }
 

@@ -19,7 +19,7 @@ from adapters.postgres.engine.pool import Pool
 from core.eventing import siem, siem_rules
 from core.eventing.siem_rules import ClaimedSiemQueue
 from ports import Ports
-from tests.actors.test_mailer import ShakyStorage
+from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.siem_sink import FakeSiem, siem_sink
 from tests.support.builders import add_organization, at_home, run_sql
@@ -44,7 +44,7 @@ async def acme(pool: Pool) -> UUID:
 
 
 @pytest.fixture
-async def twin(pool: Pool) -> UUID:
+async def other_tenant(pool: Pool) -> UUID:
     return await add_organization(pool, "twin")
 
 
@@ -119,15 +119,15 @@ async def test_a_large_queue_is_sent_in_several_posts(
 
 
 async def test_only_one_forwarder_at_a_time_sends_for_an_organization(
-    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 1)
     names = [str(number) for number in range(12)]
-    for org, path in ((acme, "/acme"), (twin, "/twin")):
+    for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
         await configure(reaching, make_sink(org, sink.url(path)))
         await record(reaching, org, *names)
     async with forwarding(reaching, count=3) as inboxes:
-        for org in (acme, twin):
+        for org in (acme, other_tenant):
             await empty(pool, org)
         for inbox in inboxes:
             inbox.post()
@@ -204,7 +204,7 @@ async def test_a_refused_entry_delays_only_later_entries(
 
 @pytest.mark.slow
 async def test_a_siem_that_hangs_does_not_delay_others(
-    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more SIEM hangs than there are slots for struggling ones."""
     running = replace(reaching, clock=SystemClock())
@@ -212,15 +212,15 @@ async def test_a_siem_that_hangs_does_not_delay_others(
     for org in hanging:
         await configure(running, make_sink(org, sink.url("/stuck")))
         await record(running, org, "x")
-    await configure(running, make_sink(twin, sink.url("/twin")))
+    await configure(running, make_sink(other_tenant, sink.url("/twin")))
     await run_sql(pool, "update siem_configurations set is_slow = true where org_id = any(%s)", hanging)
     sink.gates["/stuck"] = trio.Event()
     async with forwarding(running, slots=4, struggling_slots=3) as [inbox]:
         await sink.until(lambda: len(sink.posts) == 3, "all slots for struggling SIEMs are in use")
         for number in range(5):
-            await record(running, twin, str(number))
+            await record(running, other_tenant, str(number))
             inbox.post()
-            await empty(pool, twin)
+            await empty(pool, other_tenant)
         assert len([post for post in sink.posts if post.path == "/stuck"]) == 3
         sink.gates["/stuck"].set()
         for org in hanging:
@@ -240,21 +240,21 @@ async def test_a_siem_that_never_answers_times_out(
 
 
 async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
-    reaching: Ports, pool: Pool, acme: UUID, twin: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
+    reaching: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = siem_rules.headers
 
     def defective(to: siem_rules.SiemSink) -> dict[str, str]:
-        assert to.org_id == twin, "a defect"
+        assert to.org_id == other_tenant, "a defect"
         return headers(to)
 
     monkeypatch.setattr(siem, "headers", defective)
-    for org, path in ((acme, "/acme"), (twin, "/twin")):
+    for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
         await configure(reaching, make_sink(org, sink.url(path)))
         await record(reaching, org, "x")
     with logged() as log:
         async with forwarding(reaching):
-            await empty(pool, twin)
+            await empty(pool, other_tenant)
             await eventually(lambda: metrics.siem_failures["not_sent"] == 1)
     assert "siem_not_sent" in [entry["event"] for entry in log if entry["log_level"] == "error"]
     assert await queued(pool, acme) == ["x"]

@@ -21,13 +21,13 @@ def server() -> Iterator[DnsServer]:
         yield running
 
 
-async def test_what_does_not_fit_is_asked_for_again_by_tcp(server: DnsServer) -> None:
+async def test_a_truncated_udp_answer_is_requested_again_over_tcp(server: DnsServer) -> None:
     server.texts[NAME] = [[b"x" * 255, b"y" * 255]]
     assert list(await DnsResolver([server.address]).texts(NAME)) == ["x" * 255 + "y" * 255]
     assert server.asked == [("udp", NAME), ("tcp", NAME)]
 
 
-async def test_the_name_is_asked_for_as_it_is_and_once(server: DnsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_name_is_queried_once_and_without_a_search_list(server: DnsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", lambda own, _: use(own, server, search="internal.example"))
     for resolver in (DnsResolver([server.address]), DnsResolver()):
         server.asked.clear()
@@ -42,7 +42,7 @@ def use(resolver: dns.resolver.BaseResolver, server: DnsServer, *, search: str) 
     resolver.search = [dns.name.from_text(search)]
 
 
-async def test_the_resolvers_of_the_system_are_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_resolvers_of_the_system_are_read_for_each_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = DnsResolver()
     for text in (b"one", b"another"):
         with DnsServer() as server:
@@ -52,7 +52,7 @@ async def test_the_resolvers_of_the_system_are_read_each_time(monkeypatch: pytes
                 assert list(await resolver.texts(NAME)) == [text.decode()]
 
 
-async def test_a_system_without_resolvers_is_a_failure_of_the_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lookup_fails_if_the_system_has_no_resolvers(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> None:
         raise dns.resolver.NoResolverConfiguration("cannot open the file")  # type: ignore[no-untyped-call]
 
@@ -62,7 +62,7 @@ async def test_a_system_without_resolvers_is_a_failure_of_the_lookup(monkeypatch
 
 
 @pytest.mark.parametrize("failure", ["SERVFAIL", "REFUSED", "FORMERR"])
-async def test_where_one_server_fails_the_next_one_is_asked(server: DnsServer, failure: str) -> None:
+async def test_after_a_failure_the_next_server_is_asked(server: DnsServer, failure: str) -> None:
     server.texts[NAME] = [[b"a text"]]
     with DnsServer() as failing:
         failing.codes[NAME] = failure
@@ -70,7 +70,7 @@ async def test_where_one_server_fails_the_next_one_is_asked(server: DnsServer, f
 
 
 @pytest.mark.slow
-async def test_where_one_server_is_silent_the_next_one_is_asked_in_time(server: DnsServer) -> None:
+async def test_after_a_silent_server_the_next_one_is_asked_in_time(server: DnsServer) -> None:
     server.texts[NAME] = [[b"a text"]]
     with DnsServer() as silent:
         silent.silent.add(NAME)
@@ -84,25 +84,25 @@ async def test_an_alias_is_followed(server: DnsServer) -> None:
     assert list(await DnsResolver([server.address]).texts(NAME)) == ["a text"]
 
 
-async def test_a_text_that_is_none_does_no_harm(server: DnsServer) -> None:
+async def test_a_record_that_is_not_utf8_does_not_fail_the_lookup(server: DnsServer) -> None:
     server.texts[NAME] = [[b"\xff\x00\xfe"], [b""], [b"a ", b"text"]]
     assert "a text" in await DnsResolver([server.address]).texts(NAME)
 
 
 @pytest.mark.parametrize("code", ["SERVFAIL", "REFUSED", "NOTIMP", "YXDOMAIN"])
-async def test_an_error_of_every_server_is_a_failure(server: DnsServer, code: str) -> None:
+async def test_the_lookup_fails_if_every_server_fails(server: DnsServer, code: str) -> None:
     server.codes[NAME] = code
     with pytest.raises(DnsFailed):
         await DnsResolver([server.address]).texts(NAME)
 
 
-async def test_silence_is_a_failure_after_a_while(server: DnsServer) -> None:
+async def test_the_lookup_fails_if_no_server_answers_in_time(server: DnsServer) -> None:
     server.silent.add(NAME)
     with pytest.raises(DnsFailed):
         await DnsResolver([server.address], deadline=0.1).texts(NAME)
 
 
-async def test_so_many_are_asked_about_at_once_and_the_others_later(server: DnsServer) -> None:
+async def test_concurrent_lookups_are_limited_and_the_others_wait(server: DnsServer) -> None:
     server.texts[NAME] = [[b"a text"]]
     server.gate.clear()
     resolver = DnsResolver([server.address], deadline=60, lookups=2)

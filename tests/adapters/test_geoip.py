@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.geoip import NoGeoIp, GeoIpFile, GeoIpFileUnreadable
+from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
 from core.accounts.devices_rules import Location
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import geoip
@@ -29,14 +29,14 @@ def file() -> GeoIpFile:
         ("2001:db8:1::5", Location("Oslo", "NO")),
     ],
 )
-def test_an_address_is_in_the_city_and_country_of_its_network(file: GeoIpFile, address: str, place: Location) -> None:
+def test_an_address_has_the_city_and_country_of_its_network(file: GeoIpFile, address: str, place: Location) -> None:
     assert file.locate(address) == place
 
 
 @pytest.mark.parametrize(
     "address", ["203.0.112.255", "127.0.0.1", "::1", "2001:db8:2::5", None, "", "unix:", "fe80::1%eth0", "203.0.113.9:80"]
 )
-def test_other_addresses_are_nowhere(file: GeoIpFile, address: str | None) -> None:
+def test_other_addresses_have_no_location(file: GeoIpFile, address: str | None) -> None:
     assert file.locate(address) is None
 
 
@@ -51,15 +51,15 @@ def test_other_addresses_are_nowhere(file: GeoIpFile, address: str | None) -> No
         ("192.0.2.81", None),
     ],
 )
-def test_of_a_record_that_is_not_as_it_should_be_what_is_usable_is_used(file: GeoIpFile, address: str, place: Location | None) -> None:
+def test_the_usable_parts_of_a_malformed_record_are_used(file: GeoIpFile, address: str, place: Location | None) -> None:
     assert file.locate(address) == place
 
 
-def test_without_a_file_nothing_is_anywhere() -> None:
+def test_without_a_file_every_location_is_unknown() -> None:
     assert NoGeoIp().locate("203.0.113.9") is None
 
 
-def test_the_file_is_the_one_that_the_script_beside_it_makes(tmp_path: Path) -> None:
+def test_the_shipped_file_equals_the_output_of_its_script(tmp_path: Path) -> None:
     write(tmp_path / "made.mmdb")
     # All but when it was made.
     assert len((tmp_path / "made.mmdb").read_bytes()) == len(SHIPPED.read_bytes())
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -
         GeoIpFile(tmp_path)
 
 
-def test_a_file_that_is_broken_somewhere_fails_no_login(tmp_path: Path) -> None:
+def test_a_damaged_record_raises_no_error(tmp_path: Path) -> None:
     good, chance = SHIPPED.read_bytes(), random.Random(0)  # noqa: S311
     for number in range(100):
         content = bytearray(good)

@@ -10,7 +10,15 @@ import pytest
 import trio
 import trio.testing
 
-from adapters.http.guard import MAX_ADDRESSES, Guard, AllowedTarget, TargetRefused, shorten_resolver_timeouts, is_public, parse_allowed_targets
+from adapters.http.guard import (
+    MAX_ADDRESSES,
+    AllowedTarget,
+    Guard,
+    TargetRefused,
+    is_public,
+    parse_allowed_targets,
+    shorten_resolver_timeouts,
+)
 from core.kernel.outbound import SendFailure
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
@@ -64,7 +72,7 @@ async def refusal(guard: Guard, host: str, port: int = 443) -> SendFailure:
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-async def test_a_public_address_is_let_through(address: str) -> None:
+async def test_a_public_address_is_allowed(address: str) -> None:
     assert await Guard().addresses(address, 443) == (address,)
 
 
@@ -75,7 +83,7 @@ async def test_an_address_that_is_not_public_is_refused(why: str, address: str) 
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0", "255.255.255.255"])  # noqa: S104
-async def test_an_ipv4_address_in_the_form_of_ipv6_is_judged_as_what_it_is(address: str) -> None:
+async def test_an_ipv4_mapped_address_is_checked_as_ipv4(address: str) -> None:
     assert await refusal(Guard(), f"::ffff:{address}") is SendFailure.NOT_ALLOWED
     openings = parse_allowed_targets(address)
     assert await Guard(openings).addresses(f"::ffff:{address}", 443) == (address,)
@@ -83,22 +91,22 @@ async def test_an_ipv4_address_in_the_form_of_ipv6_is_judged_as_what_it_is(addre
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0x7f000001", "127.1", "127.0.1", "0177.0.0.1", "017700000001", "0", "localhost"])
-async def test_what_the_resolver_takes_for_loopback_is_refused_however_it_is_written(host: str) -> None:
+async def test_every_spelling_of_loopback_is_refused(host: str) -> None:
     assert await refusal(Guard(), host) is SendFailure.NOT_ALLOWED
 
 
 @pytest.mark.parametrize("address", ["fe80::1%1", "2606:4700::1111%2", "::1%1"])
-async def test_an_address_of_an_interface_is_refused_even_where_its_network_is_open(address: str) -> None:
+async def test_an_address_of_a_single_interface_is_refused_even_in_an_allowed_network(address: str) -> None:
     everything = parse_allowed_targets("::/0,0.0.0.0/0")
     assert await refusal(Guard(everything, lookup=names({"target.example": [address]})), "target.example") is SendFailure.NOT_ALLOWED
 
 
 @pytest.mark.parametrize("host", ["", "a" * 64, "a" * 300, "x..y", "a\0b", "\udc80.example"])
-async def test_what_can_be_no_name_is_not_resolved(host: str) -> None:
+async def test_a_malformed_name_is_not_resolved(host: str) -> None:
     assert await refusal(Guard(), host) is SendFailure.NOT_RESOLVED
 
 
-async def test_a_name_that_nobody_has_is_not_resolved() -> None:
+async def test_an_unknown_name_is_not_resolved() -> None:
     guard = Guard(lookup=names({"empty.example": []}))
     assert await refusal(guard, "nobody.example") is SendFailure.NOT_RESOLVED
     assert await refusal(guard, "empty.example") is SendFailure.NOT_RESOLVED
@@ -115,14 +123,14 @@ async def test_a_name_with_a_good_and_a_bad_address_is_refused(bad: str, place: 
     assert await refusal(Guard(lookup=names({"both.example": addresses})), "both.example") is SendFailure.NOT_ALLOWED
 
 
-async def test_the_addresses_come_back_in_their_order_each_once_and_not_too_many() -> None:
+async def test_the_first_distinct_addresses_are_returned_in_order() -> None:
     some = Guard(lookup=names({"some.example": ["2606:4700::1111", "1.1.1.1", "::ffff:1.1.1.1", "1.1.1.1"]}))
     assert await some.addresses("some.example", 443) == ("2606:4700::1111", "1.1.1.1")
     many = Guard(lookup=names({"many.example": [f"198.20.0.{number}" for number in range(200)]}))
     assert await many.addresses("many.example", 443) == tuple(f"198.20.0.{number}" for number in range(MAX_ADDRESSES))
 
 
-async def test_a_name_is_looked_up_once_at_each_attempt_and_judged_anew() -> None:
+async def test_each_attempt_resolves_the_name_once_and_checks_it_again() -> None:
     answers = [["1.1.1.1"], ["127.0.0.1"], ["9.9.9.9"]]
     asked = 0
 
@@ -138,7 +146,7 @@ async def test_a_name_is_looked_up_once_at_each_attempt_and_judged_anew() -> Non
     assert asked == 3
 
 
-async def test_a_name_server_that_does_not_answer_costs_no_more_than_the_deadline() -> None:
+async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() -> None:
     release = Event()
 
     def look_up(*_: Any, **__: Any) -> Any:
@@ -172,7 +180,7 @@ async def test_a_name_server_that_does_not_answer_costs_no_more_than_the_deadlin
         ("0.0.0.0/0,::/0", (AllowedTarget(ip_network("0.0.0.0/0")), AllowedTarget(ip_network("::/0")))),
     ],
 )
-def test_openings_are_networks_with_or_without_a_port(text: str, openings: tuple[AllowedTarget, ...]) -> None:
+def test_allowed_targets_are_networks_with_or_without_a_port(text: str, openings: tuple[AllowedTarget, ...]) -> None:
     assert parse_allowed_targets(text) == openings
 
 
@@ -186,13 +194,13 @@ def test_openings_are_networks_with_or_without_a_port(text: str, openings: tuple
         *("fe80::1%eth0", "::ffff:127.0.0.1", "::ffff:10.0.0.0/104", "[::ffff:127.0.0.1]:25"),
     ],
 )
-def test_what_is_no_opening_is_told_by_its_place(entry: str) -> None:
+def test_the_error_for_a_malformed_target_has_its_position(entry: str) -> None:
     with pytest.raises(ValueError, match=r"^has an entry, number 2, ") as caught:
         parse_allowed_targets(f"10.0.0.0/8,{entry}")
     assert len(str(caught.value)) < 200
 
 
-async def test_an_opening_lets_its_network_through_and_nothing_else() -> None:
+async def test_an_allowed_network_allows_no_other_network() -> None:
     guard = Guard(parse_allowed_targets("127.0.0.0/8,fd00::/8"))
     assert await guard.addresses("127.0.0.1", 25) == ("127.0.0.1",)
     assert await guard.addresses("fd00::25", 25) == ("fd00::25",)
@@ -201,7 +209,7 @@ async def test_an_opening_lets_its_network_through_and_nothing_else() -> None:
     assert await guard.addresses("1.1.1.1", 25) == ("1.1.1.1",)
 
 
-async def test_an_opening_with_a_port_lets_that_port_through_only() -> None:
+async def test_an_allowed_network_with_a_port_allows_no_other_port() -> None:
     guard = Guard(parse_allowed_targets("127.0.0.0/8:2525,[fd00::/8]:2526"))
     assert await guard.addresses("127.0.0.1", 2525) == ("127.0.0.1",)
     assert await guard.addresses("fd00::1", 2526) == ("fd00::1",)
@@ -209,12 +217,12 @@ async def test_an_opening_with_a_port_lets_that_port_through_only() -> None:
         assert await refusal(guard, host, port) is SendFailure.NOT_ALLOWED
 
 
-async def test_a_name_with_one_open_and_one_closed_address_is_refused() -> None:
+async def test_a_name_with_an_allowed_and_a_private_address_is_refused() -> None:
     guard = Guard(parse_allowed_targets("10.0.0.0/24"), lookup=names({"target.example": ["10.0.0.1", "10.0.1.1"]}))
     assert await refusal(guard, "target.example") is SendFailure.NOT_ALLOWED
 
 
-async def test_a_hundred_names_whose_servers_are_silent_leave_threads_to_others() -> None:
+async def test_a_hundred_lookups_at_silent_servers_leave_threads_for_others() -> None:
     released, known = Event(), names({"good.example": ["1.1.1.1"]})
 
     def look_up(host: str, port: int, **options: Any) -> Any:
@@ -234,7 +242,7 @@ async def test_a_hundred_names_whose_servers_are_silent_leave_threads_to_others(
         released.set()
 
 
-def test_the_resolver_is_told_when_to_give_up_unless_the_operator_has_said_so() -> None:
+def test_resolver_timeouts_are_shortened_unless_the_operator_set_them() -> None:
     chosen = {"RES_OPTIONS": "timeout:9"}
     unset: dict[str, str] = {}
     shorten_resolver_timeouts(chosen)

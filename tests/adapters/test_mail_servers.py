@@ -37,7 +37,7 @@ def shown(server: MailServer) -> SmtpSettings:
         {"from_name": None, "tls": False, "port": 25, "host": "2001:db8::25", "from_email": Email("id@acme.example")},
     ],
 )
-async def test_every_field_comes_back(storage: Postgres, acme: UUID, changes: dict[str, object]) -> None:
+async def test_all_fields_are_stored(storage: Postgres, acme: UUID, changes: dict[str, object]) -> None:
     server = mail_server(acme, **changes)
     await put(storage, server)
     assert await server_of(storage, acme) == server
@@ -45,16 +45,16 @@ async def test_every_field_comes_back(storage: Postgres, acme: UUID, changes: di
         assert await read.smtp.settings(acme) == shown(server)
 
 
-async def test_there_is_none_to_begin_with_and_none_of_others(storage: Postgres, acme: UUID, twin: UUID) -> None:
-    await put(storage, mail_server(twin))
+async def test_an_organization_has_no_mail_server_at_first_and_sees_no_other(storage: Postgres, acme: UUID, other_tenant: UUID) -> None:
+    await put(storage, mail_server(other_tenant))
     assert await server_of(storage, acme) is None
     async with storage.reading() as read:
         assert await read.smtp.settings(acme) is None
     assert await within(storage, lambda tx: tx.smtp.remove(acme)) is None
-    assert await server_of(storage, twin) == mail_server(twin)
+    assert await server_of(storage, other_tenant) == mail_server(other_tenant)
 
 
-async def test_another_one_takes_its_place_as_a_whole(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_a_new_mail_server_replaces_all_fields(storage: Postgres, pool: Pool, acme: UUID) -> None:
     await put(storage, mail_server(acme, password=PASSWORD))
     other = mail_server(acme, host="other.example", from_name=None, from_email=Email("other@acme.example"), tls=False, port=2525)
     await within(storage, lambda tx: tx.smtp.put(other, NOW + HOUR))
@@ -62,33 +62,33 @@ async def test_another_one_takes_its_place_as_a_whole(storage: Postgres, pool: P
     assert await run_sql(pool, "select password, updated_at from smtp_settings") == [(None, NOW + HOUR)]
 
 
-async def test_what_is_removed_is_told_and_gone(storage: Postgres, acme: UUID, twin: UUID) -> None:
-    for org in (acme, twin):
+async def test_removing_a_mail_server_returns_it(storage: Postgres, acme: UUID, other_tenant: UUID) -> None:
+    for org in (acme, other_tenant):
         await put(storage, mail_server(org, password=PASSWORD))
     assert await within(storage, lambda tx: tx.smtp.remove(acme)) == shown(mail_server(acme, password=PASSWORD))
     assert await server_of(storage, acme) is None
-    assert await server_of(storage, twin) == mail_server(twin, password=PASSWORD)
+    assert await server_of(storage, other_tenant) == mail_server(other_tenant, password=PASSWORD)
 
 
-async def test_an_organization_takes_its_server_with_it(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_deleting_an_organization_deletes_its_mail_server(storage: Postgres, pool: Pool, acme: UUID) -> None:
     await put(storage, mail_server(acme))
     await run_sql(pool, "delete from organizations where id = %s", acme)
     assert await server_of(storage, acme) is None
 
 
-async def test_the_password_is_sealed_for_its_place(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
-    for org in (acme, twin):
+async def test_the_password_is_encrypted_for_its_row_and_column(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+    for org in (acme, other_tenant):
         await put(storage, mail_server(org, password=PASSWORD))
     stored = dict(await run_sql(pool, "select org_id, password from smtp_settings"))
     assert PASSWORD.encode() not in stored[acme]
-    assert stored[acme] != stored[twin]
+    assert stored[acme] != stored[other_tenant]
     # In another organization's row it opens nothing; and what is without it can be seen all the same.
-    await run_sql(pool, "update smtp_settings set password = %s where org_id = %s", stored[acme], twin)
+    await run_sql(pool, "update smtp_settings set password = %s where org_id = %s", stored[acme], other_tenant)
     with pytest.raises(SealBroken):
-        await server_of(storage, twin)
+        await server_of(storage, other_tenant)
     async with storage.reading() as read:
-        assert await read.smtp.settings(twin) == shown(mail_server(twin, password=PASSWORD))
+        assert await read.smtp.settings(other_tenant) == shown(mail_server(other_tenant, password=PASSWORD))
 
 
-def test_a_password_is_not_shown() -> None:
+def test_the_representation_omits_the_password() -> None:
     assert PASSWORD not in repr(mail_server(new_id(), password=PASSWORD))

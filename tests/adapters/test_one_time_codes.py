@@ -29,17 +29,17 @@ def code_at(secret: str, time: datetime) -> str:
 
 
 @pytest.mark.parametrize(("seconds", "code"), RFC_CODES)
-def test_the_codes_are_those_of_the_rfc(seconds: int, code: str) -> None:
+def test_the_codes_match_the_test_vectors_of_the_rfc(seconds: int, code: str) -> None:
     assert CODES.matching_step(RFC_SECRET, code, datetime.fromtimestamp(seconds, UTC)) == seconds // 30
 
 
-def test_a_secret_has_160_bits_and_is_never_the_same() -> None:
+def test_each_secret_is_new_and_has_160_bits() -> None:
     secrets = {CODES.new_secret() for _ in range(100)}
     assert len(secrets) == 100
     assert {len(base64.b32decode(secret)) for secret in secrets} == {20}
 
 
-def test_the_steps_beside_that_of_now_are_taken_and_no_others() -> None:
+def test_only_the_current_step_and_its_neighbors_are_accepted() -> None:
     secret, current = CODES.new_secret(), int(NOW.timestamp()) // 30
     found = [CODES.matching_step(secret, code_at(secret, NOW + number * STEP), NOW) for number in range(-3, 4)]
     assert found == [None, None, current - 1, current, current + 1, None, None]
@@ -54,7 +54,7 @@ def test_a_step_begins_and_ends_on_the_second() -> None:
     assert [CODES.matching_step(secret, code, moment) for moment in moments] == [None, step, step, None]
 
 
-def test_a_code_of_another_form_is_none() -> None:
+def test_a_malformed_code_matches_no_step() -> None:
     secret = CODES.new_secret()
     code = code_at(secret, NOW)
     digits = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
@@ -62,7 +62,7 @@ def test_a_code_of_another_form_is_none() -> None:
         assert CODES.matching_step(secret, other, NOW) is None
 
 
-def test_every_step_is_compared_whatever_the_code_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_is_compared_for_every_code(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[bytes] = []
 
     def compare(one: bytes, other: bytes) -> bool:
@@ -78,7 +78,7 @@ def test_every_step_is_compared_whatever_the_code_is(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("email", ["ada@example.com", "ada+o'neil&co@example.com", "a/b?c#d=e%f@example.com"])
-def test_the_address_names_product_and_person_and_gives_the_secret(email: str) -> None:
+def test_the_uri_contains_issuer_email_and_secret(email: str) -> None:
     secret = CODES.new_secret()
     parts = urlsplit(CODES.uri(secret, Email(email), "Gate & house"))
     assert (parts.scheme, parts.netloc, parts.fragment) == ("otpauth", "totp", "")
@@ -88,7 +88,7 @@ def test_the_address_names_product_and_person_and_gives_the_secret(email: str) -
     assert "+" not in parts.query  # which some apps show for a space
 
 
-def test_another_library_reads_the_address() -> None:
+def test_another_library_can_read_the_uri() -> None:
     secret = CODES.new_secret()
     read = pyotp.parse_uri(CODES.uri(secret, Email("ada@example.com"), "Gatehouse"))
     assert isinstance(read, pyotp.TOTP)
@@ -97,7 +97,7 @@ def test_another_library_reads_the_address() -> None:
 
 
 @pytest.mark.skipif(shutil.which("oathtool") is None, reason="oathtool is not installed")
-def test_oathtool_makes_the_same_codes() -> None:
+def test_oathtool_generates_the_same_codes() -> None:
     secret = parse_qs(urlsplit(CODES.uri(CODES.new_secret(), Email("ada@example.com"), "Gatehouse")).query)["secret"][0]
     command = ["oathtool", "--totp", "--base32", "--window=2", f"--now={NOW:%Y-%m-%d %H:%M:%S} UTC", secret]
     made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.split()

@@ -62,7 +62,7 @@ async def refused(own: OrganizationSmtp, server: MailServer) -> str:
 # Where they are
 
 
-async def test_a_letter_is_from_the_organization() -> None:
+async def test_the_sender_of_an_email_is_the_organization() -> None:
     with SmtpSink() as sink:
         await servers().send(LETTER, at(sink.port, from_name='Acme, "Inc." Zo\u00eb', from_email=Email("post@acme.example")))
     [message], [envelope] = sink.messages, sink.envelopes
@@ -72,14 +72,14 @@ async def test_a_letter_is_from_the_organization() -> None:
     assert message["Subject"] == LETTER.subject
 
 
-async def test_a_sender_without_a_name_is_an_address() -> None:
+async def test_a_sender_without_a_name_has_only_an_address() -> None:
     with SmtpSink() as sink:
         await servers().send(LETTER, at(sink.port, from_name=None))
     assert sink.messages[0]["From"] == "post@acme.example"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "::ffff:127.0.0.1", HOST])
-async def test_this_machine_is_out_of_reach(host: str) -> None:
+async def test_this_machine_cannot_be_reached(host: str) -> None:
     guard = Guard(lookup=RESOLVES) if host == HOST else Guard()
     with SmtpSink() as sink:
         own, server = OrganizationSmtp(guard), at(sink.port, host)
@@ -90,7 +90,7 @@ async def test_this_machine_is_out_of_reach(host: str) -> None:
 
 
 @pytest.mark.parametrize("opening", ["127.0.0.2", "127.0.0.1:1", "10.0.0.0/8"])
-async def test_it_is_within_reach_only_where_the_operator_says_so(opening: str) -> None:
+async def test_this_machine_can_be_reached_if_the_operator_allows_it(opening: str) -> None:
     with SmtpSink() as sink:
         own = OrganizationSmtp(Guard(parse_allowed_targets(opening), lookup=RESOLVES))
         assert await own.check_server(at(sink.port)) is MailServerCheck.NO_ADDRESS
@@ -98,14 +98,14 @@ async def test_it_is_within_reach_only_where_the_operator_says_so(opening: str) 
         assert await own.check_server(at(sink.port)) is MailServerCheck.GOOD
 
 
-async def test_whether_there_is_such_a_name_is_not_told_by_a_trial() -> None:
+async def test_a_check_does_not_reveal_whether_a_name_exists() -> None:
     own = OrganizationSmtp(Guard(lookup=names({"inside.example": ["10.0.0.1"]})))
     assert await own.check_server(at(587, "inside.example")) is await own.check_server(at(587, "nobody.example")) is MailServerCheck.NO_ADDRESS
     # The operator may know.
     assert await refused(own, at(587, "nobody.example")) == "the host name was not resolved"
 
 
-async def test_each_attempt_is_judged_anew() -> None:
+async def test_each_attempt_checks_the_addresses_again() -> None:
     addresses = {HOST: ["127.0.0.1"]}
     own = OrganizationSmtp(Guard(OPEN, lookup=names(addresses)))
     with SmtpSink() as sink:
@@ -115,14 +115,14 @@ async def test_each_attempt_is_judged_anew() -> None:
     assert len(sink.messages) == 1
 
 
-async def test_the_addresses_are_tried_in_turn() -> None:
+async def test_the_addresses_are_tried_in_order() -> None:
     everywhere = Guard(parse_allowed_targets("127.0.0.0/8"), lookup=names({HOST: ["127.0.0.2", "127.0.0.3", "127.0.0.1"]}))
     with SmtpSink() as sink:
         await OrganizationSmtp(everywhere).send(LETTER, at(sink.port))
     assert len(sink.messages) == 1
 
 
-async def test_no_server_is_a_refusal() -> None:
+async def test_an_email_is_refused_if_there_is_no_server() -> None:
     with SmtpSink() as sink:
         gone = at(sink.port)
     assert await refused(servers(), gone) == "it was not reached"
@@ -132,7 +132,7 @@ async def test_no_server_is_a_refusal() -> None:
 # Signing in
 
 
-async def test_a_server_that_wants_a_login_gets_it() -> None:
+async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         right = at(sink.port, password=PASSWORD)
         await servers().send(LETTER, right)
@@ -144,12 +144,12 @@ async def test_a_server_that_wants_a_login_gets_it() -> None:
     assert len(sink.messages) == 1
 
 
-async def test_a_login_is_not_tried_where_none_is_offered() -> None:
+async def test_the_client_does_not_authenticate_if_the_server_does_not_offer_it() -> None:
     with SmtpSink() as sink:
         assert await servers().check_server(at(sink.port, password=PASSWORD)) is MailServerCheck.NOT_SIGNED_IN
 
 
-async def test_a_trial_sends_nothing() -> None:
+async def test_a_check_sends_no_email() -> None:
     with SmtpSink() as sink:
         assert await servers().check_server(at(sink.port)) is MailServerCheck.GOOD
     assert (sink.messages, sink.envelopes) == ([], [])
@@ -186,7 +186,7 @@ both_ways = pytest.mark.parametrize("how", ["STARTTLS", "implicit"])
 
 
 @both_ways
-async def test_a_certificate_is_compared_with_the_name_though_an_address_is_connected_to(
+async def test_a_certificate_is_compared_with_the_host_name_and_not_with_the_address(
     how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with encrypting(how, certificate, monkeypatch) as (sink, server, asked):
@@ -203,7 +203,7 @@ async def test_a_certificate_is_compared_with_the_name_though_an_address_is_conn
 
 
 @both_ways
-async def test_a_certificate_of_another_name_is_not_accepted(how: str, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_for_another_name_is_refused(how: str, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with encrypting(how, foreign, monkeypatch) as (sink, server, _):
         own = servers(client_context(foreign))
         assert await refused(own, server) == "the connection could not be encrypted"
@@ -212,7 +212,7 @@ async def test_a_certificate_of_another_name_is_not_accepted(how: str, foreign: 
     assert sink.messages == []
 
 
-async def test_nothing_is_sent_in_the_clear_where_encryption_was_asked_for() -> None:
+async def test_nothing_is_sent_unencrypted_if_encryption_is_configured() -> None:
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         server = at(sink.port, tls=True, password=PASSWORD)
         assert await refused(servers(), server) == "the connection could not be encrypted"
@@ -224,7 +224,7 @@ async def test_nothing_is_sent_in_the_clear_where_encryption_was_asked_for() -> 
 # Servers that mean no good
 
 
-async def test_what_a_server_says_is_repeated_to_nobody() -> None:
+async def test_no_error_quotes_a_reply_of_the_server() -> None:
     spoken = "<script>10.0.0.1 is what you look for</script>"
     with SmtpSink() as sink:
         sink.recipient_answer = f"550 {spoken} {LETTER.to}"
@@ -238,7 +238,7 @@ async def test_what_a_server_says_is_repeated_to_nobody() -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
-async def test_a_strange_greeting_is_no_mail_server(greeting: bytes) -> None:
+async def test_a_check_fails_for_a_malformed_greeting(greeting: bytes) -> None:
     async def strange(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):
             await stream.send_all(greeting)
@@ -247,7 +247,7 @@ async def test_a_strange_greeting_is_no_mail_server(greeting: bytes) -> None:
         assert await servers().check_server(of(url)) is MailServerCheck.NOT_REACHED
 
 
-async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever() -> None:
+async def test_the_total_size_of_replies_is_limited() -> None:
     sent = 0
 
     async def talkative(stream: trio.SocketStream) -> None:
@@ -262,7 +262,7 @@ async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever() -
     assert sent > MAX_SESSION_SIZE
 
 
-async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> None:
+async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None:
     async def silent(stream: trio.SocketStream) -> None:
         await trio.sleep_forever()
 
@@ -274,7 +274,7 @@ async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> N
         await eventually(lambda: own._threads.borrowed_tokens == 0)
 
 
-async def test_an_organization_tries_its_server_out_once_at_a_time_and_holds_up_nobody_else() -> None:
+async def test_an_organization_can_run_one_check_at_a_time_and_blocks_no_other() -> None:
     release, waits = trio.Event(), trio.Event()
 
     async def slow(stream: trio.SocketStream) -> None:

@@ -44,7 +44,7 @@ class Gate:
             assert await trio.to_thread.run_sync(self.begun.acquire, True, PATIENCE)
 
 
-async def test_the_right_password_verifies_and_no_other() -> None:
+async def test_only_the_right_password_verifies() -> None:
     passwords: Passwords = small_passwords()
     password_hash = await passwords.hash("correct horse")
     assert password_hash.startswith("$argon2id$v=19$m=8,t=1,p=1$")
@@ -67,7 +67,7 @@ async def test_two_hashes_of_one_password_differ() -> None:
     assert await passwords.hash("correct horse") != await passwords.hash("correct horse")
 
 
-async def test_no_account_is_verified_against_a_hash_of_the_same_price(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_account_is_verified_against_a_hash_with_the_same_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = Argon2Passwords(memory_kib=64, time_cost=3, parallelism=2, concurrency=1)
     compared: list[str] = []
     matches = passwords._matches
@@ -81,13 +81,13 @@ async def test_no_account_is_verified_against_a_hash_of_the_same_price(monkeypat
     assert extract_parameters(compared[0]) == extract_parameters(await passwords.hash("correct horse"))
 
 
-async def test_no_account_has_no_password_even_when_the_hash_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_account_never_verifies_even_if_the_dummy_hash_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = small_passwords()
     monkeypatch.setattr(passwords, "_matches", lambda password_hash, password: True)
     assert not await passwords.verify(None, "correct horse")
 
 
-async def test_what_is_derived_depends_on_the_secret_and_the_salt_and_nothing_else() -> None:
+async def test_a_derived_value_depends_only_on_the_secret_and_the_salt() -> None:
     passwords = small_passwords()
     salt, other = passwords.new_salt(), passwords.new_salt()
     derived = await passwords.derive("ABCD-EFGH", salt)
@@ -97,13 +97,13 @@ async def test_what_is_derived_depends_on_the_secret_and_the_salt_and_nothing_el
     assert derived not in (await passwords.derive("ABCD-EFGH", other), await passwords.derive("ABCD-EFGJ", salt))
 
 
-async def test_what_was_derived_is_derived_again_under_other_parameters() -> None:
+async def test_a_value_can_be_derived_again_after_the_parameters_changed() -> None:
     older = Argon2Passwords(memory_kib=16, time_cost=3, parallelism=2, concurrency=1)
     salt = older.new_salt()
     assert await small_passwords().derive("ABCD-EFGH", salt) == await older.derive("ABCD-EFGH", salt)
 
 
-async def test_deriving_costs_what_a_hash_costs() -> None:
+async def test_deriving_uses_the_parameters_of_hashes() -> None:
     passwords = Argon2Passwords(memory_kib=64, time_cost=3, parallelism=2, concurrency=1)
     salt = passwords.new_salt()
     raw = hash_secret_raw(b"ABCD-EFGH", salt[12:], time_cost=3, memory_cost=64, parallelism=2, hash_len=32, type=Type.ID)
@@ -111,7 +111,7 @@ async def test_deriving_costs_what_a_hash_costs() -> None:
     assert len(salt[12:]) == 16
 
 
-async def test_deriving_waits_in_the_same_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deriving_uses_the_same_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = small_passwords(concurrency=1, queue=0)
     gate = Gate(passwords, monkeypatch)
     async with trio.open_nursery() as nursery:
@@ -122,7 +122,7 @@ async def test_deriving_waits_in_the_same_queue(monkeypatch: pytest.MonkeyPatch)
         gate.open.release()
 
 
-async def test_other_parameters_are_outdated() -> None:
+async def test_a_hash_with_other_parameters_is_outdated() -> None:
     passwords = small_passwords()
     assert not passwords.is_outdated(await passwords.hash("correct horse"))
     for other in (PasswordHasher(2, 8, 1), PasswordHasher(1, 16, 1), PasswordHasher(1, 16, 2)):
@@ -131,7 +131,7 @@ async def test_other_parameters_are_outdated() -> None:
         assert await passwords.verify(older, "correct horse")  # and still opens until it is rehashed
 
 
-async def test_a_damaged_hash_is_a_fault_and_not_a_wrong_password() -> None:
+async def test_a_damaged_hash_raises_an_error() -> None:
     passwords = small_passwords()
     with pytest.raises(InvalidHashError):
         await passwords.verify("", "correct horse")
@@ -140,7 +140,7 @@ async def test_a_damaged_hash_is_a_fault_and_not_a_wrong_password() -> None:
     assert not isinstance(error.value, VerifyMismatchError)
 
 
-async def test_as_many_hashes_run_as_there_are_threads_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_hashes_are_limited_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = small_passwords(concurrency=2, queue=3)
     gate = Gate(passwords, monkeypatch)
     async with trio.open_nursery() as nursery:
@@ -153,7 +153,7 @@ async def test_as_many_hashes_run_as_there_are_threads_and_the_others_wait(monke
     assert len(gate.verified) == 5
 
 
-async def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_refuses_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = small_passwords(concurrency=2)
     gate = Gate(passwords, monkeypatch)
     async with trio.open_nursery() as nursery:
@@ -171,7 +171,7 @@ async def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert not await passwords.verify(None, "correct horse")  # there is room again
 
 
-async def test_whoever_stops_waiting_gives_the_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_canceled_call_frees_its_place_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = small_passwords(concurrency=1, queue=1)
     gate = Gate(passwords, monkeypatch)
     async with trio.open_nursery() as nursery:
@@ -189,7 +189,7 @@ async def test_whoever_stops_waiting_gives_the_place_back(monkeypatch: pytest.Mo
     assert gate.verified == [b"running", b"next"]
 
 
-async def test_work_that_is_given_up_keeps_its_thread_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_canceled_hash_keeps_its_thread_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = small_passwords(concurrency=1, queue=0)
     gate = Gate(passwords, monkeypatch)
     async with trio.open_nursery() as leaving:
@@ -216,7 +216,7 @@ def test_one_instance_serves_several_event_loops() -> None:
     assert trio.run(passwords.verify, password_hash, "correct horse")
 
 
-def test_an_event_loop_may_end_while_its_hash_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_loop_can_end_while_a_hash_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = small_passwords(concurrency=1, queue=1)
     gate = Gate(passwords, monkeypatch)
 
@@ -232,7 +232,7 @@ def test_an_event_loop_may_end_while_its_hash_runs(monkeypatch: pytest.MonkeyPat
     assert gate.verified == [b"left behind", b"later"]
 
 
-async def test_threads_without_work_end_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_threads_end_and_new_work_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.threads.IDLE_AFTER", 0.0)
     passwords = small_passwords(concurrency=1)
     for _ in range(3):
@@ -240,7 +240,7 @@ async def test_threads_without_work_end_and_come_back(monkeypatch: pytest.Monkey
         await eventually(lambda: not passwords._threads._alive, "the threads have ended")
 
 
-async def test_after_closing_no_thread_stays() -> None:
+async def test_close_ends_all_threads() -> None:
     passwords = small_passwords(concurrency=1)
     await passwords.hash("correct horse")
     passwords.close()

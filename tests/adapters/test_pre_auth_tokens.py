@@ -42,12 +42,12 @@ def refused(token: str) -> bool:
     return False
 
 
-def test_it_says_what_was_signed() -> None:
+def test_a_token_contains_the_signed_claims() -> None:
     assert TOKENS.read_pre_auth(TOKENS.sign_pre_auth(PRE_AUTH), NOW) == PRE_AUTH
     assert TOKENS.read_pre_auth(forged(TYPE, SAID), NOW) == PRE_AUTH
 
 
-def test_neither_kind_of_token_passes_for_the_other() -> None:
+def test_access_tokens_and_pre_auth_tokens_are_not_interchangeable() -> None:
     with pytest.raises(WrongToken):
         TOKENS.read(TOKENS.sign_pre_auth(PRE_AUTH), NOW)
     with pytest.raises(WrongToken):
@@ -60,7 +60,7 @@ def test_neither_kind_of_token_passes_for_the_other() -> None:
             TOKENS.read_pre_auth(token, NOW)
 
 
-def test_what_a_forged_token_of_the_other_kind_is_stays_untold() -> None:
+def test_a_forged_token_of_the_other_kind_is_refused_as_invalid() -> None:
     head, payload, signature = TOKENS.sign_pre_auth(PRE_AUTH).split(".")
     with pytest.raises(TokenInvalid):
         TOKENS.read(f"{head}.{payload}.{signature[:-4]}AAAA", NOW)
@@ -77,14 +77,14 @@ def test_each_claim_is_required_and_has_its_type() -> None:
     assert refused(forged(TYPE, SAID | {"sid": str(PRE_AUTH.user_id)}))
 
 
-def test_headers_are_judged_as_those_of_access_tokens() -> None:
+def test_headers_are_checked_like_those_of_access_tokens() -> None:
     for more in REFUSED:
         assert refused(forged(TYPE | more, SAID)), more
     with pytest.raises(UnknownKey):
         TOKENS.read_pre_auth(forged(TYPE | {"kid": "another"}, SAID), NOW)
 
 
-def test_it_expires_to_the_second_and_only_with_a_valid_signature() -> None:
+def test_a_token_expires_to_the_second_and_only_with_a_valid_signature() -> None:
     token = TOKENS.sign_pre_auth(PRE_AUTH)
     assert TOKENS.read_pre_auth(token, PRE_AUTH.expires_at - timedelta(microseconds=1)) == PRE_AUTH
     with pytest.raises(PreAuthExpired):

@@ -87,7 +87,7 @@ def elsewhere(directory: Path, script: str) -> int:
     return int(done.stdout)
 
 
-def test_every_documented_metric_is_there_from_the_start(metrics: PrometheusMetrics) -> None:
+def test_every_documented_metric_exists_from_the_start(metrics: PrometheusMetrics) -> None:
     assert types(metrics.exposition()) == DOCUMENTED
     for name, kind in DOCUMENTED.items():
         shown = f"{name}_count" if kind == "histogram" else name
@@ -99,7 +99,7 @@ def test_the_content_type_is_that_of_the_text_format(metrics: PrometheusMetrics)
     assert b"_created" not in metrics.exposition()
 
 
-def test_an_exchange_is_counted_by_method_route_and_status_class(metrics: PrometheusMetrics) -> None:
+def test_a_request_is_counted_by_method_route_and_status_class(metrics: PrometheusMetrics) -> None:
     metrics.http("GET", "/api/organizations/<org_slug>/members", 200, 0.004)
     metrics.http("GET", "/api/organizations/<org_slug>/members", 204, 0.3)
     metrics.http("POST", "/api/auth/login", 401, 20.0)
@@ -117,7 +117,7 @@ def test_buckets_go_from_5_ms_to_10_s(metrics: PrometheusMetrics) -> None:
     assert (bounds[0], bounds[-2], bounds[-1]) == (0.005, 10.0, float("inf"))
 
 
-def test_strangers_cannot_add_labels(metrics: PrometheusMetrics) -> None:
+def test_clients_cannot_add_labels(metrics: PrometheusMetrics) -> None:
     for number in range(200):
         metrics.http(f"METHOD{number}", "(unknown)", 404, 0.001)
         metrics.http("GET", "(unknown)", 404, 0.001)
@@ -130,7 +130,7 @@ def test_strangers_cannot_add_labels(metrics: PrometheusMetrics) -> None:
     assert len(metrics._observe_http) == 1
 
 
-def test_each_call_of_the_port_moves_its_metric(metrics: PrometheusMetrics) -> None:
+def test_each_method_of_the_port_changes_its_metric(metrics: PrometheusMetrics) -> None:
     port: Metrics = metrics
     port.login_failed(LoginFailure.CREDENTIALS)
     port.token_issued()
@@ -153,12 +153,12 @@ def test_each_call_of_the_port_moves_its_metric(metrics: PrometheusMetrics) -> N
     assert value(metrics, "sso_mfa_adoption_percentage") == 25
 
 
-def test_without_users_nobody_has_adopted_anything(metrics: PrometheusMetrics) -> None:
+def test_the_mfa_share_is_zero_without_users(metrics: PrometheusMetrics) -> None:
     metrics.platform(active_users=0, organizations=0, mfa_enabled_users=0)
     assert value(metrics, "sso_mfa_adoption_percentage") == 0
 
 
-def test_a_later_instance_does_not_take_over_an_earlier_one(metrics: PrometheusMetrics, tmp_path: Path) -> None:
+def test_a_later_instance_does_not_change_the_files_of_an_earlier_one(metrics: PrometheusMetrics, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = PrometheusMetrics(tmp_path / "other")
     metrics.http("GET", "/health", 200, 0.001)
@@ -198,7 +198,7 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
 
 
-def test_a_service_has_a_directory_of_its_own_and_removes_those_of_services_that_were_killed(
+def test_a_service_has_its_own_directory_and_removes_those_of_killed_services(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -216,7 +216,7 @@ def test_a_service_has_a_directory_of_its_own_and_removes_those_of_services_that
     assert {path.name for path in tmp_path.iterdir()} == {names["lives"], names["strange"]}
 
 
-def test_the_directory_comes_from_the_environment_unless_given(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_directory_comes_from_the_environment(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=DIRECTORY_VARIABLE):
         PrometheusMetrics()
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(directory))

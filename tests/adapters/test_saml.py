@@ -65,8 +65,8 @@ class StoredSaml:
 
 @pytest.fixture
 async def stored(storage: Postgres, pool: Pool, shop: ServiceContext) -> StoredSaml:
-    ada = await add(storage, account())
-    browser = session(ada.id)
+    user = await add(storage, account())
+    browser = session(user.id)
     sign_on = SamlSignOn(
         state_hash=STATE,
         browser_hash=BROWSER,
@@ -96,11 +96,11 @@ async def stored(storage: Postgres, pool: Pool, shop: ServiceContext) -> StoredS
         await tx.saml.configure(shop.org_id, shop.id, CONFIGURATION, NOW)
         await tx.saml.add_certificate(shop.org_id, shop.id, certificate)
         assert await tx.saml_sign_ons.add(sign_on)
-        assert await tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, ada.id, NAME.value, NOW) == NAME.value
+        assert await tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, user.id, NAME.value, NOW) == NAME.value
         assert await tx.saml_sign_ons.add_session(browser.id, shop.org_id, shop.id, "_index", NAME, NOW) == "_index"
         assert await tx.saml_logouts.add(logout)
-        assert await tx.saml_logouts.add_request(logout.id, "_request", ada.id, part, None)
-    return StoredSaml(storage, pool, shop, ada.id, browser.id, sign_on, logout, part)
+        assert await tx.saml_logouts.add_request(logout.id, "_request", user.id, part, None)
+    return StoredSaml(storage, pool, shop, user.id, browser.id, sign_on, logout, part)
 
 
 def other_services(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> list[tuple[UUID, UUID]]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
-from adapters.http.guard import Guard, AllowedTarget
+from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.sender import MAX_RESPONSE_SIZE, GuardedSender
-from core.kernel.outbound import Reply, SendFailed, TargetInvalid, SendFailure, target
+from core.kernel.outbound import Reply, SendFailed, SendFailure, TargetInvalid, target
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.requests import Request
 
@@ -89,7 +89,7 @@ async def trouble(post: Awaitable[Reply]) -> SendFailure:
     return caught.value.reason
 
 
-async def test_what_is_posted_arrives_and_the_answer_comes_back() -> None:
+async def test_a_request_arrives_and_its_response_is_returned() -> None:
     async with serving(b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nmade") as (server, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/ho%0d%0aoks?a=b%20", b'{"x":1}', {"Content-Type": "application/json"}, 5)
     assert reply == Reply(201, b"made")
@@ -107,7 +107,7 @@ async def test_what_is_posted_arrives_and_the_answer_comes_back() -> None:
     }
 
 
-async def test_a_redirect_is_an_answer_and_nobody_follows_it() -> None:
+async def test_a_redirect_is_returned_and_not_followed() -> None:
     async with serving() as (other, elsewhere):
         answer = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:{elsewhere}/\r\nContent-Length: 0\r\n\r\n".encode()
         async with serving(answer) as (_, port):
@@ -117,7 +117,7 @@ async def test_a_redirect_is_an_answer_and_nobody_follows_it() -> None:
     assert other.connections == 0
 
 
-async def test_a_packed_answer_stays_packed() -> None:
+async def test_a_compressed_response_is_not_decompressed() -> None:
     packed = gzip.compress(bytes(5_000_000))
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
     async with serving(head + packed) as (_, port):
@@ -125,7 +125,7 @@ async def test_a_packed_answer_stays_packed() -> None:
     assert reply.body == packed[:MAX_RESPONSE_SIZE]
 
 
-async def test_of_an_endless_answer_only_the_beginning_is_read() -> None:
+async def test_only_the_start_of_an_endless_response_is_read() -> None:
     async def endless(stream: Stream) -> None:
         await stream.send_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
@@ -148,7 +148,7 @@ async def _silent(_: Stream) -> None:
 
 
 @pytest.mark.parametrize("answer", [_dripping, _silent])
-async def test_who_takes_too_long_is_left(answer: Callable[[Stream], Awaitable[None]]) -> None:
+async def test_a_slow_target_is_abandoned_at_the_deadline(answer: Callable[[Stream], Awaitable[None]]) -> None:
     async with serving(answer) as (_, port):
         assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 0.1)) is SendFailure.TIMED_OUT
 
@@ -162,19 +162,19 @@ async def test_who_takes_too_long_is_left(answer: Callable[[Stream], Awaitable[N
         pytest.param(b"HTTP/1.1 200 OK\r\n" + b"A: " + b"b" * 200_000, id="an endless head"),
     ],
 )
-async def test_what_is_no_answer_is_told_as_that(answer: bytes) -> None:
+async def test_a_malformed_response_is_reported_as_broken(answer: bytes) -> None:
     async with serving(answer) as (_, port):
         assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.BROKEN
 
 
-async def test_nobody_listens() -> None:
+async def test_a_closed_port_is_reported_as_not_connected() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
     assert await trouble(sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)) is SendFailure.NOT_CONNECTED
 
 
-async def test_a_private_address_is_not_even_connected_to() -> None:
+async def test_no_connection_is_made_to_a_private_address() -> None:
     async with serving() as (server, port):
         for host in ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
             post = GuardedSender(Guard()).post(f"http://{host}:{port}/", b"x", {}, 5)
@@ -182,11 +182,11 @@ async def test_a_private_address_is_not_even_connected_to() -> None:
     assert server.connections == 0
 
 
-async def test_a_name_that_nobody_has() -> None:
+async def test_an_unknown_name_is_reported_as_not_resolved() -> None:
     assert await trouble(sender(lookup=looking_up()).post("http://nobody.example/", b"x", {}, 5)) is SendFailure.NOT_RESOLVED
 
 
-async def test_the_name_is_asked_for_where_the_address_is_connected_to(tmp_path: Path) -> None:
+async def test_the_host_header_and_tls_use_the_name_of_the_target(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path / "receiver.pem", "receiver.example")
     async with serving(certificate=certificate) as (server, port):
         one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
@@ -196,7 +196,7 @@ async def test_the_name_is_asked_for_where_the_address_is_connected_to(tmp_path:
     assert server.got.headers["host"] == f"receiver.example:{port}"
 
 
-async def test_a_certificate_of_another_name_is_not_accepted(tmp_path: Path) -> None:
+async def test_a_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path / "receiver.pem", "other.example")
     async with serving(certificate=certificate) as (server, port):
         one = sender(lookup=looking_up("127.0.0.1"), certificate=certificate)
@@ -204,7 +204,7 @@ async def test_a_certificate_of_another_name_is_not_accepted(tmp_path: Path) -> 
     assert server.got is None
 
 
-async def test_plain_text_where_encryption_is_expected() -> None:
+async def test_a_target_without_tls_is_reported_as_a_tls_failure() -> None:
     async def chatty(stream: trio.SocketStream) -> None:
         async with stream:
             await stream.send_all(b"220 mail.example.com ESMTP\r\n")
@@ -215,13 +215,13 @@ async def test_plain_text_where_encryption_is_expected() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_next_address_is_tried_when_one_takes_no_connection() -> None:
+async def test_the_next_address_is_tried_if_one_is_unreachable() -> None:
     async with serving() as (_, port):
         reply = await sender(lookup=looking_up("127.0.0.2", "127.0.0.1")).post(f"http://both.example:{port}/", b"x", {}, 5)
     assert reply.status == 200
 
 
-async def test_the_host_is_looked_up_anew_each_time() -> None:
+async def test_the_host_is_resolved_again_for_each_request() -> None:
     addresses = ["127.0.0.1"]
 
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
@@ -235,7 +235,7 @@ async def test_the_host_is_looked_up_anew_each_time() -> None:
     assert server.connections == 1
 
 
-async def test_many_at_once() -> None:
+async def test_many_requests_run_at_once() -> None:
     async with serving() as (server, port):
         one = sender()
         async with trio.open_nursery() as nursery:
@@ -258,7 +258,7 @@ async def test_many_at_once() -> None:
         "https://receiver.example/%0d%0aX?y=%00%7F",
     ],
 )
-def test_what_may_be_a_target(url: str) -> None:
+def test_urls_that_are_allowed_as_targets(url: str) -> None:
     assert target(url) == url
 
 
@@ -289,7 +289,7 @@ def test_what_may_be_a_target(url: str) -> None:
         "http://receiver.example/" + "a" * 2048,
     ],
 )
-def test_what_may_not(url: str) -> None:
+def test_urls_that_are_refused_as_targets(url: str) -> None:
     with pytest.raises(TargetInvalid) as raised:
         target(url)
     for rule in ("http://", "host", "user name", "fragment", "port", "ASCII", "2048", "spaces", "asterisks", "percent", "dot", "xn--"):

@@ -66,7 +66,7 @@ async def refused(transport: SmtpTransport | FolderTransport, letter: EmailMessa
         ),
     ],
 )
-def test_a_url_is_read(url: str, server: SmtpServer) -> None:
+def test_a_url_is_parsed(url: str, server: SmtpServer) -> None:
     assert SmtpServer.parse(url) == server
 
 
@@ -103,7 +103,7 @@ def test_a_url_that_cannot_be_used_is_explained_without_its_password(url: str, s
     assert caught.value.__cause__ is None
 
 
-def test_a_password_is_not_shown() -> None:
+def test_the_representation_omits_the_password() -> None:
     server = SmtpServer.parse(f"smtp://ada:{PASSWORD}@mail.example.com")
     assert PASSWORD not in f"{server} {server!r}"
 
@@ -117,7 +117,7 @@ def test_a_password_is_not_shown() -> None:
         ("T\u00fcrhaus <id@example.com>", "T\u00fcrhaus", "id@example.com"),
     ],
 )
-def test_a_sender_is_read(text: str, name: str, address: str) -> None:
+def test_a_sender_is_parsed(text: str, name: str, address: str) -> None:
     sender = parse_sender(text)
     assert (sender.display_name, sender.addr_spec) == (name, address)
 
@@ -160,13 +160,13 @@ def test_a_message_has_every_header_and_both_parts() -> None:
     assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
 
 
-def test_a_link_stays_as_it_is_in_the_raw_message() -> None:
+def test_a_link_is_unchanged_in_the_raw_message() -> None:
     raw = to_mime(LETTER, parse_sender(SENDER)).as_bytes()
     assert b"\r\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\r\n" in raw
 
 
 @pytest.mark.parametrize("text", ["Gr\u00fc\u00dfe \u2603\n", "x" * 5000 + "\n", "..\n.\n"])
-def test_whatever_the_text_is_the_raw_message_is_ascii_with_short_lines(text: str) -> None:
+def test_the_raw_message_is_ascii_with_short_lines_for_every_text(text: str) -> None:
     letter = replace(LETTER, text=text, html=text, subject="\u2603" * 200, message_id=f"<{'i' * 90}@{'d' * 200}.example.com>")
     message = to_mime(letter, parse_sender("T\u00fcrhaus <id@example.com>"))
     raw = message.as_bytes()
@@ -189,7 +189,7 @@ def test_a_nul_in_a_body_is_refused(letter: EmailMessage) -> None:
     ["=?utf-8?q?x=0D=0ABcc:_evil@evil.example=0D=0A=0D=0Ahello?=", "=?utf-8?b?YQ0KQmNjOiBl?=", "=?utf-8?b?YQBi?=", "=?utf-8?q?=E2=80=AE?="],
 )
 @pytest.mark.parametrize("around", ["{}", "You are invited to {} - Gatehouse", "Zo\u00eb, {}"])
-def test_what_looks_like_an_encoded_word_is_not_decoded_into_the_header(word: str, around: str) -> None:
+def test_an_encoded_word_in_a_subject_is_not_decoded(word: str, around: str) -> None:
     subject = around.format(word)
     raw = to_mime(replace(LETTER, subject=subject), parse_sender(SENDER)).as_bytes()
     head = message_from_bytes(raw, policy=policy.default)
@@ -208,7 +208,7 @@ async def test_the_envelope_names_sender_and_recipient() -> None:
     assert (envelope.mail_from, envelope.rcpt_tos) == ("gatehouse@example.com", ["ada@example.com"])
 
 
-async def test_a_server_that_wants_a_login_gets_it() -> None:
+async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
     with SmtpSink(login=("ada", PASSWORD)) as sink:
         await SmtpTransport(f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}", SENDER).send(LETTER)
         assert len(sink.messages) == 1
@@ -218,20 +218,20 @@ async def test_a_server_that_wants_a_login_gets_it() -> None:
     assert len(sink.messages) == 1
 
 
-async def test_a_login_is_not_tried_where_none_is_offered() -> None:
+async def test_the_client_does_not_authenticate_if_the_server_does_not_offer_it() -> None:
     with SmtpSink() as sink:
         reason = await refused(SmtpTransport(f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}", SENDER))
     assert "AUTH" in reason
 
 
-async def test_a_refused_recipient_is_told_with_the_answer() -> None:
+async def test_the_error_for_a_refused_recipient_quotes_the_reply() -> None:
     with SmtpSink() as sink:
         sink.recipient_answer = f"550 5.1.1 <{LETTER.to}>: no such user here"
         reason = await refused(SmtpTransport(sink.url, SENDER))
     assert reason == f"127.0.0.1 port {sink.port}: refused the recipient: 550 5.1.1 <(the recipient)>: no such user here"
 
 
-async def test_a_refused_message_is_told_with_the_answer() -> None:
+async def test_the_error_for_a_refused_message_quotes_the_reply() -> None:
     with SmtpSink() as sink:
         sink.data_answer = "451 4.7.1 " + "greylisted " * 40
         reason = await refused(SmtpTransport(sink.url, SENDER))
@@ -241,7 +241,7 @@ async def test_a_refused_message_is_told_with_the_answer() -> None:
     assert len(sink.messages) == 1
 
 
-async def test_no_server_is_a_refusal() -> None:
+async def test_an_email_is_refused_if_there_is_no_server() -> None:
     with SmtpSink() as sink:
         url = sink.url
     assert (await refused(SmtpTransport(url, SENDER))).endswith("Connection refused")
@@ -281,7 +281,7 @@ async def test_starttls_encrypts_before_anything_else(server_tls: ssl.SSLContext
     assert len(sink.messages) == 1
 
 
-async def test_starttls_that_is_not_offered_sends_nothing() -> None:
+async def test_nothing_is_sent_if_starttls_is_not_offered() -> None:
     with SmtpSink() as sink:
         reason = await refused(SmtpTransport(f"{sink.url}?starttls=1", SENDER))
     assert "STARTTLS" in reason
@@ -291,7 +291,7 @@ async def test_starttls_that_is_not_offered_sends_nothing() -> None:
 # -- servers with bad manners ------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> None:
+async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None:
     async def silent(stream: trio.SocketStream) -> None:
         await trio.sleep_forever()
 
@@ -301,7 +301,7 @@ async def test_a_server_that_never_speaks_costs_no_more_than_the_deadline() -> N
             assert "not finished within 0.1 s" in await refused(transport)
 
 
-async def test_a_server_that_dribbles_costs_no_more_than_the_deadline() -> None:
+async def test_a_slow_server_delays_an_email_only_until_the_deadline() -> None:
     async def dribbling(stream: trio.SocketStream) -> None:
         while True:
             await stream.send_all(b"220-wait\r\n")
@@ -311,7 +311,7 @@ async def test_a_server_that_dribbles_costs_no_more_than_the_deadline() -> None:
         assert "not finished within 0.1 s" in await refused(SmtpTransport(url, SENDER, session_deadline=0.1))
 
 
-async def test_a_cancelled_handover_leaves_no_thread_waiting() -> None:
+async def test_a_canceled_delivery_leaves_no_waiting_thread() -> None:
     async def silent(stream: trio.SocketStream) -> None:
         await trio.sleep_forever()
 
@@ -325,7 +325,7 @@ async def test_a_cancelled_handover_leaves_no_thread_waiting() -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
-async def test_a_strange_greeting_is_a_refusal(greeting: bytes) -> None:
+async def test_an_email_is_refused_after_a_malformed_greeting(greeting: bytes) -> None:
     async def strange(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):
             await stream.send_all(greeting)
@@ -334,19 +334,19 @@ async def test_a_strange_greeting_is_a_refusal(greeting: bytes) -> None:
         await refused(SmtpTransport(url, SENDER, session_deadline=5))
 
 
-async def test_a_server_that_goes_away_in_the_middle_is_a_refusal() -> None:
+async def test_an_email_is_refused_if_the_server_disconnects() -> None:
     for command in (b"EHLO", b"MAIL", b"RCPT", b"DATA", b"."):
         async with server_that(partial(converse, answers={command: b""})) as url:
             assert "Connection unexpectedly closed" in await refused(SmtpTransport(url, SENDER))
 
 
-async def test_an_accepted_letter_is_sent_though_the_goodbye_fails() -> None:
+async def test_an_accepted_email_counts_as_sent_even_if_quit_fails() -> None:
     for answer in (b"", b"500 no"):
         async with server_that(partial(converse, answers={b"QUIT": answer})) as url:
             await SmtpTransport(url, SENDER).send(LETTER)
 
 
-async def test_a_server_that_echoes_the_login_tells_no_password() -> None:
+async def test_the_error_omits_a_password_that_the_server_echoes() -> None:
     answers = {b"EHLO": b"250-hello\r\n250 AUTH PLAIN", b"AUTH": b"502 unknown command: (echo)"}
     async with server_that(partial(converse, answers=answers)) as url:
         reason = await refused(SmtpTransport(url.replace("//", f"//ada:{PASSWORD}@"), SENDER))
@@ -362,7 +362,7 @@ def files(directory: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in sorted(directory.iterdir())}
 
 
-async def test_files_are_named_by_time_and_mail_and_only_for_the_owner(tmp_path: Path) -> None:
+async def test_file_names_have_time_and_id_and_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     transport = FolderTransport(tmp_path / "var" / "mail", SENDER)
     for letter in (LETTER, replace(LETTER, message_id="<../../etc/x@example.com>", date=LETTER.date + timedelta(seconds=1))):
         await transport.send(letter)
@@ -374,7 +374,7 @@ async def test_files_are_named_by_time_and_mail_and_only_for_the_owner(tmp_path:
     assert files(tmp_path / "var") == {"mail": 0o700}
 
 
-async def test_a_letter_left_half_written_is_written_anew(tmp_path: Path) -> None:
+async def test_an_unfinished_file_is_written_again(tmp_path: Path) -> None:
     transport = FolderTransport(tmp_path, SENDER)
     name = "20260304T050607.000890Z-6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11.eml"
     (tmp_path / f".{name}.new").write_bytes(b"half a let" * 1000)
@@ -383,7 +383,7 @@ async def test_a_letter_left_half_written_is_written_anew(tmp_path: Path) -> Non
     assert b"half a let" not in (tmp_path / name).read_bytes()
 
 
-async def test_a_folder_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
+async def test_an_email_is_refused_if_the_folder_is_not_writable(tmp_path: Path) -> None:
     transport = FolderTransport(tmp_path / "mail", SENDER)
     (tmp_path / "mail").rmdir()
     assert (await refused(transport)).endswith("No such file or directory")

@@ -132,7 +132,7 @@ def refused(token: str, tokens: JwtTokens = TOKENS, now: datetime = NOW) -> bool
     return False
 
 
-def test_a_token_says_what_was_signed() -> None:
+def test_an_access_token_contains_the_signed_claims() -> None:
     tokens: Tokens = TOKENS
     token = tokens.sign(CLAIMS)
     assert tokens.read(token, NOW) == CLAIMS
@@ -146,7 +146,7 @@ def test_a_forged_token_with_the_right_key_is_accepted() -> None:
     assert TOKENS.read(forged(dict(reversed(HEADER.items())), PAYLOAD), NOW) == CLAIMS
 
 
-def test_without_organization_its_claims_are_absent() -> None:
+def test_the_claims_of_an_organization_are_absent_without_one() -> None:
     claims = Claims(
         user_id=CLAIMS.user_id,
         session_id=CLAIMS.session_id,
@@ -161,14 +161,14 @@ def test_without_organization_its_claims_are_absent() -> None:
     assert not {"org", "org_id", "service"} & set(json.loads(unb64(token.split(".")[1])))
 
 
-def test_a_token_of_a_service_is_for_its_application_and_says_what_its_holder_has_there() -> None:
+def test_a_token_for_a_service_has_its_audience_and_the_plan_of_the_user() -> None:
     token = TOKENS.sign(SERVICE_CLAIMS)
     assert json.loads(unb64(token.split(".")[1])) == SERVICE_PAYLOAD
     # What it says of plans is for the application; nothing of ours goes by it.
     assert TOKENS.read(token, NOW) == replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
 
 
-def test_a_token_of_an_impersonation_says_who_is_behind_it_and_in_which_session() -> None:
+def test_a_token_of_an_impersonation_names_the_impersonator_and_the_session() -> None:
     behind = "5a6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a06"
     for claims, payload in ((CLAIMS, PAYLOAD), (SERVICE_CLAIMS, SERVICE_PAYLOAD)):
         token = TOKENS.sign(replace(claims, impersonator_id=uuid.UUID(behind)))
@@ -180,7 +180,7 @@ def test_a_token_of_an_impersonation_says_who_is_behind_it_and_in_which_session(
         assert refused(forged(HEADER, PAYLOAD | {"impersonator": wrong}))
 
 
-def test_what_somebody_does_not_have_of_a_service_is_absent_and_what_is_empty_is_not() -> None:
+def test_missing_entitlements_are_absent_and_empty_ones_are_present() -> None:
     nothing = replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
     payload = json.loads(unb64(TOKENS.sign(nothing).split(".")[1]))
     assert payload == {name: value for name, value in SERVICE_PAYLOAD.items() if name not in ("plan", "subscription_status", "features")}
@@ -189,7 +189,7 @@ def test_what_somebody_does_not_have_of_a_service_is_absent_and_what_is_empty_is
     assert (payload["plan"], payload["features"], "subscription_status" in payload) == ("Free", [], False)
 
 
-def test_the_largest_plan_there_can_be_fits_into_a_token() -> None:
+def test_the_largest_possible_plan_fits_into_a_token() -> None:
     longest = "\U0001f600" * 100  # each is twelve letters of JSON
     features = plans_rules.check_features(["x" * (plans_rules.MAX_FEATURES_SIZE - len('[""]'))])
     claims = replace(
@@ -218,7 +218,7 @@ def test_alg_none_is_refused() -> None:
     assert refused(forged(without(HEADER, "alg"), PAYLOAD))
 
 
-def test_the_public_key_is_no_secret_for_an_hmac() -> None:
+def test_an_hmac_with_the_public_key_is_refused() -> None:
     public = parsed(KEY.private_key).public_key()
     for encoding, format_ in (
         (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
@@ -240,7 +240,7 @@ def test_another_key_under_the_same_id_is_refused() -> None:
     assert refused(TOKENS.sign(CLAIMS).rpartition(".")[0] + "." + b64(rs256(b"something else")))
 
 
-def test_an_unknown_key_id_is_told_apart() -> None:
+def test_an_unknown_key_id_has_its_own_error() -> None:
     with pytest.raises(UnknownKey):
         TOKENS.read(forged(HEADER | {"kid": "key-of-tomorrow"}, PAYLOAD), NOW)
     for kid in (None, 7, ["key-in-use"], {"key-in-use": 1}):
@@ -263,7 +263,7 @@ def test_every_part_is_covered_by_the_signature() -> None:
         assert refused(token)
 
 
-def test_one_token_has_one_spelling() -> None:
+def test_a_token_has_only_one_accepted_encoding() -> None:
     token = TOKENS.sign(CLAIMS)
     last = token[-1]  # its low bits are padding: another letter decodes to the same signature (CVE-2026-102269)
     other = chr(ord(last) + 1)
@@ -279,7 +279,7 @@ def test_one_token_has_one_spelling() -> None:
         assert refused(spelling)
 
 
-def test_headers_that_bring_or_fetch_a_key_are_refused() -> None:
+def test_headers_that_contain_or_reference_a_key_are_refused() -> None:
     jwk = {"kty": "RSA", **{name: TOKENS.jwks()["keys"][0][name] for name in ("n", "e")}}
     extras: list[dict[str, Any]] = [
         {"crit": ["exp"]},
@@ -315,7 +315,7 @@ def test_the_audience_of_a_token_of_a_service_is_one_application() -> None:
         assert refused(forged(HEADER, SERVICE_PAYLOAD | {"aud": audience})), audience
 
 
-def test_an_application_is_never_without_a_service_nor_a_service_without_its_application() -> None:
+def test_the_audience_of_an_application_and_the_service_need_each_other() -> None:
     for name in ("service", "org", "org_id", "aud"):
         assert refused(forged(HEADER, without(SERVICE_PAYLOAD, name))), name
     for service in ("", None, 5, ["shop"], True):
@@ -348,7 +348,7 @@ def test_each_claim_has_its_type() -> None:
             assert refused(forged(HEADER, PAYLOAD | {name: value})), (name, value)
 
 
-def test_what_is_signed_but_no_object_is_refused() -> None:
+def test_a_signed_payload_that_is_not_an_object_is_refused() -> None:
     for payload in ([], "x", 1, None, [PAYLOAD]):
         assert refused(forged(HEADER, payload))
     for header in ([], "x", 1, None, [HEADER]):
@@ -366,7 +366,7 @@ def test_a_token_expires_to_the_second_and_only_with_a_valid_signature() -> None
     assert refused(forged(HEADER, expired | {"aud": "https://other.example"}))
 
 
-def test_a_token_of_the_future_is_refused_beyond_the_leeway() -> None:
+def test_a_token_issued_in_the_future_is_refused_beyond_the_leeway() -> None:
     token = TOKENS.sign(CLAIMS)
     assert TOKENS.read(token, NOW - timedelta(seconds=10)) == CLAIMS
     assert refused(token, now=NOW - timedelta(seconds=11))
@@ -401,7 +401,7 @@ def test_deep_nesting_is_refused() -> None:
 
 
 @given(st.text(max_size=60) | st.lists(st.binary(max_size=30), min_size=3, max_size=3).map(lambda parts: ".".join(map(b64, parts))))
-def test_any_text_at_all_is_refused(text: str) -> None:
+def test_arbitrary_text_is_refused(text: str) -> None:
     assert refused(text)
     header, payload, signature = TOKEN.split(".")
     assert refused(f"{header}.{text}.{signature}")
@@ -409,7 +409,7 @@ def test_any_text_at_all_is_refused(text: str) -> None:
     assert refused(f"{text}.{payload}.{signature}")
 
 
-async def test_a_new_key_has_its_thumbprint_for_a_name_and_signs() -> None:
+async def test_a_new_key_has_its_thumbprint_as_id_and_can_sign() -> None:
     key = await TOKENS.new_key(NOW)
     assert (key.created_at, key.retires_at) == (NOW, None)
     tokens = JwtTokens(BASE_URL)
@@ -439,7 +439,7 @@ def test_keys_rotate_with_overlap() -> None:
     assert tokens.loaded_at == NOW + timedelta(seconds=1)
 
 
-def test_the_newest_key_that_does_not_retire_signs() -> None:
+def test_the_newest_key_without_retirement_signs() -> None:
     younger = SigningKey("younger", KEY.private_key, NOW, None)
     older = SigningKey("older", KEY.private_key, NOW - timedelta(seconds=1), None)
     retiring = SigningKey("retiring", KEY.private_key, NOW + timedelta(seconds=1), NOW + timedelta(hours=1))
@@ -458,7 +458,7 @@ def test_known_keys_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> Non
         tokens.sign(CLAIMS)
 
 
-def test_before_any_key_nothing_is_signed_or_believed() -> None:
+def test_without_keys_no_token_is_signed_or_accepted() -> None:
     tokens = JwtTokens(BASE_URL)
     assert tokens.jwks() == {"keys": []}
     assert tokens.loaded_at < NOW - timedelta(days=365)
@@ -468,12 +468,12 @@ def test_before_any_key_nothing_is_signed_or_believed() -> None:
         tokens.sign(CLAIMS)
 
 
-def test_a_key_of_another_kind_is_not_used() -> None:
+def test_a_key_of_another_type_is_refused() -> None:
     tokens = JwtTokens(BASE_URL)
     for private in (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 1024)):  # noqa: S505  # that is the point
         with pytest.raises(ValueError, match="is not an RSA key of at least 2048 bits"):
             tokens.use([SigningKey("weak", pem_of(private), NOW, None)], NOW)
 
 
-def test_nothing_secret_shows() -> None:
+def test_the_representation_contains_no_secret() -> None:
     assert "PRIVATE KEY" not in "".join(map(repr, (TOKENS, TOKENS._keys, TOKENS._signing, KEY)))

@@ -52,11 +52,11 @@ def agents() -> UserAgents:
         ("Mozilla/5.0 (X11; Linux x86_64)", ParsedUserAgent("Unknown browser", None, "Linux", None, BROWSER)),
     ],
 )
-def test_a_header_says_which_browser_on_which_system_it_is(agents: UserAgents, agent: str | None, parsed: ParsedUserAgent) -> None:
+def test_a_header_names_browser_and_system(agents: UserAgents, agent: str | None, parsed: ParsedUserAgent) -> None:
     assert agents.parse(agent) == parsed
 
 
-def test_names_that_the_header_chooses_are_short(agents: UserAgents) -> None:
+def test_names_that_are_copied_from_the_header_are_shortened(agents: UserAgents) -> None:
     parsed = agents.parse("bot " * 100)
     assert 0 < len(parsed.browser) <= 40
     assert parsed.browser == parsed.browser.strip()
@@ -64,7 +64,7 @@ def test_names_that_the_header_chooses_are_short(agents: UserAgents) -> None:
     assert versions is None or len(versions) <= 40
 
 
-def test_no_more_than_512_characters_are_looked_at(agents: UserAgents) -> None:
+def test_only_512_characters_of_a_header_are_searched(agents: UserAgents) -> None:
     filler = "x" * 512
     assert agents.parse(f"{filler} Firefox/121.0") == agents.parse(filler)
     assert agents.parse(f"{filler[:-14]} Firefox/121.0").browser == "Firefox"
@@ -80,5 +80,5 @@ def test_no_more_than_512_characters_are_looked_at(agents: UserAgents) -> None:
         ("", "(iPhone; ", ParsedUserAgent("Mobile Safari UI/WKWebView", None, "iOS", None, MOBILE)),
     ],
 )
-def test_of_a_header_that_does_not_end_the_beginning_is_read(agents: UserAgents, start: str, piece: str, parsed: ParsedUserAgent) -> None:
+def test_the_start_of_an_overlong_header_is_parsed(agents: UserAgents, start: str, piece: str, parsed: ParsedUserAgent) -> None:
     assert agents.parse(start + piece * 20_000) == parsed

@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from adapters.crypto import AesVault, generate_key, parse_keys
-from ports.crypto import SecretContext, SealBroken, Vault
+from ports.crypto import SealBroken, SecretContext, Vault
 
 PLACE = SecretContext("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
 
@@ -15,7 +15,7 @@ def new_vault(*ids: str) -> AesVault:
     return AesVault([(key_id, hashlib.sha256(key_id.encode()).digest()) for key_id in ids or ("k1",)])
 
 
-def test_the_vault_opens_what_it_sealed() -> None:
+def test_the_vault_decrypts_its_values() -> None:
     vault: Vault = new_vault()
     for plaintext in (b"", b"x", b"secret" * 1000):
         sealed = vault.seal(plaintext, PLACE)
@@ -24,7 +24,7 @@ def test_the_vault_opens_what_it_sealed() -> None:
     assert vault.seal(b"x", PLACE) != vault.seal(b"x", PLACE)
 
 
-def test_a_sealed_value_opens_only_in_its_place() -> None:
+def test_a_value_decrypts_only_in_its_context() -> None:
     vault = new_vault()
     sealed = vault.seal(b"secret", PLACE)
     for place in (
@@ -37,7 +37,7 @@ def test_a_sealed_value_opens_only_in_its_place() -> None:
             vault.open(sealed, place)
 
 
-def test_places_that_join_to_the_same_text_are_different_places() -> None:
+def test_contexts_with_the_same_joined_text_are_different() -> None:
     vault = new_vault()
     sealed = vault.seal(b"secret", SecretContext("a", "b", "c.d"))
     for place in (SecretContext("a.c", "b", "d"), SecretContext("a", "bc", ".d"), SecretContext("ab", "", "c.d")):
@@ -45,7 +45,7 @@ def test_places_that_join_to_the_same_text_are_different_places() -> None:
             vault.open(sealed, place)
 
 
-def test_every_byte_of_a_sealed_value_counts() -> None:
+def test_a_value_with_any_changed_byte_does_not_decrypt() -> None:
     vault = new_vault("k1", "k2")
     sealed = vault.seal(b"secret", PLACE)
     for position in range(len(sealed)):
@@ -60,7 +60,7 @@ def test_every_byte_of_a_sealed_value_counts() -> None:
         assert not vault.is_current(broken[:10])
 
 
-def test_a_value_under_another_key_id_does_not_open() -> None:
+def test_a_value_does_not_decrypt_under_another_key_id() -> None:
     key = b"k" * 32  # the same key under both ids: still the id is part of what the tag covers
     vault = AesVault([("k1", key), ("k2", key)])
     sealed = vault.seal(b"secret", PLACE)
@@ -69,7 +69,7 @@ def test_a_value_under_another_key_id_does_not_open() -> None:
         vault.open(b"\x01\x02k2" + sealed[4:], PLACE)
 
 
-def test_an_unknown_key_is_named_and_nothing_falls_back() -> None:
+def test_the_error_names_an_unknown_key_and_there_is_no_fallback() -> None:
     sealed = new_vault("old").seal(b"secret", PLACE)
     with pytest.raises(SealBroken, match="sealed under the key 'old', which is not configured"):
         new_vault("new").open(sealed, PLACE)
@@ -77,7 +77,7 @@ def test_an_unknown_key_is_named_and_nothing_falls_back() -> None:
         new_vault("new").open(b"plaintext that was never sealed, long enough for a nonce and a tag", PLACE)
 
 
-def test_the_first_key_encrypts_and_all_decrypt() -> None:
+def test_the_first_key_encrypts_and_all_keys_decrypt() -> None:
     before, after = new_vault("old"), new_vault("new", "old")
     sealed = before.seal(b"secret", PLACE)
     assert before.is_current(sealed)
@@ -87,7 +87,7 @@ def test_the_first_key_encrypts_and_all_decrypt() -> None:
     assert new_vault("new").open(again, PLACE) == b"secret"
 
 
-def test_purposes_do_not_share_a_key() -> None:
+def test_columns_do_not_share_a_derived_key() -> None:
     vault = new_vault()
     for place in (PLACE, SecretContext("webhooks", PLACE.row, "secret"), SecretContext("mfa_secrets", PLACE.row, "backup")):
         vault.seal(b"secret", place)
@@ -113,7 +113,7 @@ def test_unusable_keys_stop_the_start(keys: list[tuple[str, bytes]], sentence: s
         AesVault(keys)
 
 
-def test_keys_are_read_in_every_usual_spelling() -> None:
+def test_keys_are_parsed_in_all_base64_forms() -> None:
     key = bytes(range(223, 255))
     standard, urlsafe = base64.b64encode(key).decode(), base64.urlsafe_b64encode(key).decode()
     assert standard != urlsafe
@@ -121,7 +121,7 @@ def test_keys_are_read_in_every_usual_spelling() -> None:
     assert parse_keys(text) == (("k1", key), ("k2", key), ("k3", key))
 
 
-def test_a_generated_key_works_as_it_is() -> None:
+def test_a_generated_key_can_be_parsed() -> None:
     first, second = generate_key(), generate_key()
     assert first != second
     vault = AesVault(parse_keys(f"{first},{second}"))
@@ -135,7 +135,7 @@ def test_unreadable_keys_are_refused_without_repeating_them(text: str) -> None:
     assert "c2Vj" not in str(error.value)
 
 
-def test_nothing_secret_shows() -> None:
+def test_the_representation_contains_no_secret() -> None:
     vault = AesVault([("k1", b"0123456789abcdef0123456789ABCDEF")])
     sealed = vault.seal(b"open sesame", PLACE)
     with pytest.raises(SealBroken) as broken:

@@ -1,28 +1,15 @@
-"""psycopg on Trio: statements, transactions, cancellation and connecting."""
-
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+"""psycopg on Trio: statements, transactions, cancellation and other features of psycopg."""
 
 import pytest
 import trio
 import trio.testing
 from psycopg import errors
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
-from adapters.postgres.engine import connecting
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.driver import Connection
+from tests.engine.sessions import session
 from tests.support.waiting import PATIENCE, eventually
-
-
-@asynccontextmanager
-async def session(conninfo: str, statement_timeout_ms: int = 0) -> AsyncIterator[Connection]:
-    connection = await connect(conninfo, timeout=PATIENCE, statement_timeout_ms=statement_timeout_ms)
-    try:
-        yield connection
-    finally:
-        connection.finish()
 
 
 async def prepared(connection: Connection) -> int:
@@ -326,64 +313,6 @@ async def test_connection_notices_that_the_server_ended_it(blank: str) -> None:
             await connection.run("select 1")
 
 
-# -- LISTEN and NOTIFY -------------------------------------------------------------------------------------------------
-
-
-async def test_notification_arrives_on_another_connection(blank: str) -> None:
-    async with session(blank) as listener, session(blank) as speaker:
-        await listener.execute("listen news")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(speaker.run, "select pg_notify('news', 'first'), pg_notify('news', 'second')")
-            async with aclosing(listener.notifies()) as notifications:
-                heard = [(await anext(notifications)).payload for _ in range(2)]
-        assert heard == ["first", "second"]
-        assert await listener.row("select 1") == (1,)
-
-
-async def test_a_notification_is_sent_with_the_commit(blank: str) -> None:
-    async with session(blank) as listener, session(blank) as speaker:
-        await listener.execute("listen news")
-        speaker.begin()
-        await speaker.run("notify news, 'held'")
-        async with aclosing(listener.notifies(timeout=0.05)) as notifications:
-            assert [notification async for notification in notifications] == []
-        await speaker.commit()
-        async with aclosing(listener.notifies(timeout=PATIENCE, stop_after=1)) as notifications:
-            assert [notification.payload async for notification in notifications] == ["held"]
-
-
-async def test_listening_can_be_canceled_and_continued(blank: str) -> None:
-    async with session(blank) as listener, session(blank) as speaker:
-        await listener.execute("listen news")
-        with trio.move_on_after(0.02) as scope:
-            async with aclosing(listener.notifies()) as notifications:
-                await anext(notifications)
-        assert scope.cancelled_caught
-        assert not listener.closed
-        await speaker.run("notify news, 'later'")
-        async with aclosing(listener.notifies()) as notifications:
-            assert (await anext(notifications)).payload == "later"
-
-
-async def test_a_timeout_of_zero_returns_notifications_that_have_arrived(blank: str) -> None:
-    async with session(blank) as listener, session(blank) as speaker:
-        await listener.execute("listen news")
-        await speaker.run("notify news, 'waiting'")
-        await trio.lowlevel.wait_readable(listener.fileno())
-        async with aclosing(listener.notifies(timeout=0)) as notifications:
-            assert [notification.payload async for notification in notifications] == ["waiting"]
-
-
-async def test_a_listener_notices_that_the_server_ended_its_session(blank: str) -> None:
-    async with session(blank) as listener, session(blank) as other:
-        await listener.execute("listen news")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(other.run, "select pg_terminate_backend(%(pid)s)", {"pid": listener.info.backend_pid})
-            with pytest.raises(errors.OperationalError):
-                async with aclosing(listener.notifies()) as notifications:
-                    await anext(notifications)
-
-
 # -- other features of psycopg -----------------------------------------------------------------------------------------------
 
 
@@ -443,72 +372,3 @@ async def test_server_side_cursors_and_streams(blank: str) -> None:
         async with connection.cursor() as cursor:
             assert [row async for row in cursor.stream("select generate_series(1, 500)")] == [(n,) for n in range(1, 501)]
         assert await connection.row("select 1") == (1,)
-
-
-# -- connecting --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def silent() -> Iterator[int]:
-    """The port of a server that accepts connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening.getsockname()[1]
-
-
-async def test_refused_connection_is_an_operational_error() -> None:
-    with pytest.raises(errors.OperationalError, match="No such file"):
-        await connect("host=/nonexistent", timeout=PATIENCE)
-
-
-async def test_connecting_to_a_silent_server_times_out(silent: int) -> None:
-    with trio.fail_after(PATIENCE), pytest.raises(errors.ConnectionTimeout):
-        await connect(f"host=127.0.0.1 port={silent}", timeout=0.1)
-
-
-async def test_connecting_can_be_canceled(silent: int) -> None:
-    with trio.move_on_after(0.05) as scope:
-        await connect(f"host=127.0.0.1 port={silent}", timeout=PATIENCE)
-    assert scope.cancelled_caught
-
-
-@pytest.mark.slow
-async def test_next_host_is_tried_when_one_is_silent(blank: str, silent: int) -> None:
-    address = conninfo_to_dict(blank)
-    both = make_conninfo(blank, host=f"127.0.0.1,{address['host']}", port=f"{silent},{address['port']}")
-    connection = await connect(both, timeout=0.6)
-    assert await connection.row("select 1") == (1,)
-    connection.finish()
-
-
-async def test_the_error_of_the_last_host_is_raised(silent: int) -> None:
-    with pytest.raises(errors.OperationalError, match="No such file"):
-        await connect(f"host=127.0.0.1,/nonexistent port={silent},5432", timeout=0.2)
-
-
-async def test_every_address_of_a_name_is_tried(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_up: list[str] = []
-
-    def answer(host: str) -> list[tuple[object, ...]]:
-        looked_up.append(host)
-        return [(2, 1, 6, "", (address, 0)) for address in ("127.0.0.1", "127.0.0.2", "127.0.0.1")]
-
-    monkeypatch.setattr(connecting, "_getaddrinfo", answer)
-    with pytest.raises(errors.OperationalError, match=r"127\.0\.0\.2.*refused"):
-        await connect(f"host=db.example port={silent} sslmode=disable", timeout=0.2)
-    assert looked_up == ["db.example"]
-
-
-async def test_unknown_name_is_an_operational_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(host: str) -> list[tuple[object, ...]]:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(connecting, "_getaddrinfo", answer)
-    with pytest.raises(errors.OperationalError, match="not resolved"):
-        await connect("host=db.example", timeout=PATIENCE)
-
-
-async def test_broken_url_is_refused_without_its_password() -> None:
-    with pytest.raises(errors.OperationalError) as caught:
-        await connect("postgres//app:secret@db.example/app", timeout=PATIENCE)
-    assert "secret" not in str(caught.value)
-    assert caught.value.__cause__ is None

@@ -63,7 +63,7 @@ async def seeded(ports: Ports) -> Demo:
 
 
 @pytest.mark.slow
-async def test_everybody_in_it_can_do_what_they_are_there_for(api: Api, seeded: Demo) -> None:
+async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
     shown = as_json(seeded, BASE_URL)
     for email, password in people(shown):
         assert (await api.login(email, password)).status == 200
@@ -96,7 +96,7 @@ async def test_everybody_in_it_can_do_what_they_are_there_for(api: Api, seeded: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["service", "mobile_service"])
-async def test_its_applications_exchange_codes(app: QuartTrio, api: Api, seeded: Demo, name: str) -> None:
+async def test_its_applications_can_exchange_codes(app: QuartTrio, api: Api, seeded: Demo, name: str) -> None:
     shown = as_json(seeded, BASE_URL)
     for tenant in (shown, shown["other_organization"]):
         application, who, browser = tenant[name], tenant["end_users"][0], Visitor(app)
@@ -114,7 +114,7 @@ async def test_its_applications_exchange_codes(app: QuartTrio, api: Api, seeded:
 
 
 @pytest.mark.slow
-async def test_a_device_is_let_in(api: Api, seeded: Demo) -> None:
+async def test_a_device_gets_tokens(api: Api, seeded: Demo) -> None:
     shown = as_json(seeded, BASE_URL)
     client, who = {"client_id": shown["service"]["client_id"]}, shown["end_users"][0]
     codes = (await api.post("/auth/device/code", client)).json
@@ -125,7 +125,7 @@ async def test_a_device_is_let_in(api: Api, seeded: Demo) -> None:
 
 
 @pytest.mark.slow
-async def test_one_application_has_people_signed_in_with_saml(app: QuartTrio, api: Api, clock: FakeClock, seeded: Demo) -> None:
+async def test_one_application_signs_users_in_with_saml(app: QuartTrio, api: Api, clock: FakeClock, seeded: Demo) -> None:
     shown = as_json(seeded, BASE_URL)
     for tenant, made in ((shown, seeded.first), (shown["other_organization"], seeded.other)):
         assert (await api.get(tenant["saml"]["metadata_url"].removeprefix(BASE_URL))).status == 200
@@ -137,7 +137,7 @@ async def test_one_application_has_people_signed_in_with_saml(app: QuartTrio, ap
 
 
 @pytest.mark.slow
-async def test_how_saml_was_set_up_since_stays_unless_it_is_off(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+async def test_a_changed_saml_configuration_is_kept_unless_it_is_disabled(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
     await run_sql(pool, "update saml_configurations set acs_url = 'https://mine.example/acs'")
     before = await run_sql(pool, "select id from saml_certificates order by id")
     assert (await demo.seed(ports)).first.saml.acs_url == "https://mine.example/acs"
@@ -166,7 +166,7 @@ async def test_one_end_user_of_each_organization_has_a_second_factor(api: Api, p
 
 
 @pytest.mark.slow
-async def test_a_new_second_factor_takes_the_place_of_the_old_one(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+async def test_a_second_run_replaces_the_second_factor(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
     old = seeded.first.end_users[1]
     first = (await api.login(old.email, old.password)).json
     body = {"code": Authenticator(old.totp_secret or "", ports.clock).code(), "trust_device": True}
@@ -186,7 +186,7 @@ async def test_a_new_second_factor_takes_the_place_of_the_old_one(api: Api, port
 
 
 @pytest.mark.slow
-async def test_a_second_time_adds_nothing_and_makes_new_secrets(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+async def test_a_second_run_adds_nothing_and_replaces_secrets(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
     before, there = as_json(seeded, BASE_URL), await counts(pool)
     after = as_json(await demo.seed(ports), BASE_URL)
     assert await counts(pool) == there
@@ -218,7 +218,7 @@ def secrets(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.slow
-async def test_redirect_uris_are_set_when_given_and_else_left(ports: Ports) -> None:
+async def test_redirect_uris_change_only_if_some_are_given(ports: Ports) -> None:
     wanted = ["http://localhost:9999/back", "com.example.mine:/back"]
     for redirect_uris in (wanted, []):
         tenant = (await demo.seed(ports, redirect_uris)).first
@@ -227,7 +227,7 @@ async def test_redirect_uris_are_set_when_given_and_else_left(ports: Ports) -> N
 
 
 @pytest.mark.slow
-async def test_it_is_told_which_redirect_uris_are_for_devices_alone(ports: Ports) -> None:
+async def test_a_note_names_redirect_uris_for_the_mobile_application_only(ports: Ports) -> None:
     of_app, of_web = "com.example.mine:/back", "https://shop.example/back"
     seeded = await demo.seed(ports, [of_app])
     assert list(seeded.first.web.service.redirect_uris) == ["http://localhost:3000/callback"]
@@ -241,7 +241,7 @@ async def test_it_is_told_which_redirect_uris_are_for_devices_alone(ports: Ports
 
 
 @pytest.mark.slow
-async def test_no_mail_goes_out(pool: Pool, seeded: Demo) -> None:
+async def test_no_email_is_sent(pool: Pool, seeded: Demo) -> None:
     assert await run_sql(pool, "select kind from mails") == []
 
 
@@ -302,7 +302,7 @@ IN_THE_WAY: dict[str, tuple[Spoil, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IN_THE_WAY)
-async def test_what_is_in_the_way_is_named_and_nothing_has_changed(ports: Ports, pool: Pool, seeded: Demo, name: str) -> None:
+async def test_an_obstacle_is_named_and_nothing_changes(ports: Ports, pool: Pool, seeded: Demo, name: str) -> None:
     spoil, message = IN_THE_WAY[name]
     await spoil(ports, pool)
     before = await everything(pool)
@@ -314,7 +314,7 @@ async def test_what_is_in_the_way_is_named_and_nothing_has_changed(ports: Ports,
 
 
 @pytest.mark.slow
-async def test_somebody_elses_organization_is_left_alone(ports: Ports, pool: Pool) -> None:
+async def test_an_organization_with_another_owner_is_not_changed(ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "demo-other")
     await add_member(pool, org, (await add_account(ports, "grace@example.com", None)).id, "owner")
     before = await everything(pool)
@@ -325,7 +325,7 @@ async def test_somebody_elses_organization_is_left_alone(ports: Ports, pool: Poo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("uri", ["ftp://localhost/back", "http://shop.example/back", "com.example.mine", "https://*.example/", ""])
-async def test_a_redirect_uri_that_no_application_may_have_is_refused(ports: Ports, pool: Pool, uri: str) -> None:
+async def test_an_invalid_redirect_uri_is_refused(ports: Ports, pool: Pool, uri: str) -> None:
     before = await everything(pool)
     with pytest.raises(RedirectUriInvalid):
         await demo.seed(ports, ["https://shop.example/back", uri])
@@ -339,7 +339,7 @@ async def everything(pool: Pool) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-async def test_what_was_taken_away_comes_back(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+async def test_deleted_data_is_created_again(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
     before = as_json(seeded, BASE_URL)
     changes = [
         "update organizations set status = 'pending' where slug = 'demo'",
@@ -365,7 +365,7 @@ async def test_what_was_taken_away_comes_back(api: Api, ports: Ports, pool: Pool
 
 
 @pytest.mark.slow
-async def test_whoever_registered_an_address_of_it_before_has_no_way_in(api: Api, ports: Ports, pool: Pool) -> None:
+async def test_an_earlier_owner_of_an_address_loses_access(api: Api, ports: Ports, pool: Pool) -> None:
     squatter = await add_account(ports, "owner@demo.example", "a password of theirs", verified=False)
     session = await sign_in(ports, squatter)
     await add_mfa(ports, squatter)
@@ -378,7 +378,7 @@ async def test_whoever_registered_an_address_of_it_before_has_no_way_in(api: Api
 
 
 @pytest.mark.slow
-async def test_two_at_once_come_one_after_the_other(ports: Ports, pool: Pool) -> None:
+async def test_concurrent_runs_wait_for_each_other(ports: Ports, pool: Pool) -> None:
     seeds = await everyone(2, lambda _: demo.seed(ports))
     first, second = (without_secrets(as_json(seed, BASE_URL)) for seed in seeds)
     assert first == second
@@ -386,7 +386,7 @@ async def test_two_at_once_come_one_after_the_other(ports: Ports, pool: Pool) ->
 
 
 @pytest.mark.slow
-async def test_the_walk_tells_what_to_paste(seeded: Demo) -> None:
+async def test_all_placeholders_of_the_commands_are_replaced(seeded: Demo) -> None:
     walk = as_walk(seeded, BASE_URL)
     assert f"api={BASE_URL}\n" in walk
     web, mobile = seeded.first.web, seeded.first.mobile

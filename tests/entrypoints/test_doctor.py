@@ -16,12 +16,12 @@ from tests.fakes.http_server import TRAP, Answer
 from tests.fakes.payments import API_KEY, FakePayments, error
 
 
-def test_what_is_installed_here_is_above_every_floor() -> None:
+def test_the_installed_libraries_are_recent_enough() -> None:
     assert [finding.health for finding in doctor.libraries()] == [Health.GOOD]
 
 
 @pytest.mark.parametrize("library", doctor.FLOORS)
-def test_a_library_below_its_floor_is_bad(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_below_its_minimum_version_is_bad(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.99" if name == library else real(name))
     [bad, _] = doctor.libraries()
@@ -33,16 +33,16 @@ def test_a_library_below_its_floor_is_bad(library: str, monkeypatch: pytest.Monk
     ("version", "health"),
     [((3, 11, 14), Health.WARNING), ((3, 11, 15), Health.GOOD), ((3, 13, 11), Health.WARNING), ((3, 14, 3), Health.GOOD)],
 )
-def test_an_interpreter_without_its_security_fix_is_warned_of(version: tuple[int, int, int], health: Health) -> None:
+def test_the_doctor_warns_about_an_interpreter_without_security_fixes(version: tuple[int, int, int], health: Health) -> None:
     assert doctor.interpreter(version).health is health
 
 
-def test_a_misspelt_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSO_SMPT_URL", "smtp://mail.example.com")
     assert any(finding.health is Health.WARNING and "SSO_SMPT_URL" in finding.text for finding in doctor.unknown_settings())
 
 
-def test_what_tenants_can_reach_that_is_not_public_is_warned_of() -> None:
+def test_the_doctor_warns_about_private_networks_that_tenants_can_reach() -> None:
     assert doctor.outbound(Settings()).health is Health.GOOD
     warned = doctor.outbound(Settings(outbound_allow="10.0.0.0/8,127.0.0.1:2525"))
     assert warned.health is Health.WARNING
@@ -50,7 +50,7 @@ def test_what_tenants_can_reach_that_is_not_public_is_warned_of() -> None:
     assert doctor.outbound(Settings(outbound_allow="localhost")).health is Health.BAD
 
 
-def test_each_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_configured_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with DnsServer() as good, DnsServer() as failing:
         failing.codes[""] = "SERVFAIL"
         [fine, bad] = doctor.name_servers(Settings(dns_servers=(good.address, failing.address)))
@@ -65,7 +65,7 @@ def test_each_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Error" not in silent.text
 
 
-def test_without_name_servers_that_are_set_those_of_the_system_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_configured_name_servers_the_system_resolvers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with DnsServer() as server:
 
         def read(resolver: dns.resolver.BaseResolver, _: object) -> None:
@@ -83,7 +83,7 @@ def test_lxml_and_xmlsec_share_their_library() -> None:
     assert doctor.xml().health is Health.GOOD
 
 
-def test_a_file_of_places_is_tried_out(tmp_path: Path) -> None:
+def test_the_geoip_file_is_opened(tmp_path: Path) -> None:
     assert doctor.locations(Settings()).health is Health.GOOD
     assert doctor.locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD
     bad = doctor.locations(Settings(geoip_database=tmp_path / "missing.mmdb"))
@@ -91,7 +91,7 @@ def test_a_file_of_places_is_tried_out(tmp_path: Path) -> None:
     assert "missing.mmdb cannot be read" in bad.text
 
 
-def test_billing_is_told_and_what_is_missing_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_describes_billing_and_warns_about_missing_settings(capsys: pytest.CaptureFixture[str]) -> None:
     with FakePayments() as provider:
         look_at_billing(provider)
     assert capsys.readouterr().out == "", "what is found is said once"
@@ -147,17 +147,17 @@ def look_at_billing(provider: FakePayments) -> None:
         ("http://localhost.example.com", [Health.WARNING]),
     ],
 )
-def test_a_frontend_in_the_clear_is_warned_of(url: str | None, health: list[Health]) -> None:
+def test_the_doctor_warns_about_a_frontend_without_tls(url: str | None, health: list[Health]) -> None:
     assert [finding.health for finding in doctor.frontend(Settings(frontend_url=url))] == health
 
 
-def test_a_base_url_in_the_clear_is_warned_of() -> None:
+def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
     """Here too, where most clients would not send back a cookie that is for https alone (security.md G-2)."""
     for url, health in (("https://id.example.com", Health.GOOD), ("http://id.example.com", Health.WARNING), (None, Health.WARNING)):
         assert doctor.address(Settings(base_url=url)).health is health
 
 
-def test_identity_providers_are_told_and_those_in_the_clear_warned_of() -> None:
+def test_the_doctor_names_identity_providers_and_warns_about_those_without_tls() -> None:
     assert [finding.health for finding in doctor.providers(Settings())] == [Health.GOOD]
     names = ("authorize_url", "token_url", "userinfo_url", "emails_url")
     places: dict[str, Any] = {f"codehost_{name}": "https://codehost.example/x" for name in names}

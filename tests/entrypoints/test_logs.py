@@ -88,7 +88,7 @@ def test_a_line_is_one_json_object(output: int, written: Written) -> None:
     }
 
 
-def test_what_was_bound_for_a_request_is_in_its_lines(output: int, written: Written) -> None:
+def test_values_bound_to_a_request_are_in_its_lines(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     with structlog.contextvars.bound_contextvars(request_id="req-7", organization="acme"):
         structlog.get_logger("main").info("inside")
@@ -98,7 +98,7 @@ def test_what_was_bound_for_a_request_is_in_its_lines(output: int, written: Writ
     assert "request_id" not in outside
 
 
-def test_only_what_reaches_the_level_is_logged(output: int, written: Written) -> None:
+def test_only_lines_at_or_above_the_level_are_logged(output: int, written: Written) -> None:
     logs.configure("json", "warning", output)
     log = structlog.get_logger("main")
     log.debug("no")
@@ -119,7 +119,7 @@ def test_loggers_made_before_the_configuration_follow_it(output: int, written: W
     assert [record["event"] for record in records(written())] == ["yes"]
 
 
-def test_libraries_that_use_logging_are_heard_once(output: int, written: Written) -> None:
+def test_lines_of_libraries_that_use_logging_appear_once(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     logs.configure("json", "info", output)
     logging.getLogger("hypercorn.error").warning("%d of %s", 3, "five")
@@ -135,7 +135,7 @@ def test_libraries_that_use_logging_are_heard_once(output: int, written: Written
     assert "RuntimeError: broken" in fourth["exception"]
 
 
-def test_addresses_that_other_people_gave_us_are_not_logged_by_the_http_client(output: int, written: Written) -> None:
+def test_the_http_client_does_not_log_urls(output: int, written: Written) -> None:
     logs.configure("json", "debug", output)
     logging.getLogger("httpx").info("HTTP Request: POST https://hooks.example.com/secret-path?token=x")
     logging.getLogger("httpcore.http11").debug("send_request_headers.started headers=...")
@@ -150,7 +150,7 @@ def test_addresses_that_other_people_gave_us_are_not_logged_by_the_http_client(o
         "SECRET", "credentials", "totp", "token_hash", "passphrase",
     ],
 )  # fmt: skip
-def test_what_is_named_like_a_secret_is_masked_however_deep(name: str, output: int, written: Written) -> None:
+def test_fields_named_like_a_secret_are_masked_at_any_depth(name: str, output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     log = structlog.get_logger("main")
     log.info("flat", **{name: "open sesame"})
@@ -165,13 +165,13 @@ def test_what_is_named_like_a_secret_is_masked_however_deep(name: str, output: i
     "name",
     ["error_code", "status_code", "key_id", "kid", "token_type", "token_use", "api_key_ids", "code_count", "organization", "reason", "job"],
 )
-def test_facts_are_not_masked(name: str, output: int, written: Written) -> None:
+def test_other_fields_are_not_masked(name: str, output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     structlog.get_logger("main").info("fact", **{name: "value"})
     assert records(written())[0][name] == "value"
 
 
-def test_local_variables_do_not_get_into_tracebacks(output: int, written: Written) -> None:
+def test_tracebacks_contain_no_local_variables(output: int, written: Written) -> None:
     def sign_in(password: str) -> None:
         raise RuntimeError(f"no account for a password of length {len(password)}")
 
@@ -186,7 +186,7 @@ def test_local_variables_do_not_get_into_tracebacks(output: int, written: Writte
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_values_cannot_forge_lines_or_drive_a_terminal(log_format: Any, output: int, written: Written) -> None:
+def test_values_cannot_forge_lines_or_control_a_terminal(log_format: Any, output: int, written: Written) -> None:
     evil = "x\r\n2026-01-01T00:00:00Z [info] forged\x1b[2J\x00\x7f\x9b\u2028\u202e\ud800"
     logs.configure(log_format, "info", output)
     log = structlog.get_logger("main")
@@ -218,14 +218,14 @@ def test_any_text_survives_json(event: str, value: str) -> None:
     assert all(part["event"] == event for part in parts)
 
 
-def test_the_user_agent_is_cut(output: int, written: Written) -> None:
+def test_the_user_agent_is_shortened(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     structlog.get_logger("main").info("seen", agent="a" * 600, user_agent="b" * 600)
     (record,) = records(written())
     assert (record["agent"], record["user_agent"]) == ("a" * 512, "b" * 512)
 
 
-def test_the_line_of_an_exchange(output: int, written: Written) -> None:
+def test_a_request_line_has_all_fields(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     logs.access(an_exchange())
     aborted = RequestRecord("req-8", "GET", "/health", "2001:db8::1")
@@ -253,7 +253,7 @@ def test_the_line_of_an_exchange(output: int, written: Written) -> None:
     assert not {"caller", "impersonator", "organization", "error_code"} & set(second)
 
 
-def test_the_line_of_an_exchange_on_a_terminal(output: int, written: Written) -> None:
+def test_a_request_line_on_a_terminal_is_text(output: int, written: Written) -> None:
     logs.configure("console", "info", output)
     logs.access(an_exchange())
     line = written()
@@ -263,7 +263,7 @@ def test_the_line_of_an_exchange_on_a_terminal(output: int, written: Written) ->
     assert "impersonator=person:9" in line
 
 
-def test_what_the_application_raised_is_logged_with_its_request(output: int, written: Written) -> None:
+def test_an_exception_is_logged_with_its_request(output: int, written: Written) -> None:
     exchange = an_exchange()
     exchange.status = 500
     try:
@@ -278,7 +278,7 @@ def test_what_the_application_raised_is_logged_with_its_request(output: int, wri
     assert "RuntimeError: broken" in failure["exception"]
 
 
-def test_what_is_asked_for_in_vain_is_no_failure_of_ours(output: int, written: Written) -> None:
+def test_an_unknown_path_is_not_logged_as_a_failure(output: int, written: Written) -> None:
     exchange = an_exchange()
     exchange.status = 501
     logs.configure("json", "info", output)
@@ -287,19 +287,19 @@ def test_what_is_asked_for_in_vain_is_no_failure_of_ours(output: int, written: W
     assert (line["level"], line["status"]) == ("info", 501)
 
 
-def test_exchanges_below_the_level_are_not_logged(output: int, written: Written) -> None:
+def test_request_lines_below_the_level_are_not_logged(output: int, written: Written) -> None:
     logs.configure("json", "warning", output)
     logs.access(an_exchange())
     assert written() == ""
 
 
-def test_auto_is_json_where_there_is_no_terminal(output: int, written: Written) -> None:
+def test_auto_means_json_without_a_terminal(output: int, written: Written) -> None:
     logs.configure("auto", "info", output)
     structlog.get_logger("main").info("started")
     assert records(written())[0]["event"] == "started"
 
 
-def test_auto_is_text_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_means_text_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     controller, terminal = os.openpty()
     logs.configure("auto", "info", terminal)
@@ -311,7 +311,7 @@ def test_auto_is_text_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * 10_000, "\u00e9" * 10_000, "\U0001f600" * 3000, "\x00" * 5000, '"\\' * 5000])
-def test_a_long_line_is_told_in_whole_parts(value: str, output: int, written: Written) -> None:
+def test_a_long_value_is_shortened_and_the_line_stays_valid(value: str, output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     structlog.get_logger("main").info("long", request_id="req-7", value=value, number=7, other="y" * 300)
     parts = records(written())
@@ -322,7 +322,7 @@ def test_a_long_line_is_told_in_whole_parts(value: str, output: int, written: Wr
     assert all(150 < len(part["other"]) < 200 for part in parts)
 
 
-def test_a_line_of_many_long_values_keeps_what_tells_where_it_comes_from(output: int, written: Written) -> None:
+def test_a_line_with_many_long_values_keeps_its_origin(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     structlog.get_logger("main").info("wide", request_id="req-7", **{f"value{number}": "x" * 5000 for number in range(40)})
     parts = records(written())
@@ -331,7 +331,7 @@ def test_a_line_of_many_long_values_keeps_what_tells_where_it_comes_from(output:
     assert "".join(part["value0"] for part in parts) == "x" * 5000
 
 
-def test_the_line_of_an_exchange_is_never_long(output: int, written: Written) -> None:
+def test_a_request_line_is_never_long(output: int, written: Written) -> None:
     exchange = an_exchange()
     exchange.path = "/" + "\U0001f600" * 5000
     logs.configure("json", "info", output)
@@ -341,7 +341,7 @@ def test_the_line_of_an_exchange_is_never_long(output: int, written: Written) ->
     assert json.loads(line)["path"].startswith("/\U0001f600\U0001f600")
 
 
-def test_an_endless_traceback_loses_its_middle(output: int, written: Written) -> None:
+def test_a_long_traceback_loses_its_middle(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
     try:
         raise RuntimeError("begin" + "x" * 100_000 + "end")
@@ -353,7 +353,7 @@ def test_an_endless_traceback_loses_its_middle(output: int, written: Written) ->
     assert told.endswith("end")
 
 
-def test_a_reader_that_went_away_fails_nobody() -> None:
+def test_logging_survives_a_closed_reader() -> None:
     readable, writable = os.pipe()
     os.close(readable)
     logs.configure("json", "info", writable)
@@ -374,7 +374,7 @@ for number in range(150):
 
 
 @pytest.mark.slow
-def test_lines_of_several_processes_stay_whole_on_one_pipe() -> None:
+def test_lines_of_several_processes_stay_intact_on_one_pipe() -> None:
     readable, writable = os.pipe()
     names = ("one", "two", "three")
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, name], cwd=ROOT, stdout=writable) for name in names]

@@ -212,7 +212,7 @@ def test_rate_limits_are_on_off_or_a_factor(given: Given, text: str, factor: flo
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535", ":8080"])
-def test_addresses_to_listen_on(given: Given, bind: str) -> None:
+def test_valid_bind_addresses_are_accepted(given: Given, bind: str) -> None:
     assert given(BIND=bind).bind == bind
 
 
@@ -227,12 +227,12 @@ def test_name_servers_are_addresses_with_or_without_a_port(given: Given) -> None
     assert given(DNS_SERVERS=text).dns_servers == servers
 
 
-def test_an_empty_variable_is_as_good_as_none(given: Given) -> None:
+def test_an_empty_variable_counts_as_unset(given: Given) -> None:
     settings = given(BASE_URL="", WORKERS="", DATABASE_URL="", SMTP_URL="", PLATFORM_OWNER_EMAIL="", METRICS_TOKEN="", LOG_LEVEL="")
     assert settings == Settings()
 
 
-def test_unknown_variables_are_left_alone(given: Given) -> None:
+def test_unknown_variables_are_ignored(given: Given) -> None:
     given(SOMETHING_ELSE="x", PATH="x")
 
 
@@ -306,7 +306,7 @@ def refused() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "value"), list(refused()))
-def test_a_bad_value_is_told_in_one_sentence_that_names_it(given: Given, name: str, value: str) -> None:
+def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(given: Given, name: str, value: str) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
         # What reads the settings must not be surprised later by what was let through here.
         _ = given(**{name: value}).policy
@@ -334,7 +334,7 @@ def test_a_bad_value_is_told_in_one_sentence_that_names_it(given: Given, name: s
         ([GOLD, {**GOLD, "display_name": "Other"}], ["the tier gold is listed twice"]),
     ],
 )
-def test_it_is_told_what_is_wrong_with_which_tier(given: Given, tiers: object, sentences: list[str]) -> None:
+def test_the_error_names_the_invalid_tier_and_its_problem(given: Given, tiers: object, sentences: list[str]) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
         given(TIERS=tiers if isinstance(tiers, str) else json.dumps(tiers))
     told = str(refusal.value).splitlines()
@@ -343,7 +343,7 @@ def test_it_is_told_what_is_wrong_with_which_tier(given: Given, tiers: object, s
         assert line.startswith(f"SSO_TIERS is not valid: {sentence}")
 
 
-def test_a_tier_is_known_by_its_name_and_has_an_id_of_its_own(given: Given) -> None:
+def test_tiers_have_unique_names_and_ids(given: Given) -> None:
     settings = given(TIERS=json.dumps([{**GOLD, "name": "gold_2026-b", "display_name": " Gold ", "price_cents": 0}]))
     [tier] = [tier.tier() for tier in settings.tiers]
     assert (tier.name, tier.display_name, tier.default_max_services, tier.default_max_users, tier.price_cents) == (
@@ -356,18 +356,18 @@ def test_a_tier_is_known_by_its_name_and_has_an_id_of_its_own(given: Given) -> N
     assert tier.id != settings.tiers[0].tier().id
 
 
-def test_the_owners_address_is_an_address(given: Given) -> None:
+def test_the_email_address_of_the_platform_owner_is_validated(given: Given) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not valid: the email address is not valid\. Check it for typos\.+$"):
         given(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
 
 
 @pytest.mark.parametrize("name", ["PLATFORM_OWNER_EMAIL", "PLATFORM_OWNER_PASSWORD"])
-def test_the_owner_needs_both(given: Given, name: str) -> None:
+def test_the_platform_owner_needs_an_email_address_and_a_password(given: Given, name: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD go together"):
         given(**{name: "ada@example.com"})
 
 
-def test_a_database_of_ones_own_needs_keys(given: Given) -> None:
+def test_an_external_database_requires_encryption_keys(given: Given) -> None:
     with pytest.raises(SettingsInvalid, match="SSO_ENCRYPTION_KEYS is required"):
         given(DATABASE_URL="postgresql://db/gatehouse")
 
@@ -378,7 +378,7 @@ def test_a_database_of_ones_own_needs_keys(given: Given) -> None:
 @pytest.mark.parametrize(
     "keys", ["x", "a:", "a:short", "a:AAAA", KEYS + "," + KEYS, ":" + "A" * 43 + "=", "a b:" + "A" * 43 + "=", "a:" + "A" * 42 + "!="]
 )
-async def test_keys_that_cannot_encrypt_are_refused_at_start(given: Given, keys: str) -> None:
+async def test_unusable_encryption_keys_are_refused_at_startup(given: Given, keys: str) -> None:
     settings = given(DATABASE_URL="postgresql://db/gatehouse", ENCRYPTION_KEYS=keys)
     with pytest.raises(SettingsInvalid, match=r"^SSO_ENCRYPTION_KEYS ") as refusal:
         async with wire(settings, "http://localhost", "host=127.0.0.1 port=1"):
@@ -387,26 +387,26 @@ async def test_keys_that_cannot_encrypt_are_refused_at_start(given: Given, keys:
 
 
 @pytest.mark.parametrize("url", ["mail.example.com", "http://mail.example.com", "smtp://", "smtp://u:hunter2#@mail", "smtp://u:hunter2@"])
-def test_a_mail_server_that_cannot_be_understood_is_refused_at_start(given: Given, url: str) -> None:
+def test_a_malformed_mail_server_url_is_refused_at_startup(given: Given, url: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
         outbox(given(SMTP_URL=url))
     assert "hunter2" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("text", ["localhost", "10.0.0.1/8", "127.0.0.1:smtp", "fd00::/8:443", "10.0.0.0/8;fd00::/8"])
-def test_what_tenants_cannot_be_let_reach_is_refused_at_start(given: Given, tmp_path: Path, text: str) -> None:
+def test_malformed_allowed_targets_are_refused_at_startup(given: Given, tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_OUTBOUND_ALLOW has an entry, number 1, .*\.$"):
         wiring.check(given(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
 
 
 @pytest.mark.parametrize("sender", ["nobody", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
 @pytest.mark.parametrize("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
-def test_a_sender_that_is_none_is_refused_at_start(given: Given, sender: str, others: dict[str, str]) -> None:
+def test_a_malformed_sender_is_refused_at_startup(given: Given, sender: str, others: dict[str, str]) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_MAIL_FROM .*\.$"):
         outbox(given(MAIL_FROM=sender, **others))
 
 
-def test_a_list_of_passwords_that_cannot_be_read_is_refused_at_start(given: Given, tmp_path: Path) -> None:
+def test_an_unreadable_password_list_is_refused_at_startup(given: Given, tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
     for path in (tmp_path / "nothing", tmp_path, binary):
@@ -414,14 +414,14 @@ def test_a_list_of_passwords_that_cannot_be_read_is_refused_at_start(given: Give
             _ = given(COMMON_PASSWORDS_FILE=str(path)).policy
 
 
-def test_all_mistakes_are_told_at_once(given: Given) -> None:
+def test_all_errors_are_reported_at_once(given: Given) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
         given(WORKERS="0", BIND="x", LOG_LEVEL="loud")
     sentences = str(refusal.value).splitlines()
     assert sorted(sentence.split()[0] for sentence in sentences) == ["SSO_BIND", "SSO_LOG_LEVEL", "SSO_WORKERS"]
 
 
-def test_secrets_are_masked_and_never_repeated(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_masked_and_never_quoted(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = given(
         DATABASE_URL="postgresql://u:hunter2@db/x",
         ENCRYPTION_KEYS=KEYS,
@@ -444,7 +444,7 @@ def test_settings_cannot_be_changed(given: Given) -> None:
         given().workers = 2  # type: ignore[misc]
 
 
-def test_two_first_starts_at_once_agree_on_the_encryption_keys(given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_first_starts_use_the_same_encryption_keys(given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = given(DATA_DIR=str(tmp_path))
     others: list[str] = []
 
@@ -460,7 +460,7 @@ def test_two_first_starts_at_once_agree_on_the_encryption_keys(given: Given, tmp
     assert (tmp_path / "encryption-keys").stat().st_mode & 0o777 == 0o600
 
 
-def test_keys_that_cannot_be_kept_or_read_are_told_in_a_sentence(given: Given, tmp_path: Path) -> None:
+def test_an_unusable_key_file_is_reported_in_a_sentence(given: Given, tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match=r"nowhere/encryption-keys cannot be created: No such file or directory\.$"):
         encryption_keys(given(DATA_DIR=str(tmp_path / "nowhere")))
     (tmp_path / "encryption-keys").mkdir()
@@ -471,7 +471,7 @@ def test_keys_that_cannot_be_kept_or_read_are_told_in_a_sentence(given: Given, t
 # Identity providers
 
 
-def test_a_provider_is_set_up_by_all_that_it_takes(given: Given) -> None:
+def test_a_provider_is_configured_by_all_its_settings(given: Given) -> None:
     settings = given(**CODEHOST, **OFFICESUITE)
     found = wiring.provider_settings(settings)
     assert found == {
@@ -496,7 +496,7 @@ def test_a_provider_is_set_up_by_all_that_it_takes(given: Given) -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(CODEHOST.keys() - {"CODEHOST_SCOPES"}))
-def test_part_of_a_provider_is_a_mistake(given: Given, missing: str) -> None:
+def test_an_incomplete_provider_is_refused(given: Given, missing: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"^SSO_{missing} is missing: codehost cannot be used without"):
         given(**{name: value for name, value in CODEHOST.items() if name != missing})
 
@@ -513,17 +513,17 @@ def test_part_of_a_provider_is_a_mistake(given: Given, missing: str) -> None:
         "https:///x",
     ],
 )
-def test_an_endpoint_is_an_address(given: Given, url: str) -> None:
+def test_an_endpoint_must_be_a_url(given: Given, url: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_TOKEN_URL is not valid: must be an http or https address"):
         given(**{**CODEHOST, "CODEHOST_TOKEN_URL": url})
 
 
-def test_scopes_are_what_scopes_can_be(given: Given) -> None:
+def test_invalid_scopes_are_refused(given: Given) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_SCOPES is not usable"):
         given(**{**CODEHOST, "CODEHOST_SCOPES": 'a "quoted" one'})
 
 
-def test_billing_is_set_up_with_address_and_key_and_several_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_billing_is_configured_by_url_key_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wiring.payment_settings(Settings()) is None
     assert Settings().billing_secrets == ()
     for name, value in {
@@ -555,7 +555,7 @@ def test_billing_is_set_up_with_address_and_key_and_several_secrets(monkeypatch:
         ({"BILLING_LIVEMODE": "perhaps"}, "SSO_BILLING_LIVEMODE"),
     ],
 )
-def test_half_a_setup_of_billing_is_refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], said: str) -> None:
+def test_an_incomplete_billing_configuration_is_refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], said: str) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(f"SSO_{name}", value)
     with pytest.raises(SettingsInvalid, match=said) as refused:

@@ -5,6 +5,7 @@ The inventory is `endpoints.json`, one endpoint in each line:
 - `method` is null where the documentation names none; any method matches then.
 - `auth` is the credential: `jwt`, `platform_owner_jwt`, `preauth_jwt`, `api_key:PERMISSION`, `scim_token`, `billing_signature`, `none`,
   or null where the documentation does not say.
+- `roles` are the roles that may call it, or empty for all; `org_must_be_active` is null where no organization is involved.
 - `required` has the fields of the JSON request, and whether each is required; null where the documentation does not say.
 - `success.shape` is the fields of the JSON response, or its kind.
 - `errors` are the documented error statuses, and `rate_limited` is null where the documentation does not say.

@@ -22,7 +22,7 @@ from werkzeug.datastructures import Headers
 
 from adapters.crypto import AesVault, Argon2Passwords, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
-from adapters.http.guard import Guard, AllowedTarget
+from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
 from adapters.http.sender import GuardedSender

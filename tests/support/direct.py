@@ -9,7 +9,7 @@ import trio
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
-from entrypoints.http.edge.context import bind_context, app_context
+from entrypoints.http.edge.context import app_context, bind_context
 from tests.support.builders import Answer
 
 PEER = "203.0.113.9"

@@ -28,15 +28,15 @@ from tests.support.tenants import CAST, Tenant, Tenants
 
 
 @pytest.fixture
-async def ada(ports: Ports) -> Account:
+async def user(ports: Ports) -> Account:
     """Somebody who signs in by a password."""
     return await add_account(ports)
 
 
 @pytest.fixture
-async def factor(ports: Ports, ada: Account) -> Authenticator:
+async def factor(ports: Ports, user: Account) -> Authenticator:
     """Her second factor."""
-    return await add_mfa(ports, ada)
+    return await add_mfa(ports, user)
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def visitor(app: QuartTrio, clock: FakeClock) -> SamlBrowser:
 
 
 @pytest.fixture
-def applications(ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> SamlApplications:
-    return SamlApplications(ports, pool, acme, ada)
+def applications(ports: Ports, pool: Pool, acme: Tenant, user: Account) -> SamlApplications:
+    return SamlApplications(ports, pool, acme, user)
 
 
 @pytest.fixture

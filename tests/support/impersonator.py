@@ -25,7 +25,7 @@ class Support:
     pool: Pool
     account: Account
     session: SignedIn
-    ada: Account
+    user: Account
 
     async def ask(self, body: Mapping[str, Any] | None = None, /, target: object = None, token: str | None = None, **fields: Any) -> Answer:
         sent = {"reason": REASON, **fields} if body is None else body

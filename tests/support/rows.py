@@ -15,7 +15,7 @@ from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.accounts_rules import Account, AccountOrigin
-from core.accounts.email_queue_rules import QueuedEmail, EmailKind
+from core.accounts.email_queue_rules import EmailKind, QueuedEmail
 from core.authentication.sessions_rules import Session
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest

@@ -38,8 +38,8 @@ Interruption = Callable[[SamlApplication], Awaitable[object]]
 class SamlApplications:
     """The SAML applications of one user."""
 
-    def __init__(self, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
-        self._ports, self._pool, self._acme, self._ada = ports, pool, acme, ada
+    def __init__(self, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
+        self._ports, self._pool, self._acme, self._ada = ports, pool, acme, user
 
     async def add(self, slug: str = "shop", tenant: Tenant | None = None, **changes: Any) -> SamlApplication:
         """Add an application of acme or of `tenant`.

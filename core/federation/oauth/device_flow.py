@@ -102,8 +102,8 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
-    async with ports.storage.autocommit() as count:
-        poll = await count.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
+    async with ports.storage.autocommit() as statements:
+        poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
     # The service may have become a public client after the codes were issued.
     lacks_pkce = poll.service.is_public and challenge is None
     if poll.is_locked or not poll.is_matching or lacks_pkce or poll.status is DeviceRequestStatus.REDEEMED:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ports import Ports
     from ports.storage import Reading, Transaction
 
-# The clock of the machine, that created the certificate a moment ago, may be fast.
+# The machine that created the certificate may have a faster clock than this one.
 CLOCK_TOLERANCE = timedelta(minutes=1)
 
 # Administration

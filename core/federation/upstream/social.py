@@ -235,8 +235,8 @@ async def take_state(ports: Ports, provider_name: str, browser: str | None, stat
     if browser is None or state is None or len(state) > MAX_STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise ProviderStateUnknown
-    async with ports.storage.autocommit() as at_once:
-        pending = await at_once.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
+    async with ports.storage.autocommit() as statements:
+        pending = await statements.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
     if pending is None:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise ProviderStateUnknown
@@ -299,10 +299,8 @@ async def _find_account(
 ) -> tuple[Account, PendingIdentity | None]:
     """Return the locked account of this identity, and the identity to link, if any.
 
-    The identity is linked after all factors are verified.
-
-    A closed account is returned as it is. An identity that is already linked in this context gets
-    its new tokens here, and nothing remains to link.
+    The caller links the identity after all factors are verified. An identity that is already linked
+    in this context only gets its new tokens, here. A closed account is returned as it is.
 
     An identity is found by provider, issuer and subject, in this context or in another one, never
     by its email address (security O-5).

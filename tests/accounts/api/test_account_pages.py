@@ -28,7 +28,7 @@ PAGES = [ACCOUNT, EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR, DEVICES, SESSIONS]
 
 
 @pytest.fixture
-async def visitor(app: QuartTrio, ada: Account) -> Visitor:
+async def visitor(app: QuartTrio, user: Account) -> Visitor:
     """A browser with a session."""
     browser = Visitor(app)
     assert leads_to(await browser.sign_in()) == ACCOUNT
@@ -146,7 +146,7 @@ async def test_an_unusable_account_opens_no_page(visitor: Visitor, pool: Pool, c
 # The overview
 
 
-async def test_the_overview_shows_the_state_of_the_account(visitor: Visitor, ports: Ports, ada: Account, pool: Pool) -> None:
+async def test_the_overview_shows_the_state_of_the_account(visitor: Visitor, ports: Ports, user: Account, pool: Pool) -> None:
     page = page_text(await visitor.open(ACCOUNT))
     for part in (
         f"{EMAIL} verified",
@@ -156,8 +156,8 @@ async def test_the_overview_shows_the_state_of_the_account(visitor: Visitor, por
         "signed in only here",
     ):
         assert part in page
-    await add_mfa(ports, ada)
-    await sign_in(ports, ada)
+    await add_mfa(ports, user)
+    await sign_in(ports, user)
     await run_sql(pool, "update users set password_hash = null, email_verified_at = null")
     page = page_text(await visitor.open(ACCOUNT))
     for part in (
@@ -185,21 +185,21 @@ async def test_an_unknown_notice_is_not_shown(visitor: Visitor, name: str) -> No
     assert 'role="status"' not in page.text
 
 
-async def test_the_export_is_downloaded_as_a_file(visitor: Visitor, api: Api, ports: Ports, ada: Account) -> None:
+async def test_the_export_is_downloaded_as_a_file(visitor: Visitor, api: Api, ports: Ports, user: Account) -> None:
     answer = await visitor.submit(EXPORT)
     assert answer.status == 200
     assert answer.headers["Content-Disposition"] == 'attachment; filename="gatehouse-export.json"'
     assert answer.headers["Cache-Control"] == "no-store"
-    token = (await sign_in(ports, ada)).access_token
-    assert json.loads(answer.text) == (await api.get(f"/api/privacy/export/{ada.id}", token=token)).json
+    token = (await sign_in(ports, user)).access_token
+    assert json.loads(answer.text) == (await api.get(f"/api/privacy/export/{user.id}", token=token)).json
     assert json.loads(answer.text)["email"] == EMAIL
 
 
 # The address
 
 
-async def test_a_changed_address_is_unverified(visitor: Visitor, ports: Ports, ada: Account, pool: Pool) -> None:
-    await sign_in(ports, ada)
+async def test_a_changed_address_is_unverified(visitor: Visitor, ports: Ports, user: Account, pool: Pool) -> None:
+    await sign_in(ports, user)
     answer = await visitor.submit(EMAIL_PAGE, EMAIL_PAGE, email=" Moved@Example.com ")
     page = await next_page_text(visitor, answer)
     assert "Email address changed." in page
@@ -227,8 +227,8 @@ async def test_a_refused_address_is_explained(visitor: Visitor, ports: Ports, po
 # The password
 
 
-async def test_a_password_change_ends_all_other_sessions(visitor: Visitor, ada: Account, app: QuartTrio, pool: Pool, ports: Ports) -> None:
-    await sign_in(ports, ada)
+async def test_a_password_change_ends_all_other_sessions(visitor: Visitor, user: Account, app: QuartTrio, pool: Pool, ports: Ports) -> None:
+    await sign_in(ports, user)
     answer = await visitor.submit(PASSWORD_PAGE, PASSWORD_PAGE, current_password=PASSWORD, new_password=NEW_PASSWORD)
     assert "Password updated." in await next_page_text(visitor, answer)
     assert await run_sql(pool, "select count(*) from sessions where ended_at is null") == [(1,)]
@@ -254,9 +254,9 @@ async def test_a_refused_password_is_explained_at_its_field(visitor: Visitor, cu
     assert new not in answer.text
 
 
-async def test_setting_a_first_password_ends_no_session(visitor: Visitor, pool: Pool, ports: Ports, ada: Account) -> None:
+async def test_setting_a_first_password_ends_no_session(visitor: Visitor, pool: Pool, ports: Ports, user: Account) -> None:
     await run_sql(pool, "update users set password_hash = null")
-    await sign_in(ports, ada)
+    await sign_in(ports, user)
     page = await visitor.open(PASSWORD_PAGE)
     assert "<h1>Set a password</h1>" in page.text
     assert 'name="current_password"' not in page.text
@@ -326,8 +326,8 @@ async def test_a_setup_expires(visitor: Visitor, clock: FakeClock) -> None:
     assert authenticator.secret not in late.text
 
 
-async def test_an_enabled_second_factor_is_neither_replaced_nor_shown(visitor: Visitor, ports: Ports, ada: Account, pool: Pool) -> None:
-    factor = await add_mfa(ports, ada)
+async def test_an_enabled_second_factor_is_neither_replaced_nor_shown(visitor: Visitor, ports: Ports, user: Account, pool: Pool) -> None:
+    factor = await add_mfa(ports, user)
     answer = await visitor.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
     assert answer.status == 400
     assert "is already on" in answer.text
@@ -337,9 +337,9 @@ async def test_an_enabled_second_factor_is_neither_replaced_nor_shown(visitor: V
     assert factor.secret not in answer.text
 
 
-async def test_new_backup_codes_replace_the_old_ones(visitor: Visitor, ports: Ports, ada: Account, app: QuartTrio) -> None:
+async def test_new_backup_codes_replace_the_old_ones(visitor: Visitor, ports: Ports, user: Account, app: QuartTrio) -> None:
     assert (await visitor.submit(f"{TWO_FACTOR}/backup-codes", TWO_FACTOR)).status == 400
-    factor = await add_mfa(ports, ada)
+    factor = await add_mfa(ports, user)
     answer = await visitor.submit(f"{TWO_FACTOR}/backup-codes", TWO_FACTOR)
     codes = re.findall(r"<code>([A-Z0-9]{4}-[A-Z0-9]{4})</code>", answer.text)
     assert (answer.status, len(codes)) == (200, 10)
@@ -349,8 +349,8 @@ async def test_new_backup_codes_replace_the_old_ones(visitor: Visitor, ports: Po
     assert leads_to(await other.show_code(codes[0])) == ACCOUNT
 
 
-async def test_the_second_factor_is_turned_off(visitor: Visitor, ports: Ports, ada: Account, app: QuartTrio) -> None:
-    await add_mfa(ports, ada)
+async def test_the_second_factor_is_turned_off(visitor: Visitor, ports: Ports, user: Account, app: QuartTrio) -> None:
+    await add_mfa(ports, user)
     answer = await visitor.submit(f"{TWO_FACTOR}/disable", TWO_FACTOR)
     assert "Two-factor authentication is off." in await next_page_text(visitor, answer)
     assert leads_to(await Visitor(app).sign_in()) == ACCOUNT
@@ -358,7 +358,7 @@ async def test_the_second_factor_is_turned_off(visitor: Visitor, ports: Ports, a
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
 @pytest.mark.slow
-async def test_the_second_factor_has_the_rate_limits_of_the_api(visitor: Visitor, api: Api, ports: Ports, ada: Account) -> None:
+async def test_the_second_factor_has_the_rate_limits_of_the_api(visitor: Visitor, api: Api, ports: Ports, user: Account) -> None:
     statuses = [
         (await visitor.submit(f"{TWO_FACTOR}/{act}", TWO_FACTOR)).status for act in ("setup", "disable", "setup", "disable", "setup")
     ]
@@ -451,16 +451,16 @@ async def test_devices_of_other_users_are_refused(visitor: Visitor, ports: Ports
 
 
 async def test_the_list_shows_where_each_session_is(
-    visitor: Visitor, ports: Ports, ada: Account, pool: Pool, api: Api, clock: FakeClock
+    visitor: Visitor, ports: Ports, user: Account, pool: Pool, api: Api, clock: FakeClock
 ) -> None:
     org = await add_organization(pool, "acme")
     service = await add_service(pool, org, "shop")
-    await sign_in(ports, ada, org, agent="curl/8.5.0")
-    in_service = await sign_in(ports, ada)
+    await sign_in(ports, user, org, agent="curl/8.5.0")
+    in_service = await sign_in(ports, user)
     await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, in_service.session_id)
     owner = await add_account(ports, "owner@platform.example", None, is_platform_owner=True)
-    await impersonate(ports, owner, ada)
-    ended = await sign_in(ports, ada)
+    await impersonate(ports, owner, user)
+    ended = await sign_in(ports, user)
     await run_sql(pool, "update sessions set ended_at = now() where id = %s", ended.session_id)
     page = await visitor.open(SESSIONS)
     rows = [page_text(Answer(200, page.headers, f"<main>{row}")) for row in re.findall(r"<li>(.*?)</li>", page.text, re.DOTALL)]
@@ -476,8 +476,8 @@ async def test_the_list_shows_where_each_session_is(
     assert "You have 4 sessions, including this one." in page_text(await visitor.open(ACCOUNT))
 
 
-async def test_one_session_is_ended(visitor: Visitor, ports: Ports, ada: Account, api: Api) -> None:
-    one, other = await sign_in(ports, ada), await sign_in(ports, ada)
+async def test_one_session_is_ended(visitor: Visitor, ports: Ports, user: Account, api: Api) -> None:
+    one, other = await sign_in(ports, user), await sign_in(ports, user)
     answer = await visitor.submit(f"{SESSIONS}/{one.session_id}/end", SESSIONS)
     assert leads_to(answer) == SESSIONS
     assert "Session ended." in page_text(await visitor.open(SESSIONS))
@@ -487,18 +487,18 @@ async def test_one_session_is_ended(visitor: Visitor, ports: Ports, ada: Account
     assert leads_to(await visitor.submit(f"{SESSIONS}/{one.session_id}/end")) == SESSIONS, "ending it twice succeeds"
 
 
-async def test_the_user_ends_an_impersonation(visitor: Visitor, ports: Ports, ada: Account, api: Api, pool: Pool) -> None:
+async def test_the_user_ends_an_impersonation(visitor: Visitor, ports: Ports, user: Account, api: Api, pool: Pool) -> None:
     owner = await add_account(ports, "owner@platform.example", None, is_platform_owner=True)
-    token = await impersonate(ports, owner, ada)
+    token = await impersonate(ports, owner, user)
     [(session_id,)] = await run_sql(pool, "select id from sessions where impersonator_id is not null")
     await visitor.submit(f"{SESSIONS}/{session_id}/end", SESSIONS)
     assert (await api.get("/api/user", token=token)).status == 401
 
 
-async def test_all_other_sessions_are_ended(visitor: Visitor, ports: Ports, ada: Account, api: Api) -> None:
+async def test_all_other_sessions_are_ended(visitor: Visitor, ports: Ports, user: Account, api: Api) -> None:
     eve = await add_account(ports, "eve@example.com", None)
     other_session = await sign_in(ports, eve)
-    others = [await sign_in(ports, ada) for _ in range(2)]
+    others = [await sign_in(ports, user) for _ in range(2)]
     answer = await visitor.submit(f"{SESSIONS}/end-others", SESSIONS)
     assert leads_to(answer) == SESSIONS
     for one in others:
@@ -523,9 +523,9 @@ async def test_ending_the_current_session_signs_out(visitor: Visitor, pool: Pool
 
 
 @pytest.mark.slow
-async def test_the_list_shows_at_most_100_sessions(visitor: Visitor, ports: Ports, ada: Account) -> None:
+async def test_the_list_shows_at_most_100_sessions(visitor: Visitor, ports: Ports, user: Account) -> None:
     for _ in range(104):
-        await sign_in(ports, ada)
+        await sign_in(ports, user)
     page = await visitor.open(SESSIONS)
     assert len(re.findall("<li>", page.text)) == 100
     assert "Showing the newest 100 of 105 sessions." in page_text(page)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def ada(ports: Ports) -> Account:
+async def user(ports: Ports) -> Account:
     return await add_account(ports, password=None)
 
 
@@ -46,9 +46,9 @@ async def code_works(ports: Ports, account: Account, code: str) -> bool:
     return True
 
 
-async def test_of_20_concurrent_confirmations_one_succeeds(app: QuartTrio, api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_of_20_concurrent_confirmations_one_succeeds(app: QuartTrio, api: Api, ports: Ports, pool: Pool, user: Account) -> None:
     change_ports(app, policy=MANY)
-    tokens = [(await sign_in(ports, ada)).access_token for _ in range(20)]
+    tokens = [(await sign_in(ports, user)).access_token for _ in range(20)]
     authenticator = Authenticator((await api.post(f"{PATH}/setup", token=tokens[0])).json["secret"], ports.clock)
     answers = await everyone(20, lambda number: api.post(f"{PATH}/verify", {"code": authenticator.code()}, token=tokens[number]))
     assert Counter(answer.status for answer in answers) == {200: 1, 400: 19}
@@ -56,7 +56,7 @@ async def test_of_20_concurrent_confirmations_one_succeeds(app: QuartTrio, api: 
     assert await count(pool, "mfa_enabled") == 1
     assert await run_sql(pool, "select kind from mails") == [("mfa_enabled",)]
     assert await run_sql(pool, "select count(*) from audit_log") == [(1,)]
-    assert [await code_works(ports, ada, code) for code in winner] == [True] * 10, "the codes are those of the successful response"
+    assert [await code_works(ports, user, code) for code in winner] == [True] * 10, "the codes are those of the successful response"
 
 
 async def run_in_order(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]]]) -> list[Answer]:
@@ -76,9 +76,9 @@ async def run_in_order(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]
 
 @pytest.mark.parametrize("enabling", ["first", "second"])
 async def test_a_confirmation_and_a_new_setup_at_once_leave_working_codes(
-    api: Api, ports: Ports, pool: Pool, ada: Account, clock: FakeClock, enabling: str
+    api: Api, ports: Ports, pool: Pool, user: Account, clock: FakeClock, enabling: str
 ) -> None:
-    token = (await sign_in(ports, ada)).access_token
+    token = (await sign_in(ports, user)).access_token
     old = Authenticator((await api.post(f"{PATH}/setup", token=token)).json["secret"], ports.clock)
     clock.advance(timedelta(seconds=1))
     acts = [lambda: api.post(f"{PATH}/verify", {"code": old.code()}, token=token), lambda: api.post(f"{PATH}/setup", token=token)]
@@ -90,37 +90,37 @@ async def test_a_confirmation_and_a_new_setup_at_once_leave_working_codes(
         new = Authenticator(first.json["secret"], ports.clock)
         assert (await api.post(f"{PATH}/verify", {"code": new.code()}, token=token)).status == 200
     else:
-        assert [await code_works(ports, ada, code) for code in (old.code(), first.json["backup_codes"][0])] == [True, True]
+        assert [await code_works(ports, user, code) for code in (old.code(), first.json["backup_codes"][0])] == [True, True]
 
 
-async def test_disabling_and_using_a_code_at_once_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, ada: Account) -> None:
-    token = (await sign_in(ports, ada)).access_token
+async def test_disabling_and_using_a_code_at_once_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
+    token = (await sign_in(ports, user)).access_token
     for _ in range(5):
-        authenticator = await add_mfa(ports, ada)
+        authenticator = await add_mfa(ports, user)
 
         async def act(number: int, authenticator: Authenticator = authenticator) -> object:
             if number == 5:
                 return (await api.delete(PATH, token=token)).status
-            return await code_works(ports, ada, authenticator.backup_codes[number])
+            return await code_works(ports, user, authenticator.backup_codes[number])
 
         results = await everyone(10, act)
         assert 200 in results
         stored = await run_sql(pool, "select 1 from mfa union all select 1 from backup_codes")
         assert (stored, await run_sql(pool, "select mfa_enabled_at from users")) == ([], [(None,)])
-        assert not await code_works(ports, ada, authenticator.backup_codes[9])
+        assert not await code_works(ports, user, authenticator.backup_codes[9])
 
 
-async def test_a_correct_code_that_comes_too_late_is_no_failed_attempt(ports: Ports, pool: Pool, ada: Account) -> None:
-    authenticator = await add_mfa(ports, ada)
+async def test_a_correct_code_that_comes_too_late_is_no_failed_attempt(ports: Ports, pool: Pool, user: Account) -> None:
+    authenticator = await add_mfa(ports, user)
     with pytest.raises(PreAuthInvalid):
-        await meanwhile(pool, [("update users set anonymized_at = now()", ())], lambda: show(ports, ada, authenticator.code()))
+        await meanwhile(pool, [("update users set anonymized_at = now()", ())], lambda: show(ports, user, authenticator.code()))
     assert await run_sql(pool, "select * from guesses") == []
 
 
-async def test_of_10_concurrent_sets_of_backup_codes_one_works(api: Api, ports: Ports, ada: Account) -> None:
-    token = (await sign_in(ports, ada)).access_token
-    await add_mfa(ports, ada)
+async def test_of_10_concurrent_sets_of_backup_codes_one_works(api: Api, ports: Ports, user: Account) -> None:
+    token = (await sign_in(ports, user)).access_token
+    await add_mfa(ports, user)
     answers = await everyone(10, lambda _: api.post(f"{PATH}/backup-codes/regenerate", token=token))
     assert {answer.status for answer in answers} == {200}
-    good = [sum([await code_works(ports, ada, code) for code in answer.json["backup_codes"][:1]]) for answer in answers]
+    good = [sum([await code_works(ports, user, code) for code in answer.json["backup_codes"][:1]]) for answer in answers]
     assert sorted(good) == [0] * 9 + [1]

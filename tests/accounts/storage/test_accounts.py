@@ -95,17 +95,17 @@ async def test_another_violated_constraint_is_not_a_refusal(storage: Postgres) -
 
 
 async def test_changes_affect_one_account_only(storage: Postgres) -> None:
-    ada, eve = account(email_verified_at=None), account(EVE, email_verified_at=None)
-    await add(storage, ada, eve)
+    user, eve = account(email_verified_at=None), account(EVE, email_verified_at=None)
+    await add(storage, user, eve)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.accounts.mark_verified(ada.id, NOW)
-        await tx.accounts.set_password(ada.id, "another hash", NOW)
-        await tx.accounts.promote(ada.id, NOW)
-        assert await tx.accounts.by_id(ada.id) == replace(
-            ada, email_verified_at=NOW, first_verified_at=NOW, password_hash="another hash", is_platform_owner=True
+        await tx.accounts.mark_verified(user.id, NOW)
+        await tx.accounts.set_password(user.id, "another hash", NOW)
+        await tx.accounts.promote(user.id, NOW)
+        assert await tx.accounts.by_id(user.id) == replace(
+            user, email_verified_at=NOW, first_verified_at=NOW, password_hash="another hash", is_platform_owner=True
         )
-        await tx.accounts.change_email(ada.id, Email("lovelace@example.com"), NOW)
-        changed = await tx.accounts.by_id(ada.id)
+        await tx.accounts.change_email(user.id, Email("lovelace@example.com"), NOW)
+        changed = await tx.accounts.by_id(user.id)
         assert changed is not None
         assert (changed.email, changed.email_verified_at, changed.password_hash) == ("lovelace@example.com", None, "another hash")
         assert await tx.accounts.by_id(eve.id) == eve
@@ -113,19 +113,19 @@ async def test_changes_affect_one_account_only(storage: Postgres) -> None:
 
 async def test_a_change_of_address_locks_service_users_before_end_users(storage: Postgres, pool: Pool) -> None:
     """Deleting a service locks them in this order. The foreign keys that copy the address have no fixed order."""
-    ada = await add(storage, account())
+    user = await add(storage, account())
     service = await add_service(pool, await add_organization(pool, "acme"))
-    await within(storage, lambda tx: tx.end_users.enroll(service, ada.id, NOW, signed_in=True))
+    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW, signed_in=True))
 
     async def change() -> None:
-        await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW))
+        await within(storage, lambda tx: tx.accounts.change_email(user.id, EVE, NOW))
 
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("select from service_users for no key update")
         nursery.start_soon(change)
         await somebody_waits(pool)
-        assert not await is_locked(pool, "end_users", "user_id = %s", ada.id)
-        assert not await is_locked(pool, "users", "id = %s", ada.id), "the foreign keys have not run yet"
+        assert not await is_locked(pool, "end_users", "user_id = %s", user.id)
+        assert not await is_locked(pool, "users", "id = %s", user.id), "the foreign keys have not run yet"
     addresses = (
         "select u.email, r.email, e.email from users u join service_users r on r.user_id = u.id join end_users e on e.user_id = u.id"
     )
@@ -133,16 +133,16 @@ async def test_a_change_of_address_locks_service_users_before_end_users(storage:
 
 
 async def test_the_first_time_of_verification_stays(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account(email_verified_at=NOW))
-    await within(storage, lambda tx: tx.accounts.mark_verified(ada.id, NOW + HOUR))
+    user = await add(storage, account(email_verified_at=NOW))
+    await within(storage, lambda tx: tx.accounts.mark_verified(user.id, NOW + HOUR))
     assert await run_sql(pool, "select email_verified_at, updated_at from users") == [(NOW, NOW + HOUR)]
 
 
 async def test_platform_owner_exists(storage: Postgres) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
         assert not await tx.accounts.platform_owner_exists()
-        await tx.accounts.promote(ada.id, NOW)
+        await tx.accounts.promote(user.id, NOW)
         assert await tx.accounts.platform_owner_exists()
 
 
@@ -153,27 +153,27 @@ async def locked_for_login(tx: Transaction, user_id: UUID) -> Account | None:
 
 
 LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
-    "lock": lambda tx, ada: tx.accounts.lock(ada.id),
-    "lock_by_email": lambda tx, ada: tx.accounts.lock_by_email(ada.email),
-    "lock_by_token": lambda tx, ada: tx.accounts.lock_by_token(digest("t"), TokenPurpose.VERIFY_EMAIL),
-    "lock_for_login": lambda tx, ada: locked_for_login(tx, ada.id),
+    "lock": lambda tx, user: tx.accounts.lock(user.id),
+    "lock_by_email": lambda tx, user: tx.accounts.lock_by_email(user.email),
+    "lock_by_token": lambda tx, user: tx.accounts.lock_by_token(digest("t"), TokenPurpose.VERIFY_EMAIL),
+    "lock_for_login": lambda tx, user: locked_for_login(tx, user.id),
 }
 
 
 @pytest.mark.parametrize("name", LOCKS)
 async def test_a_lock_blocks_writers_of_this_account_only(storage: Postgres, pool: Pool, name: str) -> None:
-    ada, eve = account(), account(EVE)
-    await add(storage, ada, eve)
+    user, eve = account(), account(EVE)
+    await add(storage, user, eve)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.one_time_tokens.add(digest("t"), TokenPurpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
+        await tx.one_time_tokens.add(digest("t"), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=NOW + HOUR)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await LOCKS[name](tx, ada)
-        assert await is_locked(pool, "users", "id = %s", ada.id)
+        assert await LOCKS[name](tx, user)
+        assert await is_locked(pool, "users", "id = %s", user.id)
         assert not await is_locked(pool, "users", "id = %s", eve.id)
         # Rows that refer to the account can be inserted: a login does not wait for a change of address.
-        assert not await is_locked(pool, "users", "id = %s", ada.id, mode="for key share")
-        await in_another_task(lambda: begin(storage, ada.id, "token"))
-    assert not await is_locked(pool, "users", "id = %s", ada.id)
+        assert not await is_locked(pool, "users", "id = %s", user.id, mode="for key share")
+        await in_another_task(lambda: begin(storage, user.id, "token"))
+    assert not await is_locked(pool, "users", "id = %s", user.id)
 
 
 async def test_a_login_needs_a_usable_verified_account_with_the_same_password(storage: Postgres) -> None:

@@ -69,10 +69,10 @@ async def put(server: MailServer, tx: Transaction) -> None:
 
 
 async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, pool: Pool) -> None:
-    acme, twin, plain = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
-    for org in (acme, twin):
+    acme, other_tenant, plain = [await add_organization(pool, slug) for slug in ("acme", "twin", "plain")]
+    for org in (acme, other_tenant):
         await within(storage, partial(put, mail_server(org)))
-    invitations = {org: mail(kind=EmailKind.INVITATION, org_id=org) for org in (acme, twin, plain, None)}
+    invitations = {org: mail(kind=EmailKind.INVITATION, org_id=org) for org in (acme, other_tenant, plain, None)}
     resets = {org: mail(kind=EmailKind.RESET_PASSWORD, org_id=org) for org in (acme, None)}
     await queue(storage, *invitations.values(), *resets.values())
 
@@ -85,7 +85,7 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
     assert await claimed(NO_BUSY_SERVERS) == everything
     assert await claimed(BusyServers(frozenset({acme}))) == everything - {invitations[acme].id}
     # The platform's server sends the emails of an organization without a mail server.
-    assert await claimed(BusyServers(every_own_server=True)) == everything - {invitations[acme].id, invitations[twin].id}
+    assert await claimed(BusyServers(every_own_server=True)) == everything - {invitations[acme].id, invitations[other_tenant].id}
     assert await claimed(BusyServers(frozenset({acme, plain}), every_own_server=True)) == {
         invitations[None].id,
         *(one.id for one in resets.values()),

@@ -21,7 +21,7 @@ SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
 
 
 @pytest.fixture
-async def ada(storage: Postgres) -> UUID:
+async def user(storage: Postgres) -> UUID:
     """An account without a second factor. Another account has one."""
     added = await add(storage, account(), account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
@@ -48,35 +48,35 @@ async def others(pool: Pool, user: UUID) -> list[object]:
     return [row for table in tables for row in await run_sql(pool, f"select * from {table} where user_id <> %s order by 2", user)]  # noqa: S608
 
 
-async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, ada: UUID) -> None:
+async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, user: UUID) -> None:
     async with storage.reading() as read:
-        assert await read.mfa.enrollment(ada) is None
-    await begin(storage, ada, "FIRST")
-    await take(storage, ada, 7)
-    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
-    await within(storage, lambda tx: tx.mfa.save_pending_secret(ada, "SECOND", NOW + SECOND))
+        assert await read.mfa.enrollment(user) is None
+    await begin(storage, user, "FIRST")
+    await take(storage, user, 7)
+    await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
+    await within(storage, lambda tx: tx.mfa.save_pending_secret(user, "SECOND", NOW + SECOND))
     async with storage.reading() as read:
-        found = await read.mfa.enrollment(ada)
+        found = await read.mfa.enrollment(user)
     assert found is not None
     assert (found.secret, found.setup_at, found.enabled_at, found.last_step, found.codes_salt) == ("SECOND", NOW + SECOND, None, None, None)
 
 
-async def test_the_enrollment_and_the_status_have_the_time_of_enabling(storage: Postgres, ada: UUID) -> None:
-    await begin(storage, ada)
-    await within(storage, lambda tx: tx.accounts.set_mfa(ada, NOW + SECOND, NOW))
+async def test_the_enrollment_and_the_status_have_the_time_of_enabling(storage: Postgres, user: UUID) -> None:
+    await begin(storage, user)
+    await within(storage, lambda tx: tx.accounts.set_mfa(user, NOW + SECOND, NOW))
     async with storage.reading() as read:
-        found = await read.mfa.enrollment(ada)
-        assert await read.mfa.status(ada) == MfaStatus(NOW + SECOND, 0)
+        found = await read.mfa.enrollment(user)
+        assert await read.mfa.status(user) == MfaStatus(NOW + SECOND, 0)
         assert await read.mfa.status(uuid4()) is None
     assert found is not None
     assert found.enabled_at == NOW + SECOND
 
 
-async def test_secrets_are_stored_sealed(storage: Postgres, pool: Pool, clock: FakeClock, ada: UUID) -> None:
-    await begin(storage, ada)
-    [(sealed,)] = await run_sql(pool, "select secret from mfa where user_id = %s", ada)
+async def test_secrets_are_stored_sealed(storage: Postgres, pool: Pool, clock: FakeClock, user: UUID) -> None:
+    await begin(storage, user)
+    [(sealed,)] = await run_sql(pool, "select secret from mfa where user_id = %s", user)
     assert b"SECRET" not in sealed
-    await run_sql(pool, "update mfa set secret = %s where user_id <> %s", sealed, ada)
+    await run_sql(pool, "update mfa set secret = %s where user_id <> %s", sealed, user)
     async with storage.reading() as read:
         eve = await read.accounts.by_email(EVE)
         assert eve is not None
@@ -84,23 +84,23 @@ async def test_secrets_are_stored_sealed(storage: Postgres, pool: Pool, clock: F
             await read.mfa.enrollment(eve.id)
     async with Postgres(pool, AesVault([("other", b"x" * 32)]), clock).reading() as read:
         with pytest.raises(SealBroken):
-            await read.mfa.enrollment(ada)
+            await read.mfa.enrollment(user)
 
 
-async def test_a_step_and_earlier_ones_can_be_used_only_once(storage: Postgres, pool: Pool, ada: UUID) -> None:
-    await begin(storage, ada)
-    untouched = await others(pool, ada)
-    assert [await take(storage, ada, step) for step in (10, 10, 9, 11, 12, 11)] == [True, False, False, True, True, False]
-    assert not await take(storage, ada, 13, setup_at=MICROSECOND), "a step of another secret"
+async def test_a_step_and_earlier_ones_can_be_used_only_once(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await begin(storage, user)
+    untouched = await others(pool, user)
+    assert [await take(storage, user, step) for step in (10, 10, 9, 11, 12, 11)] == [True, False, False, True, True, False]
+    assert not await take(storage, user, 13, setup_at=MICROSECOND), "a step of another secret"
     assert not await take(storage, uuid4(), 13)
-    assert await others(pool, ada) == untouched
+    assert await others(pool, user) == untouched
 
 
 @pytest.mark.slow
-async def test_of_20_concurrent_uses_of_a_step_one_succeeds(storage: Postgres, ada: UUID) -> None:
-    await begin(storage, ada)
+async def test_of_20_concurrent_uses_of_a_step_one_succeeds(storage: Postgres, user: UUID) -> None:
+    await begin(storage, user)
     for step in range(1, 6):
-        assert (await everyone(20, lambda _, step=step: take(storage, ada, step))).count(True) == 1  # type: ignore[misc]
+        assert (await everyone(20, lambda _, step=step: take(storage, user, step))).count(True) == 1  # type: ignore[misc]
 
 
 async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
@@ -114,64 +114,64 @@ async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     return accepted.value.code_taken
 
 
-async def test_a_backup_code_works_once(storage: Postgres, pool: Pool, ada: UUID) -> None:
-    await begin(storage, ada)
-    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
-    untouched = await others(pool, ada)
+async def test_a_backup_code_works_once(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await begin(storage, user)
+    await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
+    untouched = await others(pool, user)
 
     async def use(code: bytes) -> bool:
-        return await use_code(storage, ada, code)
+        return await use_code(storage, user, code)
 
     async with storage.reading() as read:
-        assert [await read.mfa.has_unused_code(ada, code) for code in (HASHES[3], b"other")] == [True, False]
+        assert [await read.mfa.has_unused_code(user, code) for code in (HASHES[3], b"other")] == [True, False]
     assert [await use(code) for code in (HASHES[3], HASHES[3], b"other", HASHES[4])] == [True, False, False, True]
     async with storage.reading() as read:
-        assert [await read.mfa.has_unused_code(ada, code) for code in HASHES[2:6]] == [True, False, False, True]
-        status = await read.mfa.status(ada)
+        assert [await read.mfa.has_unused_code(user, code) for code in HASHES[2:6]] == [True, False, False, True]
+        status = await read.mfa.status(user)
     assert status == MfaStatus(None, 8)
-    assert await others(pool, ada) == untouched
+    assert await others(pool, user) == untouched
 
 
 @pytest.mark.slow
-async def test_of_20_concurrent_uses_of_a_backup_code_one_succeeds(storage: Postgres, ada: UUID) -> None:
-    await begin(storage, ada)
-    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
+async def test_of_20_concurrent_uses_of_a_backup_code_one_succeeds(storage: Postgres, user: UUID) -> None:
+    await begin(storage, user)
+    await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
     for code in HASHES[:5]:
 
         async def use(_: int, code: bytes = code) -> bool:
-            return await use_code(storage, ada, code)
+            return await use_code(storage, user, code)
 
         used = await everyone(20, use)
         assert used.count(True) == 1
 
 
-async def test_new_codes_replace_all_others(storage: Postgres, pool: Pool, ada: UUID) -> None:
-    await begin(storage, ada)
-    untouched = await others(pool, ada)
-    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
-    assert await use_code(storage, ada, HASHES[0])
-    await within(storage, lambda tx: tx.mfa.replace_codes(ada, b"pepper", [b"new", b"newer"]))
+async def test_new_codes_replace_all_others(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await begin(storage, user)
+    untouched = await others(pool, user)
+    await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
+    assert await use_code(storage, user, HASHES[0])
+    await within(storage, lambda tx: tx.mfa.replace_codes(user, b"pepper", [b"new", b"newer"]))
     stored = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
-    assert await run_sql(pool, stored, ada) == [(b"new", None), (b"newer", None)]
+    assert await run_sql(pool, stored, user) == [(b"new", None), (b"newer", None)]
     async with storage.reading() as read:
-        found = await read.mfa.enrollment(ada)
+        found = await read.mfa.enrollment(user)
     assert found is not None
     assert found.codes_salt == b"pepper"
-    assert await others(pool, ada) == untouched
+    assert await others(pool, user) == untouched
 
 
-async def test_removing_deletes_everything_but_the_log(storage: Postgres, pool: Pool, ada: UUID) -> None:
-    await begin(storage, ada)
-    await within(storage, lambda tx: tx.mfa.replace_codes(ada, SALT, HASHES))
-    await within(storage, lambda tx: tx.mfa.log(ada, [MfaEvent.ENABLED], SYSTEM, NOW))
-    untouched = await others(pool, ada)
+async def test_removing_deletes_everything_but_the_log(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await begin(storage, user)
+    await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
+    await within(storage, lambda tx: tx.mfa.log(user, [MfaEvent.ENABLED], SYSTEM, NOW))
+    untouched = await others(pool, user)
     for _ in range(2):
-        await within(storage, lambda tx: tx.mfa.remove(ada))
+        await within(storage, lambda tx: tx.mfa.remove(user))
     assert (
-        await run_sql(pool, "select 1 from mfa where user_id = %s union all select 1 from backup_codes where user_id = %s", ada, ada) == []
+        await run_sql(pool, "select 1 from mfa where user_id = %s union all select 1 from backup_codes where user_id = %s", user, user) == []
     )
     assert await run_sql(pool, "select event_type from mfa_events") == [("mfa_enabled",)]
-    assert await others(pool, ada) == untouched
+    assert await others(pool, user) == untouched
 
 
 # The log
@@ -179,15 +179,15 @@ async def test_removing_deletes_everything_but_the_log(storage: Postgres, pool: 
 LOGGED = "select event_type, success, actor_id, impersonator_id, reason, address, agent from mfa_events order by created_at"
 
 
-async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postgres, pool: Pool, user: UUID) -> None:
     owner, helper = uuid4(), uuid4()
-    herself = Person(user_id=ada, email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
+    herself = Person(user_id=user, email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
     somebody = Anonymous(address="198.51.100.1")
     another = Person(user_id=owner, email=Email("owner@example.com"), session_id=uuid4(), impersonator_id=helper)
     async with storage.autocommit() as at_once:
-        await at_once.mfa.log(ada, [MfaEvent.SETUP_INITIATED], herself, NOW)
-        await at_once.mfa.log(ada, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], somebody, NOW + SECOND)
-    await within(storage, lambda tx: tx.mfa.log(ada, [MfaEvent.FORCE_DISABLED], another, NOW + 2 * SECOND, reason="lost it"))
+        await at_once.mfa.log(user, [MfaEvent.SETUP_INITIATED], herself, NOW)
+        await at_once.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], somebody, NOW + SECOND)
+    await within(storage, lambda tx: tx.mfa.log(user, [MfaEvent.FORCE_DISABLED], another, NOW + 2 * SECOND, reason="lost it"))
     assert await run_sql(pool, LOGGED) == [
         ("mfa_setup_initiated", True, None, None, None, "203.0.113.9", "tests"),
         ("mfa_verify_attempt", False, None, None, None, "198.51.100.1", None),
@@ -197,24 +197,24 @@ async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postg
 
 
 @pytest.mark.parametrize("event", MfaEvent)
-async def test_every_event_can_be_logged(storage: Postgres, pool: Pool, ada: UUID, event: MfaEvent) -> None:
-    await within(storage, lambda tx: tx.mfa.log(ada, [event], SYSTEM, NOW))
+async def test_every_event_can_be_logged(storage: Postgres, pool: Pool, user: UUID, event: MfaEvent) -> None:
+    await within(storage, lambda tx: tx.mfa.log(user, [event], SYSTEM, NOW))
     failed = event in (MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED)
     assert await run_sql(pool, "select event_type, success, created_at from mfa_events") == [(event.value, not failed, NOW)]
 
 
-async def test_events_of_one_action_keep_their_order(storage: Postgres, pool: Pool, ada: UUID) -> None:
+async def test_events_of_one_action_keep_their_order(storage: Postgres, pool: Pool, user: UUID) -> None:
     told = [*MfaEvent]
     for number in range(3):
-        await within(storage, lambda tx, at=NOW + number * SECOND: tx.mfa.log(ada, told, SYSTEM, at))  # type: ignore[misc]
+        await within(storage, lambda tx, at=NOW + number * SECOND: tx.mfa.log(user, told, SYSTEM, at))  # type: ignore[misc]
     kept = await run_sql(pool, "select event_type, created_at from mfa_events order by created_at")
     assert [name for name, _ in kept] == [event.value for event in told] * 3
     assert [at for _, at in kept][: len(told)] == [NOW + number * MICROSECOND for number in range(len(told))]
 
 
-async def test_nothing_is_logged_about_anonymized_or_deleted_accounts(storage: Postgres, pool: Pool, ada: UUID) -> None:
-    await run_sql(pool, "update users set anonymized_at = now() where id = %s", ada)
+async def test_nothing_is_logged_about_anonymized_or_deleted_accounts(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await run_sql(pool, "update users set anonymized_at = now() where id = %s", user)
     async with storage.autocommit() as count:
-        for user in (ada, uuid4()):
-            await count.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], SYSTEM, NOW)
-    assert await run_sql(pool, "select 1 from mfa_events where user_id = %s", ada) == []
+        for target in (user, uuid4()):
+            await count.mfa.log(target, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], SYSTEM, NOW)
+    assert await run_sql(pool, "select 1 from mfa_events where user_id = %s", user) == []

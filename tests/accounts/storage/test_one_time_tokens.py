@@ -19,18 +19,18 @@ async def add_token(
 
 
 async def test_every_field_is_stored_but_not_the_token_itself(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id))
+    user = await add(storage, account())
+    await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.RESET_PASSWORD, user.id))
     stored = await run_sql(pool, "select purpose, token_hash, user_id, email, created_at, expires_at, used_at from one_time_tokens")
-    assert stored == [("reset_password", digest("t"), ada.id, ADA, NOW - HOUR, NOW + HOUR, None)]
+    assert stored == [("reset_password", digest("t"), user.id, ADA, NOW - HOUR, NOW + HOUR, None)]
 
 
 async def test_a_token_works_once_for_its_purpose_until_it_expires(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
         tokens = tx.one_time_tokens
-        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id)
-        await add_token(tx, "other", TokenPurpose.RESET_PASSWORD, ada.id, EVE)
+        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, user.id)
+        await add_token(tx, "other", TokenPurpose.RESET_PASSWORD, user.id, EVE)
         assert await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
         assert await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR - MICROSECOND)
         assert not await tokens.is_live(digest("t"), TokenPurpose.RESET_PASSWORD, NOW + HOUR)
@@ -47,41 +47,41 @@ async def test_a_token_works_once_for_its_purpose_until_it_expires(storage: Post
 
 
 async def test_of_20_concurrent_redemptions_one_succeeds(storage: Postgres) -> None:
-    ada = await add(storage, account())
-    await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.VERIFY_EMAIL, ada.id))
+    user = await add(storage, account())
+    await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.VERIFY_EMAIL, user.id))
     won = await everyone(20, lambda _: within(storage, lambda tx: tx.one_time_tokens.redeem(digest("t"), TokenPurpose.VERIFY_EMAIL, NOW)))
     assert sorted(won, key=str) == [None] * 19 + [ADA] or sorted(won, key=str) == [ADA] + [None] * 19
 
 
 async def test_voiding_deletes_the_tokens_of_one_user_and_purpose(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
-        for user, name in ((ada, "ada"), (eve, "eve")):
+        for target, name in ((user, "ada"), (eve, "eve")):
             for purpose in TokenPurpose:
-                await add_token(tx, f"{name} {purpose} 1", purpose, user.id)
-                await add_token(tx, f"{name} {purpose} 2", purpose, user.id)
-        await tx.one_time_tokens.void(ada.id, TokenPurpose.RESET_PASSWORD)
+                await add_token(tx, f"{name} {purpose} 1", purpose, target.id)
+                await add_token(tx, f"{name} {purpose} 2", purpose, target.id)
+        await tx.one_time_tokens.void(user.id, TokenPurpose.RESET_PASSWORD)
     left = await run_sql(pool, "select user_id, purpose, count(*) from one_time_tokens group by 1, 2")
-    assert set(left) == {(ada.id, "verify_email", 2), (eve.id, "verify_email", 2), (eve.id, "reset_password", 2)}
+    assert set(left) == {(user.id, "verify_email", 2), (eve.id, "verify_email", 2), (eve.id, "reset_password", 2)}
 
 
 async def test_a_later_token_is_newer_while_it_is_unused(storage: Postgres) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         newer = tx.one_time_tokens.newer_exists
-        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, ada.id)  # created an hour ago
-        assert await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR - MICROSECOND)
-        assert not await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR)
-        assert not await newer(ada.id, TokenPurpose.VERIFY_EMAIL, NOW - DAY)
+        await add_token(tx, "t", TokenPurpose.RESET_PASSWORD, user.id)  # created an hour ago
+        assert await newer(user.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR - MICROSECOND)
+        assert not await newer(user.id, TokenPurpose.RESET_PASSWORD, NOW - HOUR)
+        assert not await newer(user.id, TokenPurpose.VERIFY_EMAIL, NOW - DAY)
         assert not await newer(eve.id, TokenPurpose.RESET_PASSWORD, NOW - DAY)
         assert await tx.one_time_tokens.redeem(digest("t"), TokenPurpose.RESET_PASSWORD, NOW)
-        assert not await newer(ada.id, TokenPurpose.RESET_PASSWORD, NOW - DAY)
+        assert not await newer(user.id, TokenPurpose.RESET_PASSWORD, NOW - DAY)
 
 
 async def test_a_token_belongs_to_its_account(storage: Postgres) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
-        await add_token(tx, "ada", TokenPurpose.VERIFY_EMAIL, ada.id)
+        await add_token(tx, "ada", TokenPurpose.VERIFY_EMAIL, user.id)
         await add_token(tx, "eve", TokenPurpose.VERIFY_EMAIL, eve.id)
         assert await tx.accounts.lock_by_token(digest("eve"), TokenPurpose.VERIFY_EMAIL) == eve
         assert await tx.accounts.lock_by_token(digest("eve"), TokenPurpose.RESET_PASSWORD) is None

@@ -36,11 +36,11 @@ from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, ac
 
 
 async def test_promotion_and_demotion_affect_one_account(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(is_platform_owner=True), eve := account(EVE, is_platform_owner=True))
+    await add(storage, user := account(is_platform_owner=True), eve := account(EVE, is_platform_owner=True))
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.accounts.demote(ada.id, NOW)
+        await tx.accounts.demote(user.id, NOW)
     rows = "select id, is_platform_owner, updated_at from users order by email"
-    assert await run_sql(pool, rows) == [(ada.id, False, NOW), (eve.id, True, NOW - DAY)]
+    assert await run_sql(pool, rows) == [(user.id, False, NOW), (eve.id, True, NOW - DAY)]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ async def test_promotion_and_demotion_affect_one_account(storage: Postgres, pool
     ],
 )
 async def test_only_usable_accounts_count_as_other_platform_owners(storage: Postgres, other: dict[str, Any], counts: bool) -> None:
-    await add(storage, ada := account(is_platform_owner=True), eve := account(EVE, **other))
+    await add(storage, user := account(is_platform_owner=True), eve := account(EVE, **other))
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.accounts.other_platform_owner_exists(ada.id) is counts
+        assert await tx.accounts.other_platform_owner_exists(user.id) is counts
         assert await tx.accounts.other_platform_owner_exists(eve.id)
 
 
@@ -73,19 +73,19 @@ async def names(storage: Postgres, limit: int = 20, **filters: Any) -> list[str]
 
 
 async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(is_platform_owner=True, mfa_enabled_at=NOW), eve := account(EVE, created_at=NOW))
-    twin, acme, other = [
+    await add(storage, user := account(is_platform_owner=True, mfa_enabled_at=NOW), eve := account(EVE, created_at=NOW))
+    other_tenant, acme, other = [
         await add_organization(pool, slug, status) for slug, status in (("twin", "suspended"), ("acme", "active"), ("x", "active"))
     ]
-    await add_member(pool, twin, ada.id, "member")
-    await add_member(pool, acme, ada.id, "owner", confirmed=True)
+    await add_member(pool, other_tenant, user.id, "member")
+    await add_member(pool, acme, user.id, "owner", confirmed=True)
     await add_member(pool, other, eve.id, "admin")
     hers = FoundUser(eve.id, EVE, False, False, NOW, (UserOrganization(other, "x", "X", Role.ADMIN),))
-    organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(twin, "twin", "Twin", Role.MEMBER))
-    mine = FoundUser(ada.id, ADA, True, True, NOW - DAY, organizations)
+    organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(other_tenant, "twin", "Twin", Role.MEMBER))
+    mine = FoundUser(user.id, ADA, True, True, NOW - DAY, organizations)
     assert await found(storage) == [hers, mine]
     assert await found(storage, email="ada") == [mine]
-    assert await found(storage, user_id=ada.id) == [mine]
+    assert await found(storage, user_id=user.id) == [mine]
     assert await found(storage, user_id=eve.id, email="eve") == [hers]
 
 
@@ -140,9 +140,9 @@ async def test_a_search_has_no_wildcards(storage: Postgres, part: str, expected:
 
 
 async def test_both_criteria_must_be_met(storage: Postgres) -> None:
-    await add(storage, ada := account(), account(EVE))
-    assert await names(storage, user_id=ada.id, email="ada") == ["ada"]
-    assert await names(storage, user_id=ada.id, email="eve") == []
+    await add(storage, user := account(), account(EVE))
+    assert await names(storage, user_id=user.id, email="ada") == ["ada"]
+    assert await names(storage, user_id=user.id, email="eve") == []
     assert await names(storage, user_id=uuid4()) == []
 
 
@@ -174,11 +174,11 @@ async def status(storage: Postgres, user: UUID) -> UserMfaStatus | None:
 
 
 async def test_the_status_has_every_field(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(mfa_enabled_at=NOW - HOUR), eve := account(EVE))
-    await add_backup_codes(pool, ada.id, unused=7, used=3)
-    await log(pool, ada.id, "mfa_verify_attempt", NOW - 3 * SECOND, NOW - SECOND, NOW - 2 * SECOND)
-    await log(pool, ada.id, "mfa_verify_success", NOW)
-    assert await status(storage, ada.id) == UserMfaStatus(NOW - HOUR, 7, ada.id, ADA, NOW - SECOND)
+    await add(storage, user := account(mfa_enabled_at=NOW - HOUR), eve := account(EVE))
+    await add_backup_codes(pool, user.id, unused=7, used=3)
+    await log(pool, user.id, "mfa_verify_attempt", NOW - 3 * SECOND, NOW - SECOND, NOW - 2 * SECOND)
+    await log(pool, user.id, "mfa_verify_success", NOW)
+    assert await status(storage, user.id) == UserMfaStatus(NOW - HOUR, 7, user.id, ADA, NOW - SECOND)
     assert await status(storage, eve.id) == UserMfaStatus(None, 0, eve.id, EVE, None)
     assert await status(storage, uuid4()) is None
 
@@ -235,11 +235,11 @@ async def log_in(pool: Pool, user: UUID, at: datetime, *, success: bool = True) 
 async def test_reaching_the_threshold_in_the_period_is_an_alert(
     storage: Postgres, pool: Pool, event: str, threshold: int, kind: MfaAlertType
 ) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     times = [SINCE + number * SECOND for number in range(threshold)]
-    await log(pool, ada.id, event, SINCE - MICROSECOND, *times[1:])
+    await log(pool, user.id, event, SINCE - MICROSECOND, *times[1:])
     await log(pool, eve.id, event, *times)
-    await log(pool, ada.id, "mfa_verify_attempt", *times)
+    await log(pool, user.id, "mfa_verify_attempt", *times)
     [alert] = await alerts(storage)
     assert alert == MfaAlert(eve.id, EVE, kind, {"count": threshold, "first_at": rfc3339(SINCE)}, times[-1])
     await log(pool, eve.id, event, NOW)
@@ -260,29 +260,29 @@ async def test_reaching_the_threshold_in_the_period_is_an_alert(
 async def test_turning_the_second_factor_off_after_a_login_is_an_alert(
     storage: Postgres, pool: Pool, before: timedelta, success: bool, is_alert: bool
 ) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    await log(pool, ada.id, "mfa_disabled", NOW)
-    await log_in(pool, ada.id, NOW - before, success=success)
+    await add(storage, user := account(), eve := account(EVE))
+    await log(pool, user.id, "mfa_disabled", NOW)
+    await log_in(pool, user.id, NOW - before, success=success)
     await log_in(pool, eve.id, NOW)
     details = {"login_at": rfc3339(NOW - before), "ip_address": "203.0.113.9"}
-    assert await alerts(storage) == ([MfaAlert(ada.id, ADA, MfaAlertType.DISABLED_AFTER_LOGIN, details, NOW)] if is_alert else [])
+    assert await alerts(storage) == ([MfaAlert(user.id, ADA, MfaAlertType.DISABLED_AFTER_LOGIN, details, NOW)] if is_alert else [])
 
 
 async def test_an_alert_names_the_last_login_before_it(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     for minutes in (9, 3, 6, -1):
-        await log_in(pool, ada.id, NOW - timedelta(minutes=minutes))
-    await log(pool, ada.id, "mfa_disabled", NOW)
+        await log_in(pool, user.id, NOW - timedelta(minutes=minutes))
+    await log(pool, user.id, "mfa_disabled", NOW)
     [alert] = await alerts(storage)
     assert alert.details["login_at"] == rfc3339(NOW - timedelta(minutes=3))
 
 
 async def test_turning_it_off_before_the_period_or_by_a_platform_owner_is_no_alert(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await log_in(pool, ada.id, SINCE - SECOND)
-    await log_in(pool, ada.id, NOW)
-    await log(pool, ada.id, "mfa_disabled", SINCE - MICROSECOND)
-    await log(pool, ada.id, "mfa_force_disabled_by_admin", NOW)
+    user = await add(storage, account())
+    await log_in(pool, user.id, SINCE - SECOND)
+    await log_in(pool, user.id, NOW)
+    await log(pool, user.id, "mfa_disabled", SINCE - MICROSECOND)
+    await log(pool, user.id, "mfa_force_disabled_by_admin", NOW)
     assert await alerts(storage) == []
 
 
@@ -307,9 +307,9 @@ async def test_the_newest_alerts_come_first_up_to_the_limit(storage: Postgres, p
 
 
 async def test_one_user_can_have_several_alerts(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await log(pool, ada.id, "mfa_verify_failed", *[NOW] * FAILURE_ALERT_THRESHOLD)
-    await log(pool, ada.id, "backup_code_used", *[NOW] * BACKUP_CODE_ALERT_THRESHOLD)
+    user = await add(storage, account())
+    await log(pool, user.id, "mfa_verify_failed", *[NOW] * FAILURE_ALERT_THRESHOLD)
+    await log(pool, user.id, "backup_code_used", *[NOW] * BACKUP_CODE_ALERT_THRESHOLD)
     assert [alert.type for alert in await alerts(storage)] == [MfaAlertType.BACKUP_CODE_BURST, MfaAlertType.REPEATED_FAILURES]
 
 

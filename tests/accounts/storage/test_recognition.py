@@ -271,19 +271,19 @@ async def test_a_sign_in_without_the_second_factor_does_not_extend_trust(user: D
 
 
 async def test_the_shortest_period_of_the_organizations_counts(
-    user: DeviceUser, clock: FakeClock, pool: Pool, acme: UUID, twin: UUID
+    user: DeviceUser, clock: FakeClock, pool: Pool, acme: UUID, other_tenant: UUID
 ) -> None:
     await run_sql(pool, "update organizations set device_trust_days = case slug when 'acme' then 5 else 60 end")
     _, token = await user.sign_in(second_factor=True, trust=True)
     client = PresentedDevice(token=token)
     clock.advance(5 * DAY)
     assert (await user.match(client)).is_trusted
-    assert (await user.match(client, twin)).is_trusted
+    assert (await user.match(client, other_tenant)).is_trusted
     assert not (await user.match(client, acme)).is_trusted, "its period applies to sign-ins to its services"
     clock.advance(26 * DAY)
     assert not (await user.match(client)).is_trusted
-    assert (await user.match(client, twin)).is_trusted
-    await add_member(pool, twin, user.account.id, confirmed=True)
+    assert (await user.match(client, other_tenant)).is_trusted
+    await add_member(pool, other_tenant, user.account.id, confirmed=True)
     assert (await user.match(client)).is_trusted
     await add_member(pool, acme, user.account.id, confirmed=True)
     assert not (await user.match(client)).is_trusted

@@ -106,8 +106,8 @@ def shown(time: datetime) -> str:
 
 
 async def test_an_end_user_is_listed_with_the_services_of_the_organization(apps: Applications, clock: FakeClock) -> None:
-    ada = await apps.person("ada", "wiki")
-    await run_sql(apps.acme.pool, "update users set mfa_enabled_at = now() where id = %s", ada.id)
+    user = await apps.person("ada", "wiki")
+    await run_sql(apps.acme.pool, "update users set mfa_enabled_at = now() where id = %s", user.id)
     began = clock.now()
     clock.advance(timedelta(minutes=1))
     await apps.use("ada", "shop")
@@ -118,9 +118,9 @@ async def test_an_end_user_is_listed_with_the_services_of_the_organization(apps:
     assert answer.json == {
         "users": [
             {
-                "id": str(ada.id),
+                "id": str(user.id),
                 "email": "ada@people.example",
-                "created_at": shown(ada.created_at),
+                "created_at": shown(user.created_at),
                 "last_login_at": shown(began + timedelta(minutes=1)),
                 "mfa_enabled": True,
                 "services": ["shop", "wiki"],
@@ -232,8 +232,8 @@ async def test_a_search_matches_both_forms_of_a_domain(apps: Applications) -> No
 
 
 async def test_a_changed_email_address_is_listed_and_matched(apps: Applications) -> None:
-    ada = await apps.person("ada", "shop", "other")
-    token = (await sign_in(apps.acme.ports, ada)).access_token
+    user = await apps.person("ada", "shop", "other")
+    token = (await sign_in(apps.acme.ports, user)).access_token
     assert (await apps.acme.api.patch("/api/user", {"email": "countess@people.example"}, token=token)).status == 200
     for tenant in (apps.acme, apps.twin):
         assert await apps.names(of=tenant) == await apps.names("?search=countess", of=tenant) == (["countess"], 1)
@@ -241,9 +241,9 @@ async def test_a_changed_email_address_is_listed_and_matched(apps: Applications)
 
 
 async def test_deactivated_users_are_not_listed(apps: Applications) -> None:
-    ada = await apps.person("ada", "shop")
+    user = await apps.person("ada", "shop")
     await apps.person("eve", "shop", deactivated_at=None)
-    await run_sql(apps.acme.pool, "update users set deactivated_at = now() where id = %s", ada.id)
+    await run_sql(apps.acme.pool, "update users set deactivated_at = now() where id = %s", user.id)
     for query in ("", "?search=people", f"?service_id={apps.services['shop']}", f"?search=people&service_id={apps.services['shop']}"):
         assert await apps.names(query) == (["eve"], 1)
     assert (await apps.show("ada")).status == 200, "the details are still available by id"
@@ -253,7 +253,7 @@ async def test_deactivated_users_are_not_listed(apps: Applications) -> None:
 
 
 async def test_the_details_contain_only_data_of_the_organization(apps: Applications, clock: FakeClock) -> None:
-    ada = await apps.person("ada")
+    user = await apps.person("ada")
     began = clock.now()
     first = await apps.session("ada", "shop")
     clock.advance(timedelta(minutes=1))
@@ -261,8 +261,8 @@ async def test_the_details_contain_only_data_of_the_organization(apps: Applicati
     await apps.use("ada", "wiki", signed_in=False)
     clock.advance(timedelta(minutes=1))
     await apps.session("ada", "other")
-    await sign_in(apps.acme.ports, ada)
-    await run_sql(apps.acme.pool, "update users set updated_at = %s where id = %s", clock.now(), ada.id)
+    await sign_in(apps.acme.ports, user)
+    await run_sql(apps.acme.pool, "update users set updated_at = %s where id = %s", clock.now(), user.id)
     for service, provider, subject in (
         (apps.services["wiki"], "websuite", "w-1"),
         (apps.services["other"], "codehost", "c-1"),
@@ -273,7 +273,7 @@ async def test_the_details_contain_only_data_of_the_organization(apps: Applicati
             """
             insert into identities (id, user_id, service_id, provider, provider_user_id, email, linked_at)
             values (gen_random_uuid(), %s, %s, %s, %s, 'ada@elsewhere.example', %s)""",
-            ada.id,
+            user.id,
             service,
             provider,
             subject,
@@ -282,9 +282,9 @@ async def test_the_details_contain_only_data_of_the_organization(apps: Applicati
     answer = await apps.show("ada")
     assert answer.status == 200
     assert answer.json == {
-        "id": str(ada.id),
+        "id": str(user.id),
         "email": "ada@people.example",
-        "created_at": shown(ada.created_at),
+        "created_at": shown(user.created_at),
         "last_login_at": shown(began + timedelta(minutes=1)),
         "mfa_enabled": False,
         "email_verified": True,
@@ -330,15 +330,15 @@ async def test_users_of_other_organizations_are_not_found(apps: Applications) ->
 
 
 async def test_revocation_ends_only_sessions_in_the_organization(apps: Applications, tenants: Tenants, clock: FakeClock) -> None:
-    ada, ports = await apps.person("ada"), tenants.ports
+    user, ports = await apps.person("ada"), tenants.ports
     await apps.person("eve")
     for tenant in (apps.acme, apps.twin):
-        await add_member(tenants.pool, tenant.org, ada.id)
-    ended = [await apps.session("ada", "shop"), await apps.session("ada", "wiki"), await sign_in(ports, ada, apps.acme.org)]
+        await add_member(tenants.pool, tenant.org, user.id)
+    ended = [await apps.session("ada", "shop"), await apps.session("ada", "wiki"), await sign_in(ports, user, apps.acme.org)]
     kept = [
         await apps.session("ada", "other"),
-        await sign_in(ports, ada),
-        await sign_in(ports, ada, apps.twin.org),
+        await sign_in(ports, user),
+        await sign_in(ports, user, apps.twin.org),
         await apps.session("eve", "shop"),
     ]
     answer = await apps.revoke("ada")
@@ -350,13 +350,13 @@ async def test_revocation_ends_only_sessions_in_the_organization(apps: Applicati
     assert entry == {
         "action": "user.sessions_revoked",
         "target_type": "user",
-        "target_id": str(ada.id),
+        "target_id": str(user.id),
         "actor_id": apps.acme.people["admin"].id,
         "impersonator_id": None,
         "address": entry["address"],
         "details": {"sessions_revoked": 3},
     }
-    assert await apps.acme.told() == [("user.sessions_revoked", str(ada.id), {"sessions_revoked": 3})]
+    assert await apps.acme.told() == [("user.sessions_revoked", str(user.id), {"sessions_revoked": 3})]
     assert await apps.twin.log() == []
     again = await apps.session("ada", "shop")
     assert await apps.live_sessions(again) == [True], "the user can sign in again"
@@ -454,10 +454,10 @@ async def test_a_revocation_that_waited_sees_the_change_it_waited_for(apps: Appl
 
 
 async def test_a_concurrently_removed_end_user_is_not_found(apps: Applications) -> None:
-    ada = await apps.person("ada", "shop")
+    user = await apps.person("ada", "shop")
     changes = [
-        ("select 1 from users where id = %s for update", (ada.id,)),
-        ("delete from end_users where user_id = %s", (ada.id,)),
+        ("select 1 from users where id = %s for update", (user.id,)),
+        ("delete from end_users where user_id = %s", (user.id,)),
     ]
     assert refused(await meanwhile(apps.acme.pool, changes, lambda: apps.revoke("ada"))) == MISSING
 
@@ -471,8 +471,8 @@ async def test_a_revocation_does_not_wait_for_accounts_of_other_organizations(ap
 
 
 async def test_a_revocation_waits_for_a_login_in_progress_and_ends_it(apps: Applications, clock: FakeClock) -> None:
-    ada = await apps.person("ada", "shop")
-    names = {"user": ada.id, "org": apps.acme.org, "service": apps.services["shop"], "now": clock.now()}
+    user = await apps.person("ada", "shop")
+    names = {"user": user.id, "org": apps.acme.org, "service": apps.services["shop"], "now": clock.now()}
     signing_in = [
         ("select 1 from users where id = %(user)s for no key update", names),
         (

@@ -18,8 +18,8 @@ from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, everyon
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant, Tenants
-from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
-from tests.tenancy.api.organizations import NOW, claims
+from tests.tenancy.organizations import NOT_ACTIVE as STATUSES
+from tests.tenancy.organizations import NOW, claims
 
 FIELDS = ["id", "service_id", "name", "price_cents", "currency", "features", "billing_price_id", "created_at"]
 FULL: dict[str, Any] = {"features": ["exports", "Support by phone", "exports"], "billing_price_id": "price_123"}

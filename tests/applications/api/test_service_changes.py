@@ -20,7 +20,7 @@ from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_api_key, add_service
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
+from tests.tenancy.organizations import NOT_ACTIVE as STATUSES
 
 NATIVE = ["com.example.app:/callback", "http://127.0.0.1/callback"]
 

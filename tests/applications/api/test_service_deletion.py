@@ -21,7 +21,7 @@ from tests.support.builders import EMAIL, PASSWORD, Answer, SignedIn, add_accoun
 from tests.support.refusals import FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_api_key, add_login, add_plan, add_service, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
+from tests.tenancy.organizations import NOT_ACTIVE as STATUSES
 
 # Tables with rows that belong to a service
 TABLES = ("plans", "subscriptions", "api_keys", "service_users", "login_totals", "login_events")
@@ -33,7 +33,7 @@ class Shop:
 
     tenant: Tenant
     id: UUID
-    ada: Account
+    user: Account
     session: SignedIn
     key: str
 
@@ -48,13 +48,13 @@ class Shop:
         return await self.tenant.api.get("/api/service/info", headers={"X-Api-Key": self.key})
 
 
-async def open_shop(tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock, ada: Account, slug: str = "shop") -> Shop:
+async def open_shop(tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock, user: Account, slug: str = "shop") -> Shop:
     service = await add_service(pool, tenant.org, slug)
     plan = await add_plan(pool, service)
-    session = await sign_in_to(ports, pool, service, ada)
-    await add_login(ports, pool, service, ada.id)
-    await add_subscription(ports, pool, service, ada.id, plan, ends=clock.now())
-    return Shop(tenant, service, ada, session, await add_api_key(pool, service))
+    session = await sign_in_to(ports, pool, service, user)
+    await add_login(ports, pool, service, user.id)
+    await add_subscription(ports, pool, service, user.id, plan, ends=clock.now())
+    return Shop(tenant, service, user, session, await add_api_key(pool, service))
 
 
 async def rows_of(pool: Pool, service: UUID) -> dict[str, int]:
@@ -69,14 +69,14 @@ async def end_users(pool: Pool, org: UUID) -> set[UUID]:
 
 
 @pytest.fixture
-async def shop(acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock, ada: Account) -> Shop:
-    return await open_shop(acme, ports, pool, clock, ada)
+async def shop(acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock, user: Account) -> Shop:
+    return await open_shop(acme, ports, pool, clock, user)
 
 
 async def test_deleting_a_service_deletes_everything_that_belongs_to_it(
     shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    foreign = await open_shop(twin, ports, pool, clock, shop.ada)
+    foreign = await open_shop(twin, ports, pool, clock, shop.user)
     before = await rows_of(pool, foreign.id)
     assert all(before.values())
     answer = await Workshop(acme).delete()
@@ -84,7 +84,7 @@ async def test_deleting_a_service_deletes_everything_that_belongs_to_it(
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
     assert await rows_of(pool, foreign.id) == before
     assert await end_users(pool, acme.org) == set()
-    assert await end_users(pool, twin.org) == {shop.ada.id}
+    assert await end_users(pool, twin.org) == {shop.user.id}
     assert refused(await Workshop(acme).get()) == MISSING
     assert refused(await Workshop(acme).delete()) == MISSING
     assert (await Workshop(acme).list_services())["services"] == []
@@ -115,10 +115,10 @@ async def test_a_new_service_with_the_same_slug_inherits_nothing(shop: Shop, acm
 async def test_users_of_other_services_stay_end_users(shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     eve = await add_account(ports, "eve@example.com")
     await sign_in_to(ports, pool, shop.id, eve)
-    other = await open_shop(acme, ports, pool, clock, shop.ada, "other")
+    other = await open_shop(acme, ports, pool, clock, shop.user, "other")
     before = await rows_of(pool, other.id)
     await Workshop(acme).delete()
-    assert await end_users(pool, acme.org) == {shop.ada.id}
+    assert await end_users(pool, acme.org) == {shop.user.id}
     assert await rows_of(pool, other.id) == before
     assert (await other.profile()).status == (await other.info()).status == 200
     await Workshop(acme).delete(slug="other")
@@ -148,7 +148,7 @@ async def test_the_housekeeper_deletes_the_remaining_logins(
     shop: Shop, acme: Tenant, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(4):
-        await add_login(ports, pool, shop.id, shop.ada.id)
+        await add_login(ports, pool, shop.id, shop.user.id)
     monkeypatch.setattr(organizations_rules, "IMMEDIATE_PURGE_LIMIT", 2)
     assert (await Workshop(acme).delete()).status == 204
     assert await rows_of(pool, shop.id) == {**dict.fromkeys(TABLES, 0), "login_events": 3}
@@ -160,7 +160,7 @@ async def test_the_housekeeper_deletes_the_remaining_logins(
 async def test_deleting_an_organization_deletes_its_services(
     shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    foreign = await open_shop(twin, ports, pool, clock, shop.ada)
+    foreign = await open_shop(twin, ports, pool, clock, shop.user)
     before = await rows_of(pool, foreign.id)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
@@ -226,7 +226,7 @@ async def test_every_request_during_a_deletion_gets_a_response(
     shop: Shop, acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     """Changes, plans, API keys and logins to another service run at the same time. Afterwards all counters are right."""
-    other = await open_shop(acme, ports, pool, clock, shop.ada, "other")
+    other = await open_shop(acme, ports, pool, clock, shop.user, "other")
     people = [await add_account(ports, f"person-{number}@example.com") for number in range(4)]
     for person in people:
         await sign_in_to(ports, pool, shop.id, person)
@@ -249,5 +249,5 @@ async def test_every_request_during_a_deletion_gets_a_response(
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     assert [answer.status for answer in answers].count(204) == 1
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
-    assert await end_users(pool, acme.org) == {shop.ada.id, *(person.id for person in people)}
+    assert await end_users(pool, acme.org) == {shop.user.id, *(person.id for person in people)}
     assert await run_sql(pool, "select id, user_count from services") == [(other.id, 5)]

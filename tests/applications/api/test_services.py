@@ -18,8 +18,8 @@ from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, refused
 from tests.support.services import add_plan, add_service
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import NOT_ACTIVE as STATUSES
-from tests.tenancy.api.organizations import NOW
+from tests.tenancy.organizations import NOT_ACTIVE as STATUSES
+from tests.tenancy.organizations import NOW
 
 FIELDS = [
     "id",

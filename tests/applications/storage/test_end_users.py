@@ -70,61 +70,61 @@ async def totals(pool: Pool, org: UUID, *services: UUID) -> tuple[int, ...]:
 
 
 async def test_enrolling_stores_the_times_of_logins(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     org = await add_organization(pool, "acme")
     shop, forum = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
-    assert await enroll(storage, shop, ada.id, NOW - HOUR, signed_in=False)
-    assert await relations(pool) == {(shop, ada.id, org, NOW - HOUR, None, None)}
-    assert await enroll(storage, shop, ada.id, NOW)
-    assert await relations(pool) == {(shop, ada.id, org, NOW - HOUR, NOW, NOW)}
-    assert await enroll(storage, shop, ada.id, NOW + HOUR, signed_in=False), "an API key does not record logins"
-    assert await enroll(storage, shop, ada.id, NOW + DAY)
-    assert await enroll(storage, forum, ada.id, NOW + HOUR)
+    assert await enroll(storage, shop, user.id, NOW - HOUR, signed_in=False)
+    assert await relations(pool) == {(shop, user.id, org, NOW - HOUR, None, None)}
+    assert await enroll(storage, shop, user.id, NOW)
+    assert await relations(pool) == {(shop, user.id, org, NOW - HOUR, NOW, NOW)}
+    assert await enroll(storage, shop, user.id, NOW + HOUR, signed_in=False), "an API key does not record logins"
+    assert await enroll(storage, shop, user.id, NOW + DAY)
+    assert await enroll(storage, forum, user.id, NOW + HOUR)
     assert await relations(pool) == {
-        (shop, ada.id, org, NOW - HOUR, NOW, NOW + DAY),
-        (forum, ada.id, org, NOW + HOUR, NOW + HOUR, NOW + HOUR),
+        (shop, user.id, org, NOW - HOUR, NOW, NOW + DAY),
+        (forum, user.id, org, NOW + HOUR, NOW + HOUR, NOW + HOUR),
     }
     assert await run_sql(pool, "select org_id, user_id, email, deactivated, created_at from end_users") == [
-        (org, ada.id, ADA, False, NOW - HOUR)
+        (org, user.id, ADA, False, NOW - HOUR)
     ]
     assert await totals(pool, org, shop, forum) == (1, 1, 1)
 
 
 async def test_a_login_that_is_written_late_keeps_the_first_and_last_times(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     for at in (NOW, NOW - HOUR, NOW - SECOND):
-        await enroll(storage, shop, ada.id, at)
-    assert await relations(pool) == {(shop, ada.id, org, NOW, NOW - HOUR, NOW)}
+        await enroll(storage, shop, user.id, at)
+    assert await relations(pool) == {(shop, user.id, org, NOW, NOW - HOUR, NOW)}
 
 
 async def test_a_user_is_one_end_user_per_organization(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, forum, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "forum"), (twin, "shop"))]
-    for service, user in ((shop, ada.id), (forum, ada.id), (other, ada.id), (shop, eve.id), (shop, ada.id)):
-        assert await enroll(storage, service, user)
+    for service, target in ((shop, user.id), (forum, user.id), (other, user.id), (shop, eve.id), (shop, user.id)):
+        assert await enroll(storage, service, target)
     assert await totals(pool, acme, shop, forum) == (2, 2, 1)
     assert await totals(pool, twin, other) == (1, 1)
 
 
 async def test_enrolling_in_a_missing_service_fails(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
-    assert not await enroll(storage, uuid4(), ada.id)
+    assert not await enroll(storage, uuid4(), user.id)
     await run_sql(pool, "delete from services where id = %s", shop)
-    assert not await enroll(storage, shop, ada.id)
+    assert not await enroll(storage, shop, user.id)
     assert await relations(pool) == set()
     assert await totals(pool, org) == (0,)
 
 
 async def test_a_rollback_restores_the_counters(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
 
     async def fail() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            await tx.end_users.enroll(shop, ada.id, NOW, signed_in=True)
+            await tx.end_users.enroll(shop, user.id, NOW, signed_in=True)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -133,29 +133,29 @@ async def test_a_rollback_restores_the_counters(storage: Postgres, pool: Pool) -
 
 
 async def test_email_address_and_deactivation_follow_the_account(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE, deactivated_at=NOW))
+    await add(storage, user := account(), eve := account(EVE, deactivated_at=NOW))
     services = [await add_service(pool, await add_organization(pool, slug)) for slug in ("acme", "twin")]
     for service in services:
-        for user in (ada.id, eve.id):
-            await enroll(storage, service, user)
+        for target in (user.id, eve.id):
+            await enroll(storage, service, target)
     copies = "select email, deactivated from end_users union all select email, deactivated from service_users order by 1"
     assert await run_sql(pool, copies) == [(ADA, False)] * 4 + [(EVE, True)] * 4
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.accounts.change_email(ada.id, account("new@example.com").email, NOW)
+        await tx.accounts.change_email(user.id, account("new@example.com").email, NOW)
     await run_sql(pool, "update users set deactivated_at = case when deactivated_at is null then now() end")
     assert await run_sql(pool, copies) == [(EVE, False)] * 4 + [("new@example.com", True)] * 4
     await check_counts(pool)
 
 
 async def test_an_enrolled_account_cannot_be_deleted_without_its_relations(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await enroll(storage, await add_service(pool, await add_organization(pool, "acme")), ada.id)
+    user = await add(storage, account())
+    await enroll(storage, await add_service(pool, await add_organization(pool, "acme")), user.id)
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
-        await run_sql(pool, "delete from users where id = %s", ada.id)
+        await run_sql(pool, "delete from users where id = %s", user.id)
 
 
 async def test_deleting_a_service_waits_for_enrollments_in_progress(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     await enroll(storage, shop, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
@@ -164,48 +164,48 @@ async def test_deleting_a_service_waits_for_enrollments_in_progress(storage: Pos
         assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
         nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
         await somebody_waits(pool)
-    assert not await enroll(storage, shop, ada.id)
-    assert [user for _, user, *_ in await relations(pool)] == [eve.id], "enrollment does not change rows of a deleted service"
+    assert not await enroll(storage, shop, user.id)
+    assert [target for _, target, *_ in await relations(pool)] == [eve.id], "enrollment does not change rows of a deleted service"
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(1,)]
 
 
 async def test_enrolling_in_a_service_that_is_being_deleted_fails_without_waiting(storage: Postgres, pool: Pool) -> None:
     """Waiting requests would occupy connections while a large service is deleted."""
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop, other = [await add_service(pool, org, slug) for org in [await add_organization(pool, "acme")] for slug in ("shop", "other")]
     async with pool.connection() as connection, connection.transaction(force_rollback=True):
         await connection.execute("delete from services where id = %s", (shop,))
-        assert [await in_another_task(partial(enroll, storage, service, ada.id)) for service in (shop, other)] == [False, True]
+        assert [await in_another_task(partial(enroll, storage, service, user.id)) for service in (shop, other)] == [False, True]
         assert {service for service, *_ in await in_another_task(partial(relations, pool))} == {other}
-    assert await enroll(storage, shop, ada.id), "the deletion was rolled back"
+    assert await enroll(storage, shop, user.id), "the deletion was rolled back"
 
 
 async def test_signing_in_during_the_removal_of_an_end_user_adds_them_again(storage: Postgres, pool: Pool) -> None:
     """Removals do not lock accounts. A login must therefore not rely on a row that is about to be deleted."""
-    ada = await add(storage, account())
+    user = await add(storage, account())
     org = await add_organization(pool, "acme")
     shop, forum = [await add_service(pool, org, slug) for slug in ("shop", "forum")]
-    await enroll(storage, shop, ada.id)
+    await enroll(storage, shop, user.id)
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("delete from service_users")
         await connection.execute("delete from end_users")
         await connection.execute("update services set user_count = 0")
         await connection.execute("update end_user_totals set total = 0")
-        nursery.start_soon(enroll, storage, forum, ada.id)
+        nursery.start_soon(enroll, storage, forum, user.id)
         async with trio.open_nursery() as waiting:
             waiting.start_soon(somebody_waits, pool)
     assert await totals(pool, org, shop, forum) == (1, 0, 1)
 
 
 async def test_enrolling_locks_an_existing_end_user(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     shop = await add_service(pool, await add_organization(pool, "acme"))
-    for user in (ada.id, eve.id):
-        await enroll(storage, shop, user)
+    for target in (user.id, eve.id):
+        await enroll(storage, shop, target)
     before = await run_sql(pool, "select xmin, ctid, * from end_users order by user_id")
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.end_users.enroll(shop, ada.id, NOW + HOUR, signed_in=True)
-        assert [await is_locked(pool, "end_users", "user_id = %s", user) for user in (ada.id, eve.id)] == [True, False]
+        await tx.end_users.enroll(shop, user.id, NOW + HOUR, signed_in=True)
+        assert [await is_locked(pool, "end_users", "user_id = %s", target) for target in (user.id, eve.id)] == [True, False]
     assert await run_sql(pool, "select xmin, ctid, * from end_users order by user_id") == before, "locked, but not written"
 
 
@@ -235,15 +235,15 @@ async def emails(storage: Postgres, org: UUID, page_: Page = FIRST, **filters: A
 
 
 async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(created_at=NOW - 5 * DAY), eve := account(EVE))
+    await add(storage, user := account(created_at=NOW - 5 * DAY), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "third"))]
-    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", ada.id)
-    await enroll(storage, wiki, ada.id, NOW - HOUR)
-    await enroll(storage, shop, ada.id, NOW - SECOND)
-    await enroll(storage, other, ada.id, NOW)  # in another organization, so not shown
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", user.id)
+    await enroll(storage, wiki, user.id, NOW - HOUR)
+    await enroll(storage, shop, user.id, NOW - SECOND)
+    await enroll(storage, other, user.id, NOW)  # in another organization, so not shown
     await enroll(storage, shop, eve.id, NOW - 2 * HOUR, signed_in=False)
-    mine = EndUserSummary(ada.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"))
+    mine = EndUserSummary(user.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"))
     hers = EndUserSummary(eve.id, EVE, NOW - DAY, False, None, ("shop",))
     assert await page(storage, acme) == PageResult([mine, hers], 2)
     assert await page(storage, twin) == PageResult([replace(mine, last_login_at=NOW, services=("third",))], 1)
@@ -366,36 +366,36 @@ async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgre
 
 
 async def test_the_details_of_an_end_user_have_all_fields(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE, email_verified_at=None))
+    await add(storage, user := account(), eve := account(EVE, email_verified_at=None))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, other = await add_service(pool, acme), await add_service(pool, twin)
-    await enroll(storage, shop, ada.id)
-    await enroll(storage, other, ada.id)
+    await enroll(storage, shop, user.id)
+    await enroll(storage, other, user.id)
     await enroll(storage, shop, eve.id)
-    await run_sql(pool, "update users set mfa_enabled_at = now(), updated_at = %s where id = %s", NOW, ada.id)
+    await run_sql(pool, "update users set mfa_enabled_at = now(), updated_at = %s where id = %s", NOW, user.id)
     async with storage.reading() as read:
         by_id = read.end_users.by_id
-        assert await by_id(acme, ada.id) == EndUser(
-            ada.id, ADA, email_verified=True, mfa_enabled=True, created_at=NOW - DAY, updated_at=NOW
+        assert await by_id(acme, user.id) == EndUser(
+            user.id, ADA, email_verified=True, mfa_enabled=True, created_at=NOW - DAY, updated_at=NOW
         )
         assert await by_id(acme, eve.id) == EndUser(
             eve.id, EVE, email_verified=False, mfa_enabled=False, created_at=NOW - DAY, updated_at=NOW - DAY
         )
-        for org, user in ((twin, eve.id), (acme, uuid4()), (uuid4(), ada.id)):
-            assert await by_id(org, user) is None
+        for org, target in ((twin, eve.id), (acme, uuid4()), (uuid4(), user.id)):
+            assert await by_id(org, target) is None
 
 
 async def test_the_details_contain_only_services_of_the_organization(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "aaa"))]
-    await enroll(storage, wiki, ada.id, NOW - HOUR)
-    await enroll(storage, wiki, ada.id, NOW)
-    await enroll(storage, shop, ada.id, NOW, signed_in=False)
-    await enroll(storage, other, ada.id, NOW)
+    await enroll(storage, wiki, user.id, NOW - HOUR)
+    await enroll(storage, wiki, user.id, NOW)
+    await enroll(storage, shop, user.id, NOW, signed_in=False)
+    await enroll(storage, other, user.id, NOW)
     await enroll(storage, shop, eve.id, NOW + DAY)
     async with storage.reading() as read:
-        assert await read.end_users.services(acme, ada.id) == [
+        assert await read.end_users.services(acme, user.id) == [
             UsedService(shop, "shop", "Shop", None, None),
             UsedService(wiki, "wiki", "Wiki", NOW - HOUR, NOW),
         ]
@@ -403,14 +403,14 @@ async def test_the_details_contain_only_services_of_the_organization(storage: Po
 
 
 async def test_the_details_contain_only_identities_of_its_services(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, wiki, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))]
     linked = [
-        (ada.id, shop, "codehost", "1", ADA, NOW),
-        (ada.id, wiki, "websuite", "2", None, NOW - HOUR),
-        (ada.id, other, "codehost", "3", ADA, NOW),
-        (ada.id, None, "officesuite", "4", ADA, NOW),  # not linked for a service
+        (user.id, shop, "codehost", "1", ADA, NOW),
+        (user.id, wiki, "websuite", "2", None, NOW - HOUR),
+        (user.id, other, "codehost", "3", ADA, NOW),
+        (user.id, None, "officesuite", "4", ADA, NOW),  # not linked for a service
         (eve.id, shop, "codehost", "5", EVE, NOW),
     ]
     insert = """
@@ -419,7 +419,7 @@ async def test_the_details_contain_only_identities_of_its_services(storage: Post
     for row in linked:
         await run_sql(pool, insert, *row)
     async with storage.reading() as read:
-        assert await read.end_users.identities(acme, ada.id) == [
+        assert await read.end_users.identities(acme, user.id) == [
             LinkedIdentity(Provider.WEBSUITE, "2", None, NOW - HOUR),
             LinkedIdentity(Provider.CODEHOST, "1", ADA, NOW),
         ]

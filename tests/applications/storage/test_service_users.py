@@ -60,38 +60,38 @@ async def counts(pool: Pool) -> dict[UUID, int]:
 async def test_removing_a_user_affects_only_that_user_service_and_organization(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID
 ) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (twin, "shop"))]
     for service in services:
-        await enroll(storage, service, ada.id, eve.id)
+        await enroll(storage, service, user.id, eve.id)
     before = await relations(pool)
     async with storage.transaction(by=SYSTEM) as tx:
-        for org, service, user in ((twin, services[0], ada.id), (uuid4(), services[0], ada.id), (acme, services[0], uuid4())):
-            await tx.service_users.remove(org, service, user)
+        for org, service, target in ((twin, services[0], user.id), (uuid4(), services[0], user.id), (acme, services[0], uuid4())):
+            await tx.service_users.remove(org, service, target)
     assert await relations(pool) == before
-    await within(storage, lambda tx: tx.service_users.remove(acme, services[0], ada.id))
-    assert await relations(pool) == before - {(services[0], ada.id)}
+    await within(storage, lambda tx: tx.service_users.remove(acme, services[0], user.id))
+    assert await relations(pool) == before - {(services[0], user.id)}
     assert await counts(pool) == {services[0]: 1, services[1]: 2, services[2]: 2, acme: 2, twin: 2}
-    await within(storage, lambda tx: tx.service_users.remove(acme, services[1], ada.id))
+    await within(storage, lambda tx: tx.service_users.remove(acme, services[1], user.id))
     assert await counts(pool) == {services[0]: 1, services[1]: 1, services[2]: 2, acme: 1, twin: 2}
     await within(storage, lambda tx: tx.service_users.remove_everywhere(eve.id))
-    assert await relations(pool) == {(services[2], ada.id)}
+    assert await relations(pool) == {(services[2], user.id)}
     assert await counts(pool) == {services[0]: 0, services[1]: 0, services[2]: 1, acme: 0, twin: 1}
-    assert await run_sql(pool, "select org_id, user_id from end_users") == [(twin, ada.id)]
+    assert await run_sql(pool, "select org_id, user_id from end_users") == [(twin, user.id)]
 
 
 @pytest.mark.parametrize("purged", ["service_users", "end_users", None])
 async def test_an_account_can_be_deleted_while_the_housekeeper_removes_its_old_rows(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID, purged: str | None
 ) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     for org in (acme, twin):
         for slug in ("shop", "second"):
-            await enroll(storage, await add_service(pool, org, slug), ada.id)
+            await enroll(storage, await add_service(pool, org, slug), user.id)
     await run_sql(pool, "delete from organizations where id = %s", acme)
 
     async def erase() -> None:
-        await within(storage, lambda tx: accounts.delete_account(tx, ada.id))
+        await within(storage, lambda tx: accounts.delete_account(tx, user.id))
 
     if purged is None:
         await erase()

@@ -251,26 +251,26 @@ async def end_users(pool: Pool, org: UUID) -> set[UUID]:
 
 
 async def test_deleting_a_service_deletes_its_rows_and_no_others(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     gone, other, foreign = service(org), service(org, "other"), service(twin)
     await put(storage, gone, other, foreign)
-    await enroll(storage, gone, ada.id, eve.id)
+    await enroll(storage, gone, user.id, eve.id)
     await enroll(storage, other, eve.id)
-    await enroll(storage, foreign, ada.id, eve.id)
+    await enroll(storage, foreign, user.id, eve.id)
     for one in (gone, other, foreign):
         await fill(pool, one, eve.id)
     before = [await rows_of(pool, one) for one in (other, foreign)]
     assert all(all(counts.values()) for counts in before)
     beside = "insert into login_events (id, user_id, provider, success, created_at) values (gen_random_uuid(), %s, 'x', true, now())"
-    await run_sql(pool, beside, ada.id)
+    await run_sql(pool, beside, user.id)
     await delete(storage, gone)
     assert await rows_of(pool, gone) == dict.fromkeys(HANGING, 0)
     assert [await rows_of(pool, one) for one in (other, foreign)] == before
     assert {one.id for one in (other, foreign)} == {id_ for (id_,) in await run_sql(pool, "select id from services")}
     # Users of other services are still end users.
     assert await end_users(pool, org) == {eve.id}
-    assert await end_users(pool, twin) == {ada.id, eve.id}
+    assert await end_users(pool, twin) == {user.id, eve.id}
     assert await run_sql(pool, "select count(*) from users") == [(2,)]
     assert await run_sql(pool, "select count(*) from login_events where service_id is null") == [(1,)]
     assert await run_sql(pool, "select id, deleted_at from deleted_services") == [(gone.id, NOW)]
@@ -297,14 +297,14 @@ async def test_users_are_removed_in_batches(storage: Postgres, pool: Pool, monke
 
 
 async def test_a_deletion_with_another_organization_changes_nothing(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     one = await put(storage, service(org))
-    await enroll(storage, one, ada.id)
+    await enroll(storage, one, user.id)
     await delete(storage, replace(one, org_id=twin))
     assert await by_id(storage, one) == one
     assert await run_sql(pool, "select user_count from services") == [(1,)]
-    assert await end_users(pool, org) == {ada.id}
+    assert await end_users(pool, org) == {user.id}
     assert await run_sql(pool, "select count(*) from service_users") == [(1,)]
     assert await run_sql(pool, "select * from deleted_services") == []
 
@@ -332,11 +332,11 @@ async def test_logins_are_purged_in_batches_newest_first(storage: Postgres, pool
 
 
 async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.accounts.lock(ada.id)
-        assert await tx.end_users.enroll(one.id, ada.id, NOW, signed_in=True)
+        assert await tx.accounts.lock(user.id)
+        assert await tx.end_users.enroll(one.id, user.id, NOW, signed_in=True)
         nursery.start_soon(delete, storage, one)
         await somebody_waits(pool)
     assert await by_id(storage, one) is None
@@ -345,11 +345,11 @@ async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(sto
 
 
 async def test_a_login_that_waits_for_a_deletion_finds_no_service(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.services.delete(one.org_id, one.id, NOW)
-        added = await in_another_task(lambda: within(storage, lambda tx: tx.end_users.enroll(one.id, ada.id, NOW, signed_in=True)))
+        added = await in_another_task(lambda: within(storage, lambda tx: tx.end_users.enroll(one.id, user.id, NOW, signed_in=True)))
     assert added is False
     assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
     assert await run_sql(pool, "select count(*) from end_users") == [(0,)]
@@ -357,50 +357,50 @@ async def test_a_login_that_waits_for_a_deletion_finds_no_service(storage: Postg
 
 async def test_a_user_who_joins_another_service_during_the_deletion_stays_an_end_user(storage: Postgres, pool: Pool) -> None:
     """The deletion starts while the user has no other service, and reaches their row when they have one."""
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await enroll(storage, gone, ada.id, eve.id)
+    await enroll(storage, gone, user.id, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.end_users.enroll(other.id, ada.id, NOW, signed_in=True)
+        assert await tx.end_users.enroll(other.id, user.id, NOW, signed_in=True)
         nursery.start_soon(delete, storage, gone)
         await somebody_waits(pool)
-    assert await end_users(pool, org) == {ada.id}
-    assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, ada.id)]
+    assert await end_users(pool, org) == {user.id}
+    assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, user.id)]
 
 
 async def test_a_user_who_joins_another_service_after_the_deletion_is_a_new_end_user(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await enroll(storage, gone, ada.id)
+    await enroll(storage, gone, user.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         await tx.services.delete(org, gone.id, NOW)
-        assert await tx.services.lock_users(org, gone.id, None, 10) == ada.id
-        nursery.start_soon(enroll, storage, other, ada.id)
+        assert await tx.services.lock_users(org, gone.id, None, 10) == user.id
+        nursery.start_soon(enroll, storage, other, user.id)
         await somebody_waits(pool)
-        await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, ada.id))
-    assert await end_users(pool, org) == {ada.id}
+        await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, user.id))
+    assert await end_users(pool, org) == {user.id}
     assert await run_sql(pool, "select service_id, user_count from service_users join services on id = service_id") == [(other.id, 1)]
 
 
 @pytest.mark.parametrize("first", ["the deletion", "the change"])
 async def test_a_deletion_and_an_email_change_lock_rows_in_the_same_order(storage: Postgres, pool: Pool, first: str) -> None:
     """An email change updates both tables from which a deletion removes rows. The second of the two waits, and there is no deadlock."""
-    ada = await add(storage, account())
+    user = await add(storage, account())
     org = await add_organization(pool, "acme")
     gone, other = service(org), service(org, "other")
     await put(storage, gone, other)
-    await enroll(storage, gone, ada.id)
+    await enroll(storage, gone, user.id)
 
     async def change() -> None:
-        await within(storage, lambda tx: tx.accounts.change_email(ada.id, Email("new@example.com"), NOW))
+        await within(storage, lambda tx: tx.accounts.change_email(user.id, Email("new@example.com"), NOW))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         if first == "the change":
-            await tx.accounts.change_email(ada.id, Email("new@example.com"), NOW)
+            await tx.accounts.change_email(user.id, Email("new@example.com"), NOW)
             nursery.start_soon(delete, storage, gone)
             await somebody_waits(pool)
         else:
@@ -408,16 +408,16 @@ async def test_a_deletion_and_an_email_change_lock_rows_in_the_same_order(storag
             await tx.services.lock_users(org, gone.id, None, 10)
             nursery.start_soon(change)
             await somebody_waits(pool)
-            await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, ada.id))
+            await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, user.id))
     assert await run_sql(pool, "select email from users") == [("new@example.com",)]
     assert await end_users(pool, org) == set()
     assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
 
 
 async def test_a_purge_skips_locked_logins(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     one = await put(storage, service(await add_organization(pool, "acme")))
-    await fill(pool, one, ada.id)
+    await fill(pool, one, user.id)
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("select 1 from login_events for update")
         with trio.fail_after(5):

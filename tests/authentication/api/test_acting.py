@@ -206,22 +206,22 @@ async def confirmations(pool: Pool) -> Rows:
 async def test_the_first_request_in_an_organization_confirms_the_membership(
     app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
 ) -> None:
-    ada, eve = await add_account(ports), await add_account(ports, "eve@example.com")
+    user, eve = await add_account(ports), await add_account(ports, "eve@example.com")
     acme, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for org, account in ((acme, ada), (acme, eve), (twin, ada)):
+    for org, account in ((acme, user), (acme, eve), (twin, user)):
         await add_member(pool, org, account.id)
-    token = (await sign_in(ports, ada, acme)).access_token
+    token = (await sign_in(ports, user, acme)).access_token
     await ask(app, "GET", "/test/person", token=token)
     await ask(app, "GET", "/api/user", token=token)
     assert await confirmations(pool) == [], "a token of the organization is not a request in it"
     first = clock.now()
     assert await status(app, "/test/in/acme/view?missing=1", token) == NOT_FOUND
-    assert await confirmations(pool) == [(acme, ada.id, first)], "although the request fails"
+    assert await confirmations(pool) == [(acme, user.id, first)], "although the request fails"
     clock.advance(timedelta(minutes=1))
     assert await status(app, "/test/in/acme/view", token) == 200
-    assert await confirmations(pool) == [(acme, ada.id, first)], "the first confirmation stays"
+    assert await confirmations(pool) == [(acme, user.id, first)], "the first confirmation stays"
     assert await status(app, "/test/in/twin/view", token) == 200
-    assert set(await confirmations(pool)) == {(acme, ada.id, first), (twin, ada.id, clock.now())}
+    assert set(await confirmations(pool)) == {(acme, user.id, first), (twin, user.id, clock.now())}
     assert seen
 
 
@@ -237,13 +237,13 @@ async def test_a_refused_request_confirms_nothing(app: QuartTrio, ports: Ports, 
 
 
 async def test_an_impersonator_does_not_confirm_the_membership(app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]) -> None:
-    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id)
-    token = await impersonate(ports, support, ada, org)
+    await add_member(pool, org, user.id)
+    token = await impersonate(ports, support, user, org)
     assert await status(app, "/test/in/acme/view", token) == 200
     assert await confirmations(pool) == []
-    assert (seen[0].user_id, seen[0].impersonator_id, seen[0].acts_in.id) == (ada.id, support.id, org)
+    assert (seen[0].user_id, seen[0].impersonator_id, seen[0].acts_in.id) == (user.id, support.id, org)
 
 
 # Platform owners
@@ -305,13 +305,13 @@ async def test_a_token_that_is_sent_must_be_valid(app: QuartTrio, ports: Ports, 
 async def test_an_impersonator_acts_as_the_user_except_on_protected_routes(
     app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]
 ) -> None:
-    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
-    own, token = (await sign_in(ports, ada)).access_token, await impersonate(ports, support, ada, org)
+    await add_member(pool, org, user.id, "owner")
+    own, token = (await sign_in(ports, user)).access_token, await impersonate(ports, support, user, org)
     for path in ("/test/person", "/test/anybody", "/test/in/acme/manage"):
         assert await status(app, path, token) == await status(app, path, own) == 200
-    assert [(found.user_id, found.impersonator_id) for found in seen] == [(ada.id, support.id), (ada.id, None)] * 3
+    assert [(found.user_id, found.impersonator_id) for found in seen] == [(user.id, support.id), (user.id, None)] * 3
     seen.clear()
     for path in ("/test/person/alone", "/test/anybody/alone", "/test/in/acme/alone"):
         assert await status(app, path, own) == 200
@@ -336,11 +336,11 @@ async def test_an_impersonator_acts_as_the_user_except_on_protected_routes(
 async def test_an_impersonation_ends_when_the_impersonator_is_demoted(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, seen: list[Any], change: str
 ) -> None:
-    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
-    behind = await sign_in(ports, ada, org, impersonator=support)
-    own = await sign_in(ports, ada, org)
+    await add_member(pool, org, user.id, "owner")
+    behind = await sign_in(ports, user, org, impersonator=support)
+    own = await sign_in(ports, user, org)
     paths = ("/test/person", "/test/anybody", "/test/in/acme/view", "/test/platform", "/api/user")
     await run_sql(pool, change)
     for path in paths:
@@ -372,15 +372,15 @@ async def test_an_impersonation_ended_by_a_demotion_stays_ended(api: Api, ports:
 async def test_a_refresh_keeps_the_impersonator_and_the_end(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
 ) -> None:
-    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
-    behind = await sign_in(ports, ada, impersonator=support)
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    behind = await sign_in(ports, user, impersonator=support)
     began = clock.now()
     clock.advance(timedelta(minutes=50))
     pair = (await api.post("/api/auth/refresh", {"refresh_token": behind.refresh_token})).json
     assert pair["expires_in"] == 600, "no token outlives the impersonation"
     assert await status(app, "/test/person", pair["access_token"]) == 200
     assert (seen[0].session_id, seen[0].impersonator_id) == (behind.session_id, support.id)
-    assert await run_sql(pool, "select expires_at, ends_at from sessions where user_id = %s", ada.id) == [(began + timedelta(hours=1),) * 2]
+    assert await run_sql(pool, "select expires_at, ends_at from sessions where user_id = %s", user.id) == [(began + timedelta(hours=1),) * 2]
     clock.advance(timedelta(minutes=11))
     assert (await api.post("/api/auth/refresh", {"refresh_token": pair["refresh_token"]})).status == 401
     assert (await ask(app, "GET", "/test/person", token=pair["access_token"])).status == 401
@@ -394,8 +394,8 @@ CHANGES = {
 
 
 async def test_an_impersonator_cannot_change_password_or_address(api: Api, ports: Ports, pool: Pool) -> None:
-    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
-    token = await impersonate(ports, support, ada)
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    token = await impersonate(ports, support, user)
     before = await run_sql(pool, "select * from users order by id")
     for (method, path), body in CHANGES.items():
         for sent in (body, {}, {"email": 5, "new_password": 5}):
@@ -405,29 +405,29 @@ async def test_an_impersonator_cannot_change_password_or_address(api: Api, ports
         assert (await api.call(method, path, raw=b"{", token=token)).status == 403
     assert await run_sql(pool, "select * from users order by id") == before
     assert await run_sql(pool, "select count(*) from mails") == [(0,)]
-    assert (await api.get("/api/user", token=token)).json["email"] == ada.email
+    assert (await api.get("/api/user", token=token)).json["email"] == user.email
 
 
 async def test_an_impersonators_logout_ends_only_the_impersonation(api: Api, ports: Ports) -> None:
-    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
-    own, theirs = (await sign_in(ports, ada)).access_token, (await sign_in(ports, support)).access_token
-    token = await impersonate(ports, support, ada)
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    own, theirs = (await sign_in(ports, user)).access_token, (await sign_in(ports, support)).access_token
+    token = await impersonate(ports, support, user)
     assert (await api.post("/api/auth/logout", token=token)).status == 200
     assert [(await api.get("/api/user", token=one)).status for one in (token, own, theirs)] == [401, 200, 200]
 
 
 async def test_an_impersonators_actions_are_recorded_with_both_users(app: QuartTrio, api: Api, ports: Ports, pool: Pool) -> None:
-    support, ada = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
+    support, user = await add_platform_owner(ports, "support@example.com"), await add_account(ports)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
-    token = await impersonate(ports, support, ada, org)
+    await add_member(pool, org, user.id, "owner")
+    token = await impersonate(ports, support, user, org)
     answer = await api.post("/api/organizations/acme/invitations", {"email": "new@example.com", "role": "member"}, token=token)
     assert answer.status == 200
-    both = (ada.id, support.id)
+    both = (user.id, support.id)
     assert await run_sql(pool, "select distinct actor_id, impersonator_id from audit_log") == [both]
     assert await run_sql(pool, "select distinct actor_id, impersonator_id from events") == [both]
     [entry] = (await api.get("/api/organizations/acme/audit-log", token=token)).json["logs"]
-    assert (entry["actor"]["id"], entry["details"]["impersonator"]["id"]) == (str(ada.id), str(support.id))
+    assert (entry["actor"]["id"], entry["details"]["impersonator"]["id"]) == (str(user.id), str(support.id))
 
 
 # GET /api/user

@@ -58,22 +58,22 @@ class Ada:
 
 
 @pytest.fixture
-async def at_home(api: Api, ports: Ports, ada: Account, acme: Tenant, visitor: SamlBrowser, clock: FakeClock) -> Ada:
-    await add_member(acme.pool, acme.org, ada.id)
+async def at_home(api: Api, ports: Ports, user: Account, acme: Tenant, visitor: SamlBrowser, clock: FakeClock) -> Ada:
+    await add_member(acme.pool, acme.org, user.id)
     assert leads_to(await visitor.sign_in()) == ACCOUNT
-    return Ada(api, visitor, (await sign_in(ports, ada)).access_token, clock)
+    return Ada(api, visitor, (await sign_in(ports, user)).access_token, clock)
 
 
 @pytest.fixture
-async def elsewhere(ports: Ports, ada: Account) -> str:
+async def elsewhere(ports: Ports, user: Account) -> str:
     """Return the token of another session, which enables the second factor."""
-    return (await sign_in(ports, ada)).access_token
+    return (await sign_in(ports, user)).access_token
 
 
 @pytest.fixture
-async def party(acme: Tenant, visitor: SamlBrowser, ada: Account, ports: Ports) -> RelyingParty:
+async def party(acme: Tenant, visitor: SamlBrowser, user: Account, ports: Ports) -> RelyingParty:
     found = await add_relying_party(acme, visitor, "store")
-    await add_service_user(ports, found.service, ada.id)
+    await add_service_user(ports, found.service, user.id)
     return found
 
 

@@ -51,36 +51,36 @@ async def say_yes(tenant: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock:
 
 
 @pytest.fixture
-async def session(ports: Ports, ada: Account) -> SignedIn:
-    return await sign_in(ports, ada)
+async def session(ports: Ports, user: Account) -> SignedIn:
+    return await sign_in(ports, user)
 
 
 @pytest.fixture
-async def there(acme: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: FakeClock, ada: Account, session: SignedIn) -> There:
-    return await say_yes(acme, app, edge, pool, clock, ada, session)
+async def there(acme: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: FakeClock, user: Account, session: SignedIn) -> There:
+    return await say_yes(acme, app, edge, pool, clock, user, session)
 
 
-async def end_sessions(there: There, ada: Account) -> None:
+async def end_sessions(there: There, user: Account) -> None:
     tenant = there.party.tenant
-    answer = await tenant.api.delete(f"{tenant.path}/users/{ada.id}/sessions", token=tenant.token("admin"))
+    answer = await tenant.api.delete(f"{tenant.path}/users/{user.id}/sessions", token=tenant.token("admin"))
     assert (answer.status, answer.json["sessions_revoked"]) == (200, 0), "the codes are not sessions"
 
 
-async def remove_member(there: There, ada: Account) -> None:
-    await there.party.tenant.join("ada", ada)
+async def remove_member(there: There, user: Account) -> None:
+    await there.party.tenant.join("ada", user)
     assert (await there.party.tenant.remove("owner", "ada")).status == 200
 
 
-async def remove_from_service(there: There, ada: Account) -> None:
+async def remove_from_service(there: There, user: Account) -> None:
     key = await add_api_key(there.party.tenant.pool, there.party.service)
-    assert (await there.party.api.delete(f"/api/service/users/{ada.id}", headers={"X-Api-Key": key})).status == 204
+    assert (await there.party.api.delete(f"/api/service/users/{user.id}", headers={"X-Api-Key": key})).status == 204
 
 
-async def take_out_of_the_group(there: There, ada: Account) -> None:
+async def take_out_of_the_group(there: There, user: Account) -> None:
     tenant = there.party.tenant
-    await tenant.join("ada", ada)
+    await tenant.join("ada", user)
     directory = await directory_of(tenant)
-    answer = await directory.remove_member(ada.id)
+    answer = await directory.remove_member(user.id)
     assert answer.status == 200, answer.text
 
 
@@ -101,16 +101,16 @@ async def test_codes_from_before_the_end_start_no_session(
     pool: Pool,
     clock: FakeClock,
     ports: Ports,
-    ada: Account,
+    user: Account,
     session: SignedIn,
     way: str,
 ) -> None:
     """Codes of other organizations and of other users stay valid."""
-    elsewhere = await say_yes(twin, app, edge, pool, clock, ada, session)
+    elsewhere = await say_yes(twin, app, edge, pool, clock, user, session)
     bob = await add_account(ports, "bob@example.com")
     await sign_in_browser(there.party, bob)
     his = await there.party.code()
-    await WAYS[way](there, ada)
+    await WAYS[way](there, user)
     assert oauth_error(await there.party.exchange(there.code)) == INVALID
     assert oauth_error(await there.cli.poll()) == DENIED
     assert await run_sql(pool, "select 1 from sessions where service_id is not null") == []
@@ -119,17 +119,17 @@ async def test_codes_from_before_the_end_start_no_session(
     assert (await there.party.exchange(his)).status == 200
 
 
-async def test_an_exchanged_code_stays_stored(there: There, ada: Account) -> None:
+async def test_an_exchanged_code_stays_stored(there: There, user: Account) -> None:
     """A second use of it still ends the session (security O-4)."""
     assert (await there.party.exchange(there.code)).status == 200
     tenant = there.party.tenant
-    answer = await tenant.api.delete(f"{tenant.path}/users/{ada.id}/sessions", token=tenant.token("owner"))
+    answer = await tenant.api.delete(f"{tenant.path}/users/{user.id}/sessions", token=tenant.token("owner"))
     assert answer.json["sessions_revoked"] == 1
     assert await run_sql(tenant.pool, "select count(session_id) from authorization_codes") == [(1,)]
 
 
-async def test_a_later_approval_works(there: There, ada: Account, session: SignedIn) -> None:
-    await end_sessions(there, ada)
+async def test_a_later_approval_works(there: There, user: Account, session: SignedIn) -> None:
+    await end_sessions(there, user)
     assert (await there.party.exchange(await there.party.code())).status == 200
     await there.approve(session)
     assert (await there.cli.poll()).status == 200
@@ -137,12 +137,12 @@ async def test_a_later_approval_works(there: There, ada: Account, session: Signe
 
 @pytest.mark.parametrize("device", [False, True])
 async def test_an_exchange_that_waits_for_the_end_starts_no_session(
-    there: There, ada: Account, acme: Tenant, pool: Pool, device: bool
+    there: There, user: Account, acme: Tenant, pool: Pool, device: bool
 ) -> None:
     """The exchange has found the code valid, and waits for the account that the other transaction locks."""
     held: list[tuple[str, tuple[UUID, ...]]] = [
-        ("select 1 from users where id = %s for update", (ada.id,)),
-        ("delete from authorization_codes where user_id = %s", (ada.id,)),
+        ("select 1 from users where id = %s for update", (user.id,)),
+        ("delete from authorization_codes where user_id = %s", (user.id,)),
         ("update device_codes set status = 'denied', session_id = null where org_id = %s", (acme.org,)),
     ]
     if device:

@@ -160,7 +160,7 @@ class Slow:
 
 
 async def test_a_right_backup_code_is_not_counted_when_the_second_factor_is_disabled_during_the_request(
-    app: QuartTrio, api: Api, ports: Ports, pool: Pool, ada: Account, factor: Authenticator
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, user: Account, factor: Authenticator
 ) -> None:
     waiting = (await api.login()).json["access_token"]
     change_ports(app, passwords=Slow(ports.passwords, pool))

@@ -93,7 +93,7 @@ class Person:
 
 
 @pytest.fixture
-async def ada(tenants: Tenants, acme: Tenant, twin: Tenant) -> Person:
+async def user(tenants: Tenants, acme: Tenant, twin: Tenant) -> Person:
     account = await add_account(tenants.ports, password=None)
     services = {SHOP: await add_service(tenants.pool, acme.org), DESK: await add_service(tenants.pool, twin.org, "desk")}
     sessions = {name: await sign_in_to(tenants.ports, tenants.pool, service, account) for name, service in services.items()}
@@ -107,276 +107,276 @@ def set_up(app: QuartTrio, providers: Sequence[Provider] = tuple(Provider)) -> N
 # The list
 
 
-async def test_the_list_shows_every_field(ada: Person) -> None:
-    assert await ada.listed() == []
-    await ada.has("websuite", subject="w-1", email="ada@websuite.example")
-    await ada.has("codehost", subject="c-1")
-    await run_sql(ada.tenants.pool, "update identities set linked_at = '2026-02-01T10:00:00Z' where provider = 'codehost'")
-    assert await ada.listed() == [
+async def test_the_list_shows_every_field(user: Person) -> None:
+    assert await user.listed() == []
+    await user.has("websuite", subject="w-1", email="ada@websuite.example")
+    await user.has("codehost", subject="c-1")
+    await run_sql(user.tenants.pool, "update identities set linked_at = '2026-02-01T10:00:00Z' where provider = 'codehost'")
+    assert await user.listed() == [
         {"provider": "codehost", "provider_user_id": "c-1", "email": None, "linked_at": "2026-02-01T10:00:00Z"},
         {"provider": "websuite", "provider_user_id": "w-1", "email": "ada@websuite.example", "linked_at": "2026-03-01T12:00:00Z"},
     ]
 
 
-async def test_each_context_lists_its_own_identities(ada: Person) -> None:
+async def test_each_context_lists_its_own_identities(user: Person) -> None:
     for where in (PLATFORM, SHOP, DESK):
-        await ada.has(where=where, subject=f"in {where}", token=f"secret of {where}")
-    eve = await add_account(ada.tenants.ports, "eve@example.com", None)
-    await add_identity(ada.tenants.pool, eve.id, "websuite")
+        await user.has(where=where, subject=f"in {where}", token=f"secret of {where}")
+    eve = await add_account(user.tenants.ports, "eve@example.com", None)
+    await add_identity(user.tenants.pool, eve.id, "websuite")
     for where in (PLATFORM, SHOP, DESK):
-        [shown] = await ada.listed(where)
+        [shown] = await user.listed(where)
         assert shown["provider_user_id"] == f"in {where}"
         assert shown.keys() == {"provider", "provider_user_id", "email", "linked_at"}, "without tokens"
 
 
-async def test_a_selected_organization_does_not_change_the_list(ada: Person, acme: Tenant) -> None:
-    await ada.has()
-    await acme.join("ada", ada.account)
-    assert [each["provider"] for each in (await ada.api.get(PATH, token=acme.token("ada"))).json] == ["codehost"]
+async def test_a_selected_organization_does_not_change_the_list(user: Person, acme: Tenant) -> None:
+    await user.has()
+    await acme.join("ada", user.account)
+    assert [each["provider"] for each in (await user.api.get(PATH, token=acme.token("ada"))).json] == ["codehost"]
 
 
 # The start of a link
 
 
-async def test_a_link_starts_with_a_ticket_for_the_browser(ada: Person, app: QuartTrio, clock: FakeClock) -> None:
+async def test_a_link_starts_with_a_ticket_for_the_browser(user: Person, app: QuartTrio, clock: FakeClock) -> None:
     set_up(app)
-    answer = await ada.link("websuite")
+    answer = await user.link("websuite")
     assert (answer.status, answer.json.keys()) == (200, {"authorization_url"})
     address = urlsplit(answer.json["authorization_url"])
     assert f"{address.scheme}://{address.netloc}" == BASE_URL
     assert address.path == "/auth/websuite"
     [(name, [ticket])] = parse_qs(address.query).items()
     assert (name, len(ticket)) == ("link", 43)
-    kept = (digest(ticket), ada.account.id, ada.sessions[PLATFORM].session_id, None, "websuite", timedelta(seconds=60), clock.now())
-    assert await ada.tickets() == [kept]
+    kept = (digest(ticket), user.account.id, user.sessions[PLATFORM].session_id, None, "websuite", timedelta(seconds=60), clock.now())
+    assert await user.tickets() == [kept]
     assert answer.headers["Cache-Control"] == "no-store"
-    assert (await ada.link("websuite")).json != answer.json
+    assert (await user.link("websuite")).json != answer.json
 
 
 @pytest.mark.parametrize("base_url", ["https://id.example.com", "https://example.com/id"])
-async def test_the_url_of_a_link_starts_with_the_base_url(ada: Person, app: QuartTrio, base_url: str) -> None:
+async def test_the_url_of_a_link_starts_with_the_base_url(user: Person, app: QuartTrio, base_url: str) -> None:
     set_up(app)
     bind_context(app, replace(app_context(app), base_url=base_url))
-    assert (await ada.link()).json["authorization_url"].startswith(f"{base_url}/auth/codehost?link=")
+    assert (await user.link()).json["authorization_url"].startswith(f"{base_url}/auth/codehost?link=")
 
 
-async def test_only_configured_providers_can_be_linked(ada: Person, app: QuartTrio) -> None:
-    assert refused(await ada.link()) == MISSING
+async def test_only_configured_providers_can_be_linked(user: Person, app: QuartTrio) -> None:
+    assert refused(await user.link()) == MISSING
     set_up(app, [Provider.WEBSUITE])
     for provider in ("codehost", "Websuite", "websuite%20", "nothing", "password"):
-        assert refused(await ada.link(provider)) == MISSING, provider
-    assert (await ada.link("websuite")).status == 200
-    assert [row[4] for row in await ada.tickets()] == ["websuite"]
+        assert refused(await user.link(provider)) == MISSING, provider
+    assert (await user.link("websuite")).status == 200
+    assert [row[4] for row in await user.tickets()] == ["websuite"]
 
 
-async def test_an_already_linked_provider_is_refused(ada: Person, app: QuartTrio) -> None:
+async def test_an_already_linked_provider_is_refused(user: Person, app: QuartTrio) -> None:
     set_up(app)
-    await ada.has("codehost")
-    await ada.has("websuite", SHOP)
-    assert refused(await ada.link("codehost")) == BAD
-    assert await ada.tickets() == []
-    assert (await ada.link("websuite")).status == 200  # an identity of a service does not count
+    await user.has("codehost")
+    await user.has("websuite", SHOP)
+    assert refused(await user.link("codehost")) == BAD
+    assert await user.tickets() == []
+    assert (await user.link("websuite")).status == 200  # an identity of a service does not count
 
 
-async def test_an_application_cannot_start_a_link(ada: Person, app: QuartTrio) -> None:
+async def test_an_application_cannot_start_a_link(user: Person, app: QuartTrio) -> None:
     set_up(app)
-    assert refused(await ada.link(where=SHOP)) == FORBIDDEN
-    assert await ada.tickets() == []
+    assert refused(await user.link(where=SHOP)) == FORBIDDEN
+    assert await user.tickets() == []
 
 
-async def test_a_session_that_ends_during_the_request_starts_no_link(ada: Person, app: QuartTrio) -> None:
+async def test_a_session_that_ends_during_the_request_starts_no_link(user: Person, app: QuartTrio) -> None:
     set_up(app)
-    locked = ("select 1 from users where id = %s for no key update", (ada.account.id,))
-    ended = ("update sessions set ended_at = now() where user_id = %s", (ada.account.id,))
-    assert refused(await meanwhile(ada.tenants.pool, [locked, ended], ada.link)) == UNAUTHORIZED
-    assert await ada.tickets() == []
+    locked = ("select 1 from users where id = %s for no key update", (user.account.id,))
+    ended = ("update sessions set ended_at = now() where user_id = %s", (user.account.id,))
+    assert refused(await meanwhile(user.tenants.pool, [locked, ended], user.link)) == UNAUTHORIZED
+    assert await user.tickets() == []
 
 
 # Unlinking
 
 
-async def test_an_unlinked_identity_is_deleted_and_can_be_linked_again(ada: Person, app: QuartTrio) -> None:
+async def test_an_unlinked_identity_is_deleted_and_can_be_linked_again(user: Person, app: QuartTrio) -> None:
     set_up(app)
-    await ada.gets_password()
-    await ada.has(token="a token")
-    answer = await ada.unlink()
+    await user.gets_password()
+    await user.has(token="a token")
+    answer = await user.unlink()
     assert (answer.status, answer.json.keys()) == (200, {"message"})
-    assert await ada.listed() == []
-    assert [refused(await ada.unlink()), refused(await ada.gets_token())] == [MISSING, MISSING]
-    assert (await ada.link()).status == 200
+    assert await user.listed() == []
+    assert [refused(await user.unlink()), refused(await user.gets_token())] == [MISSING, MISSING]
+    assert (await user.link()).status == 200
 
 
-async def test_an_application_unlinks_the_identity_of_its_service(ada: Person) -> None:
-    await ada.gets_password()
+async def test_an_application_unlinks_the_identity_of_its_service(user: Person) -> None:
+    await user.gets_password()
     for where in (PLATFORM, SHOP, DESK):
-        await ada.has(where=where)
-    await ada.has("websuite", DESK)
-    assert refused(await ada.unlink("websuite", SHOP)) == MISSING
-    assert (await ada.unlink(where=SHOP)).status == 200
-    assert [await ada.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["codehost"], [], ["codehost", "websuite"]]
+        await user.has(where=where)
+    await user.has("websuite", DESK)
+    assert refused(await user.unlink("websuite", SHOP)) == MISSING
+    assert (await user.unlink(where=SHOP)).status == 200
+    assert [await user.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["codehost"], [], ["codehost", "websuite"]]
 
 
-async def test_the_account_also_unlinks_the_identities_of_services(ada: Person) -> None:
+async def test_the_account_also_unlinks_the_identities_of_services(user: Person) -> None:
     """A sign-in at a service gives the whole account in the browser."""
-    await ada.gets_password()
+    await user.gets_password()
     for where in (PLATFORM, SHOP, DESK):
-        await ada.has(where=where)
-    await ada.has("websuite", DESK)
-    await ada.has("officesuite")
-    assert (await ada.unlink()).status == 200
-    assert [await ada.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["officesuite"], [], ["websuite"]]
-    assert (await ada.unlink("websuite")).status == 200, "although it is only linked at a service"
-    assert await ada.providers(DESK) == []
-    assert refused(await ada.unlink("websuite")) == MISSING
+        await user.has(where=where)
+    await user.has("websuite", DESK)
+    await user.has("officesuite")
+    assert (await user.unlink()).status == 200
+    assert [await user.providers(where) for where in (PLATFORM, SHOP, DESK)] == [["officesuite"], [], ["websuite"]]
+    assert (await user.unlink("websuite")).status == 200, "although it is only linked at a service"
+    assert await user.providers(DESK) == []
+    assert refused(await user.unlink("websuite")) == MISSING
 
 
-async def test_the_last_sign_in_method_can_be_an_identity_of_a_service(ada: Person) -> None:
-    await ada.has(where=SHOP)
-    assert refused(await ada.unlink()) == BAD
-    assert await ada.providers(SHOP) == ["codehost"]
-    await ada.has("websuite")
-    assert (await ada.unlink()).status == 200
+async def test_the_last_sign_in_method_can_be_an_identity_of_a_service(user: Person) -> None:
+    await user.has(where=SHOP)
+    assert refused(await user.unlink()) == BAD
+    assert await user.providers(SHOP) == ["codehost"]
+    await user.has("websuite")
+    assert (await user.unlink()).status == 200
 
 
-async def test_other_users_identities_cannot_be_unlinked(ada: Person) -> None:
-    eve = await add_account(ada.tenants.ports, "eve@example.com")
-    await add_identity(ada.tenants.pool, eve.id)
-    await ada.gets_password()
-    before = await ada.left()
-    assert refused(await ada.unlink()) == MISSING
-    assert await ada.left() == before
+async def test_other_users_identities_cannot_be_unlinked(user: Person) -> None:
+    eve = await add_account(user.tenants.ports, "eve@example.com")
+    await add_identity(user.tenants.pool, eve.id)
+    await user.gets_password()
+    before = await user.left()
+    assert refused(await user.unlink()) == MISSING
+    assert await user.left() == before
 
 
 @pytest.mark.parametrize("where", [PLATFORM, SHOP])
-async def test_the_last_sign_in_method_cannot_be_unlinked(ada: Person, where: str) -> None:
-    await ada.has(where=where)
+async def test_the_last_sign_in_method_cannot_be_unlinked(user: Person, where: str) -> None:
+    await user.has(where=where)
     for other in {PLATFORM, SHOP, DESK} - {where}:
-        await ada.has("websuite", other)  # an identity of another context does not count
-    before = await ada.left()
-    assert refused(await ada.unlink(where=where)) == BAD
-    assert await ada.left() == before
-    await ada.has("officesuite", where)
-    assert (await ada.unlink(where=where)).status == 200
-    assert refused(await ada.unlink("officesuite", where)) == BAD
-    await ada.gets_password()
-    assert (await ada.unlink("officesuite", where)).status == 200
+        await user.has("websuite", other)  # an identity of another context does not count
+    before = await user.left()
+    assert refused(await user.unlink(where=where)) == BAD
+    assert await user.left() == before
+    await user.has("officesuite", where)
+    assert (await user.unlink(where=where)).status == 200
+    assert refused(await user.unlink("officesuite", where)) == BAD
+    await user.gets_password()
+    assert (await user.unlink("officesuite", where)).status == 200
 
 
-async def test_unknown_providers_are_not_found(ada: Person) -> None:
-    await ada.gets_password()
-    await ada.has()
+async def test_unknown_providers_are_not_found(user: Person) -> None:
+    await user.gets_password()
+    await user.has()
     for provider in ("nothing", "Codehost", "password", "code%00host"):
-        assert [refused(await act(provider)) for act in (ada.unlink, ada.gets_token, ada.link)] == [MISSING] * 3, provider
+        assert [refused(await act(provider)) for act in (user.unlink, user.gets_token, user.link)] == [MISSING] * 3, provider
 
 
-async def test_unlinking_is_reported_to_the_users_organizations(ada: Person, acme: Tenant, twin: Tenant) -> None:
-    await acme.join("ada", ada.account)
-    await ada.gets_password()
-    await ada.has()
-    await ada.unlink()
-    name, ada_id, details = "security.identity.unlinked", str(ada.account.id), {"provider": "codehost"}
-    assert await acme.recorded() == [(name, "user", ada_id, ada.account.id, details)]
+async def test_unlinking_is_reported_to_the_users_organizations(user: Person, acme: Tenant, twin: Tenant) -> None:
+    await acme.join("ada", user.account)
+    await user.gets_password()
+    await user.has()
+    await user.unlink()
+    name, ada_id, details = "security.identity.unlinked", str(user.account.id), {"provider": "codehost"}
+    assert await acme.recorded() == [(name, "user", ada_id, user.account.id, details)]
     assert await acme.told() == [(name, ada_id, details)]
     assert (await twin.log(), await twin.told()) == ([], [])
 
 
-async def test_unlinking_from_a_service_is_reported_to_its_organization_only(ada: Person, acme: Tenant, twin: Tenant) -> None:
-    await acme.join("ada", ada.account)
-    await ada.gets_password()
-    await ada.has(where=DESK)
-    await ada.unlink(where=DESK)
+async def test_unlinking_from_a_service_is_reported_to_its_organization_only(user: Person, acme: Tenant, twin: Tenant) -> None:
+    await acme.join("ada", user.account)
+    await user.gets_password()
+    await user.has(where=DESK)
+    await user.unlink(where=DESK)
     details = {"provider": "codehost", "service_slug": "desk"}
-    assert await twin.recorded() == [("security.identity.unlinked", "user", str(ada.account.id), ada.account.id, details)]
-    assert await twin.told() == [("security.identity.unlinked", str(ada.account.id), details)]
+    assert await twin.recorded() == [("security.identity.unlinked", "user", str(user.account.id), user.account.id, details)]
+    assert await twin.told() == [("security.identity.unlinked", str(user.account.id), details)]
     assert (await acme.log(), await acme.told()) == ([], [])
 
 
-async def test_identities_that_services_lose_are_reported_to_their_organizations(ada: Person, acme: Tenant, twin: Tenant) -> None:
-    await ada.gets_password()
-    await ada.has()
+async def test_identities_that_services_lose_are_reported_to_their_organizations(user: Person, acme: Tenant, twin: Tenant) -> None:
+    await user.gets_password()
+    await user.has()
     for where in (SHOP, DESK):
-        await ada.has(where=where)
-    await ada.unlink()
-    name, ada_id = "security.identity.unlinked", str(ada.account.id)
+        await user.has(where=where)
+    await user.unlink()
+    name, ada_id = "security.identity.unlinked", str(user.account.id)
     for tenant, service in ((acme, "shop"), (twin, "desk")):
         details = {"provider": "codehost", "service_slug": service}
-        assert await tenant.recorded() == [(name, "user", ada_id, ada.account.id, details)]
+        assert await tenant.recorded() == [(name, "user", ada_id, user.account.id, details)]
         assert await tenant.told() == [(name, ada_id, details)]
 
 
-async def test_an_identity_linked_during_the_request_is_unlinked_too(ada: Person) -> None:
+async def test_an_identity_linked_during_the_request_is_unlinked_too(user: Person) -> None:
     """A concurrent sign-in at a service holds the account while the unlink waits."""
-    await ada.gets_password()
-    await ada.has()
-    locked = ("select 1 from users where id = %s for no key update", (ada.account.id,))
-    row = (ada.account.id, ada.account.id, ada.services[DESK])
+    await user.gets_password()
+    await user.has()
+    locked = ("select 1 from users where id = %s for no key update", (user.account.id,))
+    row = (user.account.id, user.account.id, user.services[DESK])
     columns = "id, user_id, service_id, provider, provider_user_id, linked_at"
     added = (f"insert into identities ({columns}) values (%s, %s, %s, 'codehost', 'x', now())", row)  # noqa: S608
-    answer = await meanwhile(ada.tenants.pool, [locked, added], ada.unlink)
+    answer = await meanwhile(user.tenants.pool, [locked, added], user.unlink)
     assert answer.status == 200
-    assert await run_sql(ada.tenants.pool, "select * from identities") == []
+    assert await run_sql(user.tenants.pool, "select * from identities") == []
 
 
-async def test_of_two_identities_unlinked_concurrently_one_stays(ada: Person) -> None:
+async def test_of_two_identities_unlinked_concurrently_one_stays(user: Person) -> None:
     for provider in ("codehost", "websuite"):
-        await ada.has(provider)
-    answers = await everyone(2, lambda number: ada.unlink(("codehost", "websuite")[number]))
+        await user.has(provider)
+    answers = await everyone(2, lambda number: user.unlink(("codehost", "websuite")[number]))
     assert sorted(answer.status for answer in answers) == [200, 400]
-    assert len(await ada.listed()) == 1
+    assert len(await user.listed()) == 1
 
 
 @pytest.mark.slow
-async def test_of_twenty_concurrent_unlinks_one_succeeds(ada: Person, acme: Tenant) -> None:
-    await acme.join("ada", ada.account)
-    await ada.gets_password()
-    await ada.has()
-    answers = await everyone(20, lambda _: ada.unlink())
+async def test_of_twenty_concurrent_unlinks_one_succeeds(user: Person, acme: Tenant) -> None:
+    await acme.join("ada", user.account)
+    await user.gets_password()
+    await user.has()
+    answers = await everyone(20, lambda _: user.unlink())
     assert sorted(answer.status for answer in answers) == [200] + [404] * 19
     assert await acme.actions() == {"security.identity.unlinked": 1}
 
 
-async def test_an_identity_deleted_with_its_service_is_not_reported_as_unlinked(ada: Person) -> None:
-    await ada.gets_password()
-    await ada.has(where=SHOP)
-    gone = [("delete from identities where service_id = %s", (ada.services[SHOP],))]
-    assert refused(await meanwhile(ada.tenants.pool, gone, lambda: ada.unlink(where=SHOP))) == MISSING
-    assert await run_sql(ada.tenants.pool, "select count(*) from audit_log") == [(0,)]
+async def test_an_identity_deleted_with_its_service_is_not_reported_as_unlinked(user: Person) -> None:
+    await user.gets_password()
+    await user.has(where=SHOP)
+    gone = [("delete from identities where service_id = %s", (user.services[SHOP],))]
+    assert refused(await meanwhile(user.tenants.pool, gone, lambda: user.unlink(where=SHOP))) == MISSING
+    assert await run_sql(user.tenants.pool, "select count(*) from audit_log") == [(0,)]
 
 
 # Provider tokens
 
 
-async def test_a_provider_token_is_returned_with_every_field(ada: Person, clock: FakeClock) -> None:
-    await ada.has(token="gho_1", expires_at=clock.now() + timedelta(seconds=1), scopes=["repo", "user"])
-    answer = await ada.gets_token()
+async def test_a_provider_token_is_returned_with_every_field(user: Person, clock: FakeClock) -> None:
+    await user.has(token="gho_1", expires_at=clock.now() + timedelta(seconds=1), scopes=["repo", "user"])
+    answer = await user.gets_token()
     shown = {"provider": "codehost", "access_token": "gho_1", "expires_at": "2026-03-14T15:09:27.535897Z", "scopes": ["repo", "user"]}
     assert (answer.status, answer.json) == (200, shown)
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_unknown_expiry_and_scopes_are_returned_as_null_and_empty(ada: Person) -> None:
-    await ada.has(token="gho_1")
-    assert (await ada.gets_token()).json == {"provider": "codehost", "access_token": "gho_1", "expires_at": None, "scopes": []}
+async def test_unknown_expiry_and_scopes_are_returned_as_null_and_empty(user: Person) -> None:
+    await user.has(token="gho_1")
+    assert (await user.gets_token()).json == {"provider": "codehost", "access_token": "gho_1", "expires_at": None, "scopes": []}
 
 
-async def test_each_context_has_its_own_tokens(ada: Person) -> None:
+async def test_each_context_has_its_own_tokens(user: Person) -> None:
     for where in (PLATFORM, SHOP):
-        await ada.has(where=where, token=f"of {where}")
-    assert [(await ada.gets_token(where=where)).json["access_token"] for where in (PLATFORM, SHOP)] == ["of platform", "of shop"]
-    assert refused(await ada.gets_token(where=DESK)) == MISSING
+        await user.has(where=where, token=f"of {where}")
+    assert [(await user.gets_token(where=where)).json["access_token"] for where in (PLATFORM, SHOP)] == ["of platform", "of shop"]
+    assert refused(await user.gets_token(where=DESK)) == MISSING
 
 
-async def test_without_an_identity_or_a_token_the_response_is_404(ada: Person) -> None:
-    await ada.has("websuite", token="of websuite")
-    await ada.has("codehost")
-    eve = await add_account(ada.tenants.ports, "eve@example.com", None)
-    await add_identity(ada.tenants.pool, eve.id, "officesuite", token="of eve")
-    assert [refused(await ada.gets_token(provider)) for provider in ("codehost", "officesuite")] == [MISSING, MISSING]
+async def test_without_an_identity_or_a_token_the_response_is_404(user: Person) -> None:
+    await user.has("websuite", token="of websuite")
+    await user.has("codehost")
+    eve = await add_account(user.tenants.ports, "eve@example.com", None)
+    await add_identity(user.tenants.pool, eve.id, "officesuite", token="of eve")
+    assert [refused(await user.gets_token(provider)) for provider in ("codehost", "officesuite")] == [MISSING, MISSING]
 
 
-async def test_an_expired_token_without_a_refresh_token_is_not_returned(ada: Person, clock: FakeClock) -> None:
-    await ada.has(token="gho_1", expires_at=clock.now())
-    answer = await ada.gets_token()
+async def test_an_expired_token_without_a_refresh_token_is_not_returned(user: Person, clock: FakeClock) -> None:
+    await user.has(token="gho_1", expires_at=clock.now())
+    answer = await user.gets_token()
     assert refused(answer) == (500, "OAUTH_ERROR")
     assert "gho_1" not in answer.text
 
@@ -384,24 +384,24 @@ async def test_an_expired_token_without_a_refresh_token_is_not_returned(ada: Per
 # Other callers
 
 
-async def test_an_impersonator_can_only_list_identities(ada: Person, app: QuartTrio) -> None:
+async def test_an_impersonator_can_only_list_identities(user: Person, app: QuartTrio) -> None:
     set_up(app)
-    await ada.gets_password()
-    await ada.has(token="gho_1")
-    token = await impersonate(ada.tenants.ports, await add_platform_owner(ada.tenants.ports), ada.account)
-    before = await ada.left()
-    assert [each["provider"] for each in (await ada.api.get(PATH, token=token)).json] == ["codehost"]
+    await user.gets_password()
+    await user.has(token="gho_1")
+    token = await impersonate(user.tenants.ports, await add_platform_owner(user.tenants.ports), user.account)
+    before = await user.left()
+    assert [each["provider"] for each in (await user.api.get(PATH, token=token)).json] == ["codehost"]
     answers = [
-        await ada.api.post(f"{PATH}/websuite/link", token=token),
-        await ada.api.delete(f"{PATH}/codehost", token=token),
-        await ada.api.get("/api/provider-token/codehost", token=token),
+        await user.api.post(f"{PATH}/websuite/link", token=token),
+        await user.api.delete(f"{PATH}/codehost", token=token),
+        await user.api.get("/api/provider-token/codehost", token=token),
     ]
     assert [refused(answer) for answer in answers] == [FORBIDDEN] * 3
-    assert await ada.left() == before
+    assert await user.left() == before
 
 
-async def test_an_application_of_a_former_user_sees_nothing(ada: Person) -> None:
-    await ada.has(where=SHOP, token="gho_1")
-    await run_sql(ada.tenants.pool, "delete from service_users where service_id = %s", ada.services[SHOP])
-    answers = [await ada.api.get(PATH, token=ada.token(SHOP)), await ada.unlink(where=SHOP), await ada.gets_token(where=SHOP)]
+async def test_an_application_of_a_former_user_sees_nothing(user: Person) -> None:
+    await user.has(where=SHOP, token="gho_1")
+    await run_sql(user.tenants.pool, "delete from service_users where service_id = %s", user.services[SHOP])
+    answers = [await user.api.get(PATH, token=user.token(SHOP)), await user.unlink(where=SHOP), await user.gets_token(where=SHOP)]
     assert [refused(answer) for answer in answers] == [FORBIDDEN] * 3

@@ -25,7 +25,7 @@ from tests.support.impersonator import AGENT, CLIENT, HOUR, REASON, Support
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, NOT_ACTIVE, UNAUTHORIZED, refused
 from tests.support.services import add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import claims, refresh
+from tests.tenancy.organizations import claims, refresh
 
 # The session and its tokens
 
@@ -34,34 +34,34 @@ async def test_an_impersonator_gets_a_session_of_the_user_for_an_hour(support: S
     answer = await support.ask()
     begun = answer.json
     assert set(begun) == {"access_token", "refresh_token", "impersonated_user", "session_id", "expires_at", "audit_log_id"}
-    assert begun["impersonated_user"] == {"id": str(support.ada.id), "email": support.ada.email}
+    assert begun["impersonated_user"] == {"id": str(support.user.id), "email": support.user.email}
     assert datetime.fromisoformat(begun["expires_at"]) == clock.now() + HOUR
     assert begun["expires_at"].endswith("Z")
     assert answer.headers["Cache-Control"] == "no-store"
     assert (await support.profile(begun["access_token"])).json == {
-        "id": str(support.ada.id),
-        "email": support.ada.email,
+        "id": str(support.user.id),
+        "email": support.user.email,
         "org": "",
         "service": "",
     }
     columns = "id, user_id, impersonator_id, impersonator_session_id, org_id, service_id, expires_at, ends_at, address"
     end = clock.now() + HOUR
-    assert await run_sql(pool, f"select {columns} from sessions where user_id = %s", support.ada.id) == [  # noqa: S608
-        (UUID(begun["session_id"]), support.ada.id, support.account.id, support.session.session_id, None, None, end, end, CLIENT)
+    assert await run_sql(pool, f"select {columns} from sessions where user_id = %s", support.user.id) == [  # noqa: S608
+        (UUID(begun["session_id"]), support.user.id, support.account.id, support.session.session_id, None, None, end, end, CLIENT)
     ]
 
 
 async def test_the_tokens_name_the_user_and_the_impersonator(support: Support) -> None:
     begun = await support.begin()
     said = claims(begun["access_token"])
-    assert (said["sub"], said["email"], said["sid"]) == (str(support.ada.id), support.ada.email, begun["session_id"])
+    assert (said["sub"], said["email"], said["sid"]) == (str(support.user.id), support.user.email, begun["session_id"])
     assert (said["impersonator"], said["impersonation_session"]) == (str(support.account.id), begun["session_id"])
     own = claims((await refresh(support.api, support.session.refresh_token)).json["access_token"])
     assert not {"impersonator", "impersonation_session"} & own.keys()
 
 
 async def test_the_tokens_name_both_after_a_refresh_and_a_selection(support: Support, pool: Pool) -> None:
-    await add_member(pool, await add_organization(pool, "acme"), support.ada.id)
+    await add_member(pool, await add_organization(pool, "acme"), support.user.id)
     begun = await support.begin()
     renewed = (await refresh(support.api, begun["refresh_token"])).json
     selected = (await support.api.post("/api/organizations/acme/select", token=renewed["access_token"])).json
@@ -94,7 +94,7 @@ async def test_an_impersonation_does_not_outlive_the_impersonators_session(suppo
 
 async def test_an_impersonation_is_not_recorded_as_a_login(support: Support, metrics: FakeMetrics, pool: Pool) -> None:
     shop = await add_service(pool, await add_organization(pool, "acme"))
-    await add_service_user(support.ports, shop, support.ada.id)
+    await add_service_user(support.ports, shop, support.user.id)
     await support.begin()
     await support.begin(org_slug="acme", service_slug="shop")
     for table in ("login_events", "login_totals", "mails"):
@@ -124,8 +124,8 @@ async def test_in_an_organization_the_impersonator_acts_as_the_member(support: S
 async def test_in_a_service_the_token_is_the_applications(support: Support, acme: Tenant, clock: FakeClock) -> None:
     shop = await add_service(acme.pool, acme.org)
     gold = await add_plan(acme.pool, shop)
-    await add_service_user(support.ports, shop, support.ada.id)
-    await add_subscription(support.ports, acme.pool, shop, support.ada.id, gold, ends=clock.now() + HOUR)
+    await add_service_user(support.ports, shop, support.user.id)
+    await add_subscription(support.ports, acme.pool, shop, support.user.id, gold, ends=clock.now() + HOUR)
     begun = await support.begin(org_slug="acme", service_slug="shop")
     [(client_id,)] = await run_sql(acme.pool, "select client_id from services")
     renewed = (await refresh(support.api, begun["refresh_token"])).json
@@ -188,7 +188,7 @@ async def test_an_inactive_organization_is_refused_as_context(support: Support, 
 
 async def test_only_platform_owners_can_impersonate(support: Support, acme: Tenant, ports: Ports) -> None:
     before = await support.everything()
-    for target in (support.ada.id, uuid4()):
+    for target in (support.user.id, uuid4()):
         assert refused(await support.ask(target=target, token=acme.token("owner"))) == FORBIDDEN
         anonymous = await support.api.post(f"/api/platform/impersonate/{target}", {"reason": REASON})
         assert refused(anonymous) == UNAUTHORIZED
@@ -205,7 +205,7 @@ async def test_an_impersonator_cannot_start_another_impersonation(support: Suppo
 
 async def test_an_unknown_user_is_refused_before_the_body_is_validated(support: Support) -> None:
     before = await support.everything()
-    for target in (uuid4(), "x", str(support.ada.id).upper(), "me", support.ada.email):
+    for target in (uuid4(), "x", str(support.user.id).upper(), "me", support.user.email):
         for body in ({"reason": REASON}, {}, {"reason": 5}, {"reason": REASON, "org_slug": "nowhere"}):
             assert refused(await support.ask(body, target=target)) == MISSING, (target, body)
     assert await support.everything() == before
@@ -254,7 +254,7 @@ async def test_the_platforms_log_stores_the_reason(support: Support) -> None:
             "id": UUID(begun["audit_log_id"]),
             "action": "user.impersonated",
             "target_type": "user",
-            "target_id": str(support.ada.id),
+            "target_id": str(support.user.id),
             "actor_id": support.account.id,
             "impersonator_id": support.account.id,
             "address": CLIENT,
@@ -299,7 +299,7 @@ async def test_a_platform_owner_demoted_during_the_request_is_refused(support: S
     demote = "update users set is_platform_owner = false where id = %s"
     answer = await meanwhile(pool, [(demote, (support.account.id,))], support.ask)
     assert refused(answer) == FORBIDDEN
-    assert await run_sql(pool, "select * from sessions where user_id = %s", support.ada.id) == []
+    assert await run_sql(pool, "select * from sessions where user_id = %s", support.user.id) == []
 
 
 @pytest.mark.parametrize(
@@ -314,9 +314,9 @@ async def test_a_platform_owner_demoted_during_the_request_is_refused(support: S
 async def test_a_target_that_changes_during_the_request_is_checked_again(
     support: Support, pool: Pool, change: str, refusal: tuple[int, str]
 ) -> None:
-    answer = await meanwhile(pool, [(change, (support.ada.id,))], support.ask)
+    answer = await meanwhile(pool, [(change, (support.user.id,))], support.ask)
     assert refused(answer) == refusal
-    assert await run_sql(pool, "select * from sessions where user_id = %s", support.ada.id) == []
+    assert await run_sql(pool, "select * from sessions where user_id = %s", support.user.id) == []
     assert await support.log() == []
 
 
@@ -332,7 +332,7 @@ async def test_twenty_concurrent_impersonations_share_one_device(support: Suppor
     answers = await everyone(20, lambda _: support.ask())
     assert {answer.status for answer in answers} == {200}
     assert len({answer.json["session_id"] for answer in answers}) == 20
-    assert await run_sql(pool, "select count(*), count(distinct device_id) from sessions where user_id = %s", support.ada.id) == [(20, 1)]
+    assert await run_sql(pool, "select count(*), count(distinct device_id) from sessions where user_id = %s", support.user.id) == [(20, 1)]
     assert await run_sql(pool, "select count(*) from devices") == [(1,)]
 
 

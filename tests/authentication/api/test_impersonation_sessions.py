@@ -34,13 +34,13 @@ from tests.support.impersonator import AGENT, CLIENT, Support
 from tests.support.refusals import FORBIDDEN, UNAUTHORIZED, refused
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import claims, refresh
+from tests.tenancy.organizations import claims, refresh
 
 # The device
 
 
 async def test_the_user_sees_one_support_device_that_is_not_current(support: Support, clock: FakeClock) -> None:
-    mine = (await sign_in(support.ports, support.ada)).access_token
+    mine = (await sign_in(support.ports, support.user)).access_token
     began = clock.now()
     first = (await support.begin())["access_token"]
     clock.advance(timedelta(minutes=1))
@@ -56,7 +56,7 @@ async def test_the_user_sees_one_support_device_that_is_not_current(support: Sup
 
 
 async def test_revoking_the_support_device_ends_the_impersonation(support: Support) -> None:
-    mine = (await sign_in(support.ports, support.ada)).access_token
+    mine = (await sign_in(support.ports, support.user)).access_token
     begun = await support.begin()
     [device] = (await support.api.get("/api/user/devices", token=mine)).json["devices"]
     assert (await support.api.delete(f"/api/user/devices/{device['id']}", token=mine)).status == 200
@@ -70,10 +70,10 @@ async def test_revoking_the_support_device_ends_the_impersonation(support: Suppo
 
 @pytest.mark.slow
 async def test_the_users_own_login_with_the_same_browser_is_another_device(api: Api, support: Support) -> None:
-    ada = await add_account(support.ports, "grace@example.com")
-    await support.begin(target=ada.id)
+    user = await add_account(support.ports, "grace@example.com")
+    await support.begin(target=user.id)
     for kept in ({}, {"X-Device-Id": "platform support"}):
-        mine = (await api.login(ada.email, headers={**AGENT, **kept})).json["access_token"]
+        mine = (await api.login(user.email, headers={**AGENT, **kept})).json["access_token"]
         seen = (await api.get("/api/user/devices", token=mine)).json["devices"]
         assert [device["is_current"] for device in seen if device["name"] == "Platform support"] == [False]
         assert [device["name"] for device in seen if device["is_current"]] == ["Firefox on Linux"]
@@ -87,7 +87,7 @@ async def sign_out(support: Support, token: str) -> None:
 
 
 async def test_a_sign_out_ends_only_the_impersonation(support: Support) -> None:
-    mine, begun, another = (await sign_in(support.ports, support.ada)).access_token, await support.begin(), await support.begin()
+    mine, begun, another = (await sign_in(support.ports, support.user)).access_token, await support.begin(), await support.begin()
     await sign_out(support, begun["access_token"])
     assert refused(await support.profile(begun["access_token"])) == UNAUTHORIZED
     assert refused(await refresh(support.api, begun["refresh_token"])) == UNAUTHORIZED
@@ -96,7 +96,7 @@ async def test_a_sign_out_ends_only_the_impersonation(support: Support) -> None:
 
 
 async def promote_target(support: Support, colleague: str) -> Answer:
-    return await support.api.post("/api/platform/owners", {"user_id": str(support.ada.id)}, token=colleague)
+    return await support.api.post("/api/platform/owners", {"user_id": str(support.user.id)}, token=colleague)
 
 
 async def demote_impersonator(support: Support, colleague: str) -> Answer:
@@ -132,9 +132,9 @@ def by_sql(statement: str) -> Callable[[Support, str], Awaitable[None]]:
 async def test_an_impersonation_ends_when_one_of_its_conditions_ends(
     support: Support, acme: Tenant, change: Callable[[Support, str], Awaitable[Any]]
 ) -> None:
-    await add_member(acme.pool, acme.org, support.ada.id, Role.ADMIN)
+    await add_member(acme.pool, acme.org, support.user.id, Role.ADMIN)
     shop = await add_service(acme.pool, acme.org)
-    await add_service_user(support.ports, shop, support.ada.id)
+    await add_service_user(support.ports, shop, support.user.id)
     colleague = await sign_in(support.ports, await add_platform_owner(support.ports, "colleague@platform.example"))
     begun = [await support.begin(), await support.begin(org_slug="acme"), await support.begin(org_slug="acme", service_slug="shop")]
     await change(support, colleague.access_token)
@@ -284,10 +284,10 @@ async def test_forbidden_requests_are_refused_before_validation(support: Support
 
 
 async def test_an_impersonator_does_not_confirm_a_membership(support: Support, acme: Tenant) -> None:
-    await add_member(acme.pool, acme.org, support.ada.id)
+    await add_member(acme.pool, acme.org, support.user.id)
     begun = await support.begin(org_slug="acme")
     assert (await support.api.get(f"{acme.path}/members", token=begun["access_token"])).status == 200
-    assert await run_sql(acme.pool, "select confirmed_at from memberships where user_id = %s", support.ada.id) == [(None,)]
+    assert await run_sql(acme.pool, "select confirmed_at from memberships where user_id = %s", support.user.id) == [(None,)]
 
 
 # Records
@@ -403,11 +403,11 @@ async def test_a_request_that_cannot_be_recorded_is_not_executed(support: Suppor
 async def test_the_access_log_names_both_users(support: Support) -> None:
     seen: list[Any] = []
     app = create_app(support.ports, make_edge(), observe=seen.append, exposition=lambda: b"", exposition_type="text/plain")
-    for token in ((await support.begin())["access_token"], (await sign_in(support.ports, support.ada)).access_token):
+    for token in ((await support.begin())["access_token"], (await sign_in(support.ports, support.user)).access_token):
         await ask(app, "GET", "/api/user", token=token)
     assert [(one.caller, one.impersonator) for one in seen] == [
-        (str(support.ada.id), str(support.account.id)),
-        (str(support.ada.id), None),
+        (str(support.user.id), str(support.account.id)),
+        (str(support.user.id), None),
     ]
 
 

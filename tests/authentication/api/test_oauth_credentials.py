@@ -12,7 +12,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, everyone, make_vault, meanwhile, run_sql
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import NOW
+from tests.tenancy.organizations import NOW
 
 GIVEN = {"client_id": "0oa1b2c3", "client_secret": "the provider's own secret"}
 SHOWN = {"provider": "codehost", "client_id": "0oa1b2c3", "has_secret": True, "updated_at": NOW}

@@ -303,11 +303,11 @@ async def test_trust_ends_after_the_trust_period(api: Api, app_of_ada: Authentic
 
 
 async def test_the_shortest_trust_period_of_the_users_organizations_applies(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    ada = await add_account(ports)
-    app = await add_mfa(ports, ada)
+    user = await add_account(ports)
+    app = await add_mfa(ports, user)
     for slug, days in (("long", 90), ("short", 7)):
         org = await add_organization(pool, slug)
-        await add_member(pool, org, ada.id, confirmed=True)
+        await add_member(pool, org, user.id, confirmed=True)
         await run_sql(pool, "update organizations set device_trust_days = %s where id = %s", days, org)
     token = (await verify(api, await pre_auth(api), app.code(), trust_device=True)).json["device_token"]
     clock.advance(timedelta(days=7) - timedelta(seconds=1))

@@ -22,28 +22,28 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
-from tests.tenancy.api.organizations import ACME, ROLES, claims, log, recorded_events, refresh, token_of
+from tests.tenancy.organizations import ACME, ROLES, claims, log, recorded_events, refresh, token_of
 
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_selection_returns_tokens_of_the_organization(api: Api, ports: Ports, pool: Pool, role: str) -> None:
     org = await add_organization(pool, "acme")
-    ada, token = await add_person(ports, pool, "ada", org, role)
+    user, token = await add_person(ports, pool, "ada", org, role)
     answer = await api.post(f"{ACME}/select", token=token)
     assert answer.status == 200
     assert list(answer.json) == ["user", "membership", "access_token", "refresh_token", "expires_in"]
-    assert answer.json["user"] == {"id": str(ada.id), "email": "ada@example.com", "is_platform_owner": False}
+    assert answer.json["user"] == {"id": str(user.id), "email": "ada@example.com", "is_platform_owner": False}
     [(membership, created)] = await run_sql(pool, "select id, created_at from memberships")
     assert answer.json["membership"] == {
         "id": str(membership),
         "org_id": str(org),
-        "user_id": str(ada.id),
+        "user_id": str(user.id),
         "role": role,
         "created_at": created.isoformat().replace("+00:00", "Z"),
     }
     assert answer.json["expires_in"] == 900
     said = claims(answer.json["access_token"])
-    assert (said["org"], said["org_id"], said["sub"], said["sid"]) == ("acme", str(org), str(ada.id), claims(token)["sid"])
+    assert (said["org"], said["org_id"], said["sub"], said["sid"]) == ("acme", str(org), str(user.id), claims(token)["sid"])
     assert (said["email"], said["email_verified"], said["exp"] - said["iat"]) == ("ada@example.com", True, 900)
     assert "service" not in said
     assert (await api.get("/api/user", token=answer.json["access_token"])).json["org"] == "acme"
@@ -67,8 +67,8 @@ async def test_an_empty_or_absent_body_is_accepted(api: Api, ports: Ports, pool:
 
 async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
-    ada, _ = await add_person(ports, pool, "ada", org)
-    signed_in = await sign_in(ports, ada)
+    user, _ = await add_person(ports, pool, "ada", org)
+    signed_in = await sign_in(ports, user)
     selected = (await api.post(f"{ACME}/select", token=signed_in.access_token)).json
     # The token right before the current one, within the grace period: two tabs may race.
     assert (await refresh(api, signed_in.refresh_token)).status == 401
@@ -83,8 +83,8 @@ async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Po
 
 async def test_selecting_another_organization_moves_the_session(api: Api, ports: Ports, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    ada, token = await add_person(ports, pool, "ada", org)
-    await add_member(pool, twin, ada.id, "owner")
+    user, token = await add_person(ports, pool, "ada", org)
+    await add_member(pool, twin, user.id, "owner")
     first = (await api.post(f"{ACME}/select", token=token)).json
     second = (await api.post("/api/organizations/twin/select", token=first["access_token"])).json
     assert claims(second["access_token"])["org"] == "twin"
@@ -104,9 +104,9 @@ async def test_a_selection_is_not_recorded_as_a_login(api: Api, ports: Ports, po
 
 async def test_a_selection_confirms_the_membership_unless_impersonated(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    ada, token = await add_person(ports, pool, "ada", org)
+    user, token = await add_person(ports, pool, "ada", org)
     support = await add_platform_owner(ports)
-    assert (await api.post(f"{ACME}/select", token=await impersonate(ports, support, ada))).status == 200
+    assert (await api.post(f"{ACME}/select", token=await impersonate(ports, support, user))).status == 200
     assert await run_sql(pool, "select confirmed_at from memberships") == [(None,)]
     assert (await api.post(f"{ACME}/select", token=token)).status == 200
     assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
@@ -114,9 +114,9 @@ async def test_a_selection_confirms_the_membership_unless_impersonated(api: Api,
 
 async def test_a_session_keeps_its_end(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
-    ada, _ = await add_person(ports, pool, "ada", org)
-    pair = (await sign_in(ports, ada)).access_token, ""
-    [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where user_id = %s order by created_at desc limit 1", ada.id)
+    user, _ = await add_person(ports, pool, "ada", org)
+    pair = (await sign_in(ports, user)).access_token, ""
+    [(ends_at,)] = await run_sql(pool, "select ends_at from sessions where user_id = %s order by created_at desc limit 1", user.id)
     for _ in range(3):
         clock.advance(timedelta(minutes=14))
         selected = (await api.post(f"{ACME}/select", token=pair[0])).json
@@ -137,15 +137,15 @@ async def test_a_session_keeps_its_end(api: Api, ports: Ports, pool: Pool, clock
 async def test_a_selection_keeps_the_impersonator_and_the_end(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     """(security I-3)"""
     org = await add_organization(pool, "acme")
-    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    user, _ = await add_person(ports, pool, "ada", org, "owner")
     support = await add_platform_owner(ports)
-    token = await impersonate(ports, support, ada)
+    token = await impersonate(ports, support, user)
     clock.advance(timedelta(minutes=14))
     selected = (await api.post(f"{ACME}/select", token=token)).json
     token = selected["access_token"]
     assert (await api.delete(ACME, token=token)).status == 403
     await api.patch(ACME, {"name": "New"}, token=token)
-    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(ada.id, support.id)]
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(user.id, support.id)]
     ended = "select max(expires_at - created_at), max(ends_at - created_at) from sessions where impersonator_id = %s"
     assert await run_sql(pool, ended, support.id) == [(timedelta(hours=1), timedelta(hours=1))]
     for minutes in (14, 14, 14):
@@ -167,9 +167,9 @@ async def live_tokens(pool: Pool) -> int:
 @pytest.mark.slow
 async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    ada = await add_account(ports)
-    await add_member(pool, org, ada.id)
-    token = await token_of(ports, ada)
+    user = await add_account(ports)
+    await add_member(pool, org, user.id)
+    token = await token_of(ports, user)
     answers = await everyone(20, lambda _: api.post(f"{ACME}/select", token=token))
     assert {answer.status for answer in answers} == {200}
     assert await live_tokens(pool) == 1
@@ -183,10 +183,10 @@ async def test_twenty_selections_at_once_leave_one_refresh_token(api: Api, ports
 @pytest.mark.slow
 async def test_concurrent_selections_of_different_organizations_all_finish(api: Api, ports: Ports, pool: Pool) -> None:
     """The session's rows are their only common lock. A selection that loses the race for the refresh token tries the next token."""
-    ada = await add_account(ports)
+    user = await add_account(ports)
     for number in range(10):
-        await add_member(pool, await add_organization(pool, f"acme-{number}"), ada.id)
-    token = await token_of(ports, ada)
+        await add_member(pool, await add_organization(pool, f"acme-{number}"), user.id)
+    token = await token_of(ports, user)
     answers = await everyone(20, lambda number: api.post(f"/api/organizations/acme-{number % 10}/select", token=token))
     assert {answer.status for answer in answers} == {200}
     assert await live_tokens(pool) == 1
@@ -196,11 +196,11 @@ async def test_concurrent_selections_of_different_organizations_all_finish(api: 
 @pytest.mark.slow
 async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    ada = await add_account(ports)
+    user = await add_account(ports)
     for one in (org, twin):
-        await add_member(pool, one, ada.id)
+        await add_member(pool, one, user.id)
     for _ in range(3):
-        signed_in = await sign_in(ports, ada)
+        signed_in = await sign_in(ports, user)
         await run_sql(pool, "delete from sessions where id <> %s", signed_in.session_id)
 
         async def act(number: int, mine: Any = signed_in) -> Answer:
@@ -221,10 +221,10 @@ async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: 
 
 async def test_a_session_that_ends_during_the_selection_gets_no_tokens(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    ada = await add_account(ports)
-    await add_member(pool, org, ada.id)
+    user = await add_account(ports)
+    await add_member(pool, org, user.id)
     for _ in range(5):
-        token = await token_of(ports, ada)
+        token = await token_of(ports, user)
 
         async def act(number: int, token: str = token) -> Answer:
             return await api.post(f"{ACME}/select" if number else "/api/auth/logout", token=token)

@@ -28,13 +28,13 @@ class Grants:
 
 
 async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
-    acme: Tenant, ada: Account, visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, clock: FakeClock
+    acme: Tenant, user: Account, visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     """Only the block changes: sessions, codes and approvals from before it are still live."""
     party: RelyingParty = await add_relying_party(acme, visitor, "store")
-    await add_service_user(ports, party.service, ada.id)
+    await add_service_user(ports, party.service, user.id)
     service = await service_context(pool, party.service)
-    token = (await sign_in(ports, ada)).access_token
+    token = (await sign_in(ports, user)).access_token
     assert leads_to(await visitor.sign_in()) == ACCOUNT
 
     async def new_device() -> DeviceClient:
@@ -69,7 +69,7 @@ async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
     before, after = await grant(), await grant()
     outcome = await allowed(before)
     assert outcome == dict.fromkeys(outcome, True)
-    await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
+    await add_provisioned(pool, acme.org, user.id, provisioned=False, kept_out=True)
     assert await allowed(after) == dict.fromkeys(outcome, False)
     async with ports.storage.reading() as read:
-        assert not await may_use_service(read, acme.org, ada.id)
+        assert not await may_use_service(read, acme.org, user.id)

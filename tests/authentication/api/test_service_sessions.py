@@ -31,7 +31,7 @@ class Shop:
     tenant: Tenant
     id: UUID
     client_id: UUID
-    ada: Account
+    user: Account
 
     @property
     def api(self) -> Api:
@@ -56,7 +56,7 @@ class Shop:
 
     async def detach(self) -> None:
         """Remove the user from the service without an end of their sessions."""
-        await run_sql(self.tenant.pool, "delete from service_users where service_id = %s and user_id = %s", self.id, self.ada.id)
+        await run_sql(self.tenant.pool, "delete from service_users where service_id = %s and user_id = %s", self.id, self.user.id)
 
     async def recorded(self) -> list[tuple[Any, ...]]:
         """Return the rows of all tables that a login changes."""
@@ -89,7 +89,7 @@ async def test_a_token_of_a_service_is_for_its_application(shop: Shop, clock: Fa
     assert {name: value for name, value in said.items() if name not in ("jti", "sid")} == {
         "iss": "http://gatehouse.test",
         "aud": str(shop.client_id),
-        "sub": str(shop.ada.id),
+        "sub": str(shop.user.id),
         "email": EMAIL,
         "email_verified": True,
         "iat": now,
@@ -99,7 +99,7 @@ async def test_a_token_of_a_service_is_for_its_application(shop: Shop, clock: Fa
         "org_id": str(shop.tenant.org),
         "service": "shop",
     }
-    assert (await shop.profile(pair)).json == {"id": str(shop.ada.id), "email": EMAIL, "org": "acme", "service": "shop"}
+    assert (await shop.profile(pair)).json == {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop"}
     assert metrics.tokens_issued == 1
 
 
@@ -107,20 +107,20 @@ async def test_a_login_makes_the_user_an_end_user_and_is_recorded(shop: Shop, cl
     pool, org, now = shop.tenant.pool, shop.tenant.org, clock.now()
     session = UUID(claims(await shop.tokens())["sid"])
     assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions where service_id is not null") == [
-        (session, shop.ada.id, shop.id, org)
+        (session, shop.user.id, shop.id, org)
     ]
     assert await run_sql(pool, "select service_id, user_id, org_id, first_login_at, last_login_at from service_users") == [
-        (shop.id, shop.ada.id, org, now, now)
+        (shop.id, shop.user.id, org, now, now)
     ]
-    assert await run_sql(pool, "select org_id, user_id, email from end_users") == [(org, shop.ada.id, EMAIL)]
+    assert await run_sql(pool, "select org_id, user_id, email from end_users") == [(org, shop.user.id, EMAIL)]
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(1,)]
     assert await run_sql(pool, "select user_count from services") == [(1,)]
     login = "select user_id, session_id, org_id, service_id, provider, success, created_at from login_events"
-    assert await run_sql(pool, login) == [(shop.ada.id, session, org, shop.id, "password", True, now)]
+    assert await run_sql(pool, login) == [(shop.user.id, session, org, shop.id, "password", True, now)]
     assert await run_sql(pool, "select org_id, service_id, day, provider, sum(total) from login_totals group by 1, 2, 3, 4") == [
         (org, shop.id, now.date(), "password", 1)
     ]
-    told = [(str(shop.ada.id), shop.ada.id, {"provider": "password", "service_id": str(shop.id)})]
+    told = [(str(shop.user.id), shop.user.id, {"provider": "password", "service_id": str(shop.id)})]
     assert (
         await run_sql(pool, "select target_id, actor_id, data from events where name = 'user.login.success' and org_id = %s", org) == told
     )
@@ -243,7 +243,7 @@ async def test_a_refused_login_looks_the_same_with_a_service_and_changes_nothing
 )
 async def test_changes_during_the_password_check_are_respected(shop: Shop, change: str, expected: tuple[int, str]) -> None:
     before = await shop.recorded()
-    names = {"org": shop.tenant.org, "service": shop.id, "user": shop.ada.id}
+    names = {"org": shop.tenant.org, "service": shop.id, "user": shop.user.id}
     held = ("select 1 from users where id = %(user)s for update", names)
     answer = await meanwhile(shop.tenant.pool, [held, (change, names)], shop.login)
     assert refused(answer) == expected
@@ -261,7 +261,7 @@ async def test_a_token_states_the_entitlement_and_a_refresh_updates_it(shop: Sho
     elsewhere = await add_service(pool, (await tenants.add("twin")).org, "shop")
     await add_plan(pool, elsewhere, "Free")
     theirs = await add_plan(pool, elsewhere, "Theirs")
-    await add_subscription(ports, pool, elsewhere, shop.ada.id, theirs, ends=clock.now() + timedelta(days=9))
+    await add_subscription(ports, pool, elsewhere, shop.user.id, theirs, ends=clock.now() + timedelta(days=9))
     pair = await shop.tokens()
 
     def has(pair: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -276,7 +276,7 @@ async def test_a_token_states_the_entitlement_and_a_refresh_updates_it(shop: Sho
     await add_plan(pool, shop.id, "Free", features=["basics"])
     assert await renewed() == ("Free", "absent", ["basics"])
     gold = await add_plan(pool, shop.id, "Gold", features=["basics", "exports"])
-    await add_subscription(ports, pool, shop.id, shop.ada.id, gold, ends=clock.now() + timedelta(minutes=5))
+    await add_subscription(ports, pool, shop.id, shop.user.id, gold, ends=clock.now() + timedelta(minutes=5))
     assert await renewed() == has(await shop.tokens()) == ("Gold", "active", ["basics", "exports"])
     await run_sql(pool, "update subscriptions set status = 'past_due' where service_id = %s", shop.id)
     assert await renewed() == ("Gold", "past_due", ["basics", "exports"])
@@ -291,19 +291,19 @@ async def test_a_token_states_the_entitlement_and_a_refresh_updates_it(shop: Sho
 
 async def test_a_members_login_to_a_service_confirms_the_membership(shop: Shop, twin: Tenant, tenants: Tenants, clock: FakeClock) -> None:
     eve = await add_account(tenants.ports, "eve@example.com")
-    for org, account in ((shop.tenant.org, shop.ada), (twin.org, shop.ada), (shop.tenant.org, eve)):
+    for org, account in ((shop.tenant.org, shop.user), (twin.org, shop.user), (shop.tenant.org, eve)):
         await add_member(tenants.pool, org, account.id)
     unconfirmed = "select org_id, user_id from memberships where confirmed_at is null"
     assert (await shop.login(None, None)).status == 200
     assert (await shop.login(password="wrong password")).status == 401
     assert len(await run_sql(tenants.pool, unconfirmed)) == 3
     assert (await shop.login()).status == 200
-    assert set(await run_sql(tenants.pool, unconfirmed)) == {(twin.org, shop.ada.id), (shop.tenant.org, eve.id)}
+    assert set(await run_sql(tenants.pool, unconfirmed)) == {(twin.org, shop.user.id), (shop.tenant.org, eve.id)}
     first = clock.now()
     clock.advance(timedelta(minutes=1))
     await shop.login()
     confirmed = "select confirmed_at from memberships where org_id = %s and user_id = %s"
-    assert await run_sql(tenants.pool, confirmed, shop.tenant.org, shop.ada.id) == [(first,)]
+    assert await run_sql(tenants.pool, confirmed, shop.tenant.org, shop.user.id) == [(first,)]
 
 
 async def test_a_login_to_a_service_makes_the_user_no_member(shop: Shop) -> None:
@@ -337,7 +337,7 @@ async def test_a_suspension_refuses_refreshes_but_not_the_profile(shop: Shop) ->
 
 
 async def test_a_user_removed_from_the_service_is_refused(shop: Shop, tenants: Tenants) -> None:
-    await add_member(tenants.pool, shop.tenant.org, shop.ada.id, "admin")  # membership of the organization does not help
+    await add_member(tenants.pool, shop.tenant.org, shop.user.id, "admin")  # membership of the organization does not help
     pair, other = await shop.tokens(), await shop.tokens()
     await shop.detach()
     assert refused(await shop.profile(pair)) == FORBIDDEN
@@ -361,7 +361,7 @@ async def test_tokens_of_a_deleted_service_are_invalid_for_its_successor(shop: S
     await run_sql(tenants.pool, "delete from services where id = %s", shop.id)
     await check()
     successor = await add_service(tenants.pool, shop.tenant.org, "shop")
-    await sign_in_to(tenants.ports, tenants.pool, successor, shop.ada)
+    await sign_in_to(tenants.ports, tenants.pool, successor, shop.user)
     await check()
 
 
@@ -370,7 +370,7 @@ async def test_tokens_of_a_deleted_organization_are_invalid_for_its_successor(sh
     await run_sql(tenants.pool, "delete from organizations where id = %s", shop.tenant.org)
     assert refused(await shop.profile(pair)) == UNAUTHORIZED
     successor = await tenants.add("acme", cast={})
-    await sign_in_to(tenants.ports, tenants.pool, await add_service(tenants.pool, successor.org, "shop"), shop.ada)
+    await sign_in_to(tenants.ports, tenants.pool, await add_service(tenants.pool, successor.org, "shop"), shop.user)
     assert refused(await shop.profile(pair)) == UNAUTHORIZED
     assert refused(await shop.refresh(pair)) == UNAUTHORIZED
 
@@ -424,9 +424,9 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
     ports, pool = tenants.ports, tenants.pool
     wiki, theirs = await add_service(pool, shop.tenant.org, "wiki"), await add_service(pool, twin.org, "shop")
     for tenant in (shop.tenant, twin):
-        await add_member(pool, tenant.org, shop.ada.id, "admin")
-    in_shop, in_wiki, in_theirs = [await sign_in_to(ports, pool, service, shop.ada) for service in (shop.id, wiki, theirs)]
-    plain, selected = await sign_in(ports, shop.ada), await sign_in(ports, shop.ada, shop.tenant.org)
+        await add_member(pool, tenant.org, shop.user.id, "admin")
+    in_shop, in_wiki, in_theirs = [await sign_in_to(ports, pool, service, shop.user) for service in (shop.id, wiki, theirs)]
+    plain, selected = await sign_in(ports, shop.user), await sign_in(ports, shop.user, shop.tenant.org)
     of_shop, of_wiki, of_plain, of_org = [
         ports.tokens.read(begun.access_token, ports.clock.now()) for begun in (in_shop, in_wiki, plain, selected)
     ]
@@ -454,10 +454,10 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
 
 
 async def test_organization_and_plan_claims_give_no_rights(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
-    begun = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.ada)
+    begun = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.user)
     said = tenants.ports.tokens.read(begun.access_token, tenants.ports.clock.now())
     token = tenants.ports.tokens.sign(replace(said, org="twin", org_id=twin.org, service="other", plan="Gold"))
-    assert (await shop.profile({"access_token": token})).json == {"id": str(shop.ada.id), "email": EMAIL, "org": "acme", "service": "shop"}
+    assert (await shop.profile({"access_token": token})).json == {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 
 # Rights of an application

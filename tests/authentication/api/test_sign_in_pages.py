@@ -49,7 +49,7 @@ async def test_a_malformed_request_in_next_does_not_break_the_page(visitor: Visi
         assert (await visitor.open(f"{SIGN_IN}?{urlencode({'next': wanted})}")).status == 200, wanted
 
 
-async def test_the_right_password_opens_the_account_page(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_the_right_password_opens_the_account_page(visitor: Visitor, user: Account, pool: Pool) -> None:
     assert leads_to(await visitor.open(ACCOUNT)) == f"{SIGN_IN}?next=%2Fapp%2Faccount"
     assert leads_to(await visitor.sign_in()) == ACCOUNT
     page = await visitor.open(ACCOUNT)
@@ -57,18 +57,18 @@ async def test_the_right_password_opens_the_account_page(visitor: Visitor, ada: 
     assert EMAIL in page.text
     assert page.headers["Cache-Control"] == "no-store"
     secret = visitor.cookies["gatehouse-session"]
-    assert await run_sql(pool, "select user_id, browser_hash from sessions") == [(ada.id, digest(secret))]
+    assert await run_sql(pool, "select user_id, browser_hash from sessions") == [(user.id, digest(secret))]
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
 
 
-async def test_the_session_ends_when_its_cookie_expires(visitor: Visitor, ada: Account, ports: Ports, clock: FakeClock) -> None:
+async def test_the_session_ends_when_its_cookie_expires(visitor: Visitor, user: Account, ports: Ports, clock: FakeClock) -> None:
     answer = await visitor.sign_in()
     assert set_cookies(answer)["gatehouse-session"]["max-age"] == str(int(ports.policy.refresh_token_ttl.total_seconds()))
     clock.advance(ports.policy.refresh_token_ttl)
     assert not await visitor.is_in()
 
 
-async def test_every_wrong_pair_gets_the_same_answer(visitor: Visitor, ada: Account, ports: Ports, clock: FakeClock) -> None:
+async def test_every_wrong_pair_gets_the_same_answer(visitor: Visitor, user: Account, ports: Ports, clock: FakeClock) -> None:
     await add_account(ports, "deactivated@example.com", deactivated_at=clock.now())
     for email, password in ((EMAIL, "wrong"), ("nobody@example.com", PASSWORD), ("deactivated@example.com", PASSWORD)):
         answer = await visitor.sign_in(email, password)
@@ -82,7 +82,7 @@ async def test_every_wrong_pair_gets_the_same_answer(visitor: Visitor, ada: Acco
         assert "gatehouse-session" not in visitor.cookies
 
 
-async def test_a_refused_form_can_be_sent_again(visitor: Visitor, ada: Account) -> None:
+async def test_a_refused_form_can_be_sent_again(visitor: Visitor, user: Account) -> None:
     refused = await visitor.sign_in(password="wrong")
     assert leads_to(await visitor.send(SIGN_IN, form_token=form_token(refused), email=EMAIL, password=PASSWORD)) == ACCOUNT
 
@@ -93,7 +93,7 @@ async def test_only_the_right_password_shows_that_the_address_is_not_verified(vi
     assert "not verified" not in (await visitor.sign_in(password="wrong")).text
 
 
-async def test_a_malformed_form_is_shown_again(visitor: Visitor, ada: Account) -> None:
+async def test_a_malformed_form_is_shown_again(visitor: Visitor, user: Account) -> None:
     forms: list[dict[str, str]] = [{}, {"email": "x", "password": PASSWORD}, {"email": EMAIL, "password": "x" * 129}]
     for fields in forms:
         answer = await visitor.submit(SIGN_IN, SIGN_IN, **fields)
@@ -125,7 +125,7 @@ async def test_pages_share_the_rate_limits_of_the_api(visitor: Visitor, path: st
     assert "Too many requests" in answers[-1].text
 
 
-async def test_a_new_sign_in_replaces_the_browser_session(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_a_new_sign_in_replaces_the_browser_session(visitor: Visitor, user: Account, pool: Pool) -> None:
     first = await visitor.open(SIGN_IN)
     await visitor.sign_in()
     secret = visitor.cookies["gatehouse-session"]
@@ -135,13 +135,13 @@ async def test_a_new_sign_in_replaces_the_browser_session(visitor: Visitor, ada:
     assert await sessions_of(pool) == 1
 
 
-async def test_a_signed_in_user_is_redirected(visitor: Visitor, ada: Account) -> None:
+async def test_a_signed_in_user_is_redirected(visitor: Visitor, user: Account) -> None:
     await visitor.sign_in()
     assert leads_to(await visitor.open(SIGN_IN)) == ACCOUNT
     assert leads_to(await visitor.open(f"{SIGN_IN}?next=/app/account/devices")) == "/app/account/devices"
 
 
-async def test_a_made_up_cookie_is_refused_and_never_becomes_a_session(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_a_made_up_cookie_is_refused_and_never_becomes_a_session(visitor: Visitor, user: Account, pool: Pool) -> None:
     made_up = new_secret()
     for value in (made_up, "x", "", "ü", "x" * 9000):
         visitor.cookies["gatehouse-session"] = value
@@ -164,7 +164,7 @@ BAD = [
 ]  # fmt: skip
 
 
-async def test_a_sign_in_continues_at_a_local_path(app: QuartTrio, ada: Account) -> None:
+async def test_a_sign_in_continues_at_a_local_path(app: QuartTrio, user: Account) -> None:
     assert [path for path in GOOD if safe_next(path) != path] == []
     assert [path for path in GOOD if leads_to(await Visitor(app).sign_in(after=path)) != path] == []
 
@@ -274,8 +274,8 @@ async def test_the_code_page_needs_a_pending_sign_in(visitor: Visitor, factor: A
     assert (await visitor.show_code(factor.code())).status == 401
 
 
-async def test_an_access_token_is_not_a_pre_auth_token(visitor: Visitor, factor: Authenticator, ports: Ports, ada: Account) -> None:
-    visitor.cookies["gatehouse-pre-auth"] = (await sign_in(ports, ada)).access_token
+async def test_an_access_token_is_not_a_pre_auth_token(visitor: Visitor, factor: Authenticator, ports: Ports, user: Account) -> None:
+    visitor.cookies["gatehouse-pre-auth"] = (await sign_in(ports, user)).access_token
     assert (await visitor.show_code(factor.code())).status == 401
     assert not await visitor.is_in()
 
@@ -302,7 +302,7 @@ async def test_trust_is_only_given_on_request(visitor: Visitor, factor: Authenti
     assert leads_to(await visitor.sign_in()) == CODE
 
 
-async def test_a_browser_is_one_device_for_all_its_sign_ins(visitor: Visitor, ada: Account, pool: Pool, app: QuartTrio) -> None:
+async def test_a_browser_is_one_device_for_all_its_sign_ins(visitor: Visitor, user: Account, pool: Pool, app: QuartTrio) -> None:
     for _ in range(2):
         await visitor.sign_in()
         await visitor.submit("/app/sign-out")
@@ -317,7 +317,7 @@ async def test_a_browser_is_one_device_for_all_its_sign_ins(visitor: Visitor, ad
 # Signing out
 
 
-async def test_a_sign_out_ends_the_session_and_keeps_the_device(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_a_sign_out_ends_the_session_and_keeps_the_device(visitor: Visitor, user: Account, pool: Pool) -> None:
     await visitor.sign_in()
     secret = visitor.cookies["gatehouse-session"]
     assert leads_to(await visitor.submit("/app/sign-out")) == SIGN_IN
@@ -332,7 +332,7 @@ async def test_a_sign_out_ends_the_session_and_keeps_the_device(visitor: Visitor
 # Forgotten passwords
 
 
-async def test_the_forgot_password_page_is_the_same_for_every_address(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_the_forgot_password_page_is_the_same_for_every_address(visitor: Visitor, user: Account, pool: Pool) -> None:
     pages = []
     for email in (EMAIL, "nobody@example.com", "no address", ""):
         answer = await visitor.submit(FORGOT, FORGOT, email=email)
@@ -356,7 +356,7 @@ FOREIGN = [
 ]
 
 
-async def test_a_form_of_another_site_is_refused(visitor: Visitor, ada: Account, pool: Pool, app: QuartTrio) -> None:
+async def test_a_form_of_another_site_is_refused(visitor: Visitor, user: Account, pool: Pool, app: QuartTrio) -> None:
     token = form_token(await visitor.open(SIGN_IN))
     cookie = (b"cookie", f"gatehouse-device={visitor.cookies['gatehouse-device']}".encode())
     body = urlencode({"form_token": token, "email": EMAIL, "password": PASSWORD, "code": "123456"}).encode()
@@ -368,7 +368,7 @@ async def test_a_form_of_another_site_is_refused(visitor: Visitor, ada: Account,
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
 
 
-async def test_a_form_without_this_browsers_token_is_refused(visitor: Visitor, ada: Account, app: QuartTrio, pool: Pool) -> None:
+async def test_a_form_without_this_browsers_token_is_refused(visitor: Visitor, user: Account, app: QuartTrio, pool: Pool) -> None:
     foreign = form_token(await Visitor(app).open(SIGN_IN))
     fields = {"email": EMAIL, "password": PASSWORD, "code": "123456"}
     await visitor.open(SIGN_IN)
@@ -380,7 +380,7 @@ async def test_a_form_without_this_browsers_token_is_refused(visitor: Visitor, a
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
 
 
-async def test_a_browser_without_cookies_cannot_send_a_form(visitor: Visitor, ada: Account) -> None:
+async def test_a_browser_without_cookies_cannot_send_a_form(visitor: Visitor, user: Account) -> None:
     own = form_token(await visitor.open(SIGN_IN))
     device_id = visitor.cookies.pop("gatehouse-device")
     for kept, token in ((None, own), (None, token_of("")), ("", token_of("")), ("x", token_of("x")), (device_id + "x", own)):
@@ -388,7 +388,7 @@ async def test_a_browser_without_cookies_cannot_send_a_form(visitor: Visitor, ad
         assert (await visitor.send(SIGN_IN, form_token=token, email=EMAIL, password=PASSWORD)).status == 403
 
 
-async def test_another_site_cannot_sign_the_user_out(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
+async def test_another_site_cannot_sign_the_user_out(visitor: Visitor, user: Account, app: QuartTrio) -> None:
     await visitor.sign_in()
     foreign = form_token(await Visitor(app).open(SIGN_IN))
     for token in ({}, {"form_token": foreign}):
@@ -433,7 +433,7 @@ async def test_scripts_and_other_sites_cannot_use_the_cookies(
 
 
 @pytest.mark.parametrize("edge", [{"base_url": HTTPS}], indirect=True)
-async def test_under_https_a_cookie_without_the_prefix_is_ignored(visitor: Visitor, ada: Account) -> None:
+async def test_under_https_a_cookie_without_the_prefix_is_ignored(visitor: Visitor, user: Account) -> None:
     await visitor.sign_in()
     visitor.cookies = {"gatehouse-session": visitor.cookies["__Host-gatehouse-session"]}
     assert not await visitor.is_in()
@@ -450,7 +450,7 @@ async def test_no_page_contains_the_value_of_a_cookie(visitor: Visitor, factor: 
             assert value not in page.text
 
 
-async def test_the_api_ignores_cookies(visitor: Visitor, ada: Account, app: QuartTrio) -> None:
+async def test_the_api_ignores_cookies(visitor: Visitor, user: Account, app: QuartTrio) -> None:
     await visitor.sign_in()
     cookie = (b"cookie", "; ".join(f"{name}={value}" for name, value in visitor.cookies.items()).encode())
     bearer = (b"authorization", f"Bearer {visitor.cookies['gatehouse-session']}".encode())
@@ -459,8 +459,8 @@ async def test_the_api_ignores_cookies(visitor: Visitor, ada: Account, app: Quar
             assert (await ask(app, "GET", path, headers=headers)).status == 401
 
 
-async def test_pages_ignore_access_tokens(api: Api, ports: Ports, ada: Account) -> None:
-    token = (await sign_in(ports, ada)).access_token
+async def test_pages_ignore_access_tokens(api: Api, ports: Ports, user: Account) -> None:
+    token = (await sign_in(ports, user)).access_token
     answer = await api.get(ACCOUNT, token=token, headers={"Cookie": f"gatehouse-session={token}"})
     assert answer.status == 303
 
@@ -468,7 +468,7 @@ async def test_pages_ignore_access_tokens(api: Api, ports: Ports, ada: Account) 
 # GET requests
 
 
-async def test_get_requests_change_nothing(visitor: Visitor, ada: Account, pool: Pool) -> None:
+async def test_get_requests_change_nothing(visitor: Visitor, user: Account, pool: Pool) -> None:
     for method, path in product(("GET", "HEAD", "OPTIONS"), (SIGN_IN, CODE, FORGOT, "/app/sign-out")):
         await visitor.open(path, method=method)
     assert await run_sql(pool, "select count(*) from sessions") == [(0,)]

@@ -37,79 +37,79 @@ async def remove(storage: Postgres, user: UUID, service: UUID, provider: Provide
 
 
 async def test_identities_are_found_by_user_and_context(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
-    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
-    await add_identity(pool, ada, FIRST, subject="1", email="ada@codehost.example", linked_at=NOW)
-    await add_identity(pool, ada, OTHER, subject="2", linked_at=NOW - HOUR)
-    await add_identity(pool, ada, FIRST, shop, subject="3", linked_at=NOW - DAY)
+    await add_identity(pool, user, FIRST, subject="1", email="ada@codehost.example", linked_at=NOW)
+    await add_identity(pool, user, OTHER, subject="2", linked_at=NOW - HOUR)
+    await add_identity(pool, user, FIRST, shop, subject="3", linked_at=NOW - DAY)
     await add_identity(pool, eve, FIRST, theirs, subject="4", linked_at=NOW)
-    assert await of_person(storage, ada) == [
+    assert await of_person(storage, user) == [
         LinkedIdentity(OTHER, "2", None, NOW - HOUR),
         LinkedIdentity(FIRST, "1", "ada@codehost.example", NOW),
     ]
-    assert await of_person(storage, ada, shop) == [LinkedIdentity(FIRST, "3", None, NOW - DAY)]
+    assert await of_person(storage, user, shop) == [LinkedIdentity(FIRST, "3", None, NOW - DAY)]
     assert await of_person(storage, eve, theirs) == [LinkedIdentity(FIRST, "4", None, NOW)]
-    for user, service in ((ada, theirs), (eve, shop), (ada, uuid4())):
-        assert await of_person(storage, user, service) == []
-        assert await remove(storage, user, service) is False
+    for target, service in ((user, theirs), (eve, shop), (user, uuid4())):
+        assert await of_person(storage, target, service) == []
+        assert await remove(storage, target, service) is False
     assert await of_person(storage, eve) == [] == await of_person(storage, uuid4())
-    assert await remove(storage, ada, shop, OTHER) is False
-    assert await remove(storage, ada, shop) is True
-    assert await of_person(storage, ada, shop) == []
+    assert await remove(storage, user, shop, OTHER) is False
+    assert await remove(storage, user, shop) is True
+    assert await of_person(storage, user, shop) == []
     assert await run_sql(pool, "select provider_user_id from identities order by 1") == [("1",), ("2",), ("4",)]
 
 
 async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID
 ) -> None:
-    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
-    for user, provider, service in ((ada, FIRST, None), (ada, FIRST, theirs), (ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):
-        await add_identity(pool, user, provider, service)
+    for target, provider, service in ((user, FIRST, None), (user, FIRST, theirs), (user, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):
+        await add_identity(pool, target, provider, service)
     async with storage.reading() as read:
-        assert await read.identities.list_providers(ada) == sorted([FIRST, OTHER])
+        assert await read.identities.list_providers(user) == sorted([FIRST, OTHER])
         assert await read.identities.list_providers(eve) == [FIRST]
         assert await read.identities.list_providers(uuid4()) == []
-    assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(ada, FIRST))) == {None, theirs}
-    assert await within(storage, lambda tx: tx.identities.remove_everywhere(ada, FIRST)) == []
+    assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST))) == {None, theirs}
+    assert await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST)) == []
     kept = await run_sql(pool, "select user_id, provider, service_id from identities")
-    assert set(kept) == {(ada, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)}
+    assert set(kept) == {(user, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)}
 
 
 async def test_all_identities_of_a_user_are_removed_together(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop = await add_service(pool, acme)
-    for user, provider, service in ((ada, FIRST, None), (ada, OTHER, None), (ada, FIRST, shop), (eve, FIRST, shop)):
-        await add_identity(pool, user, provider, service)
-    await within(storage, lambda tx: tx.identities.remove_all(ada))
+    for target, provider, service in ((user, FIRST, None), (user, OTHER, None), (user, FIRST, shop), (eve, FIRST, shop)):
+        await add_identity(pool, target, provider, service)
+    await within(storage, lambda tx: tx.identities.remove_all(user))
     assert await run_sql(pool, "select user_id from identities") == [(eve,)]
 
 
 async def test_a_user_has_one_identity_per_provider_and_context(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    ada, shop = (await add(storage, account())).id, await add_service(pool, acme)
+    user, shop = (await add(storage, account())).id, await add_service(pool, acme)
     for service in (None, shop):
-        await add_identity(pool, ada, FIRST, service)
+        await add_identity(pool, user, FIRST, service)
         with pytest.raises(psycopg.errors.UniqueViolation):
-            await add_identity(pool, ada, FIRST, service)
+            await add_identity(pool, user, FIRST, service)
 
 
 async def test_a_token_is_read_as_it_was_stored(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop = await add_service(pool, acme)
-    await add_identity(pool, ada, FIRST, token="of ada", expires_at=NOW, scopes=["repo", "user"])
-    await add_identity(pool, ada, FIRST, shop, token="of ada in the shop")
-    await add_identity(pool, ada, OTHER)
+    await add_identity(pool, user, FIRST, token="of ada", expires_at=NOW, scopes=["repo", "user"])
+    await add_identity(pool, user, FIRST, shop, token="of ada in the shop")
+    await add_identity(pool, user, OTHER)
     await add_identity(pool, eve, FIRST, token="of eve")
-    assert await token(storage, ada) == ProviderToken("of ada", NOW, ("repo", "user"), can_be_renewed=True)
-    assert await token(storage, ada, shop) == ProviderToken("of ada in the shop", None, (), can_be_renewed=True)
+    assert await token(storage, user) == ProviderToken("of ada", NOW, ("repo", "user"), can_be_renewed=True)
+    assert await token(storage, user, shop) == ProviderToken("of ada in the shop", None, (), can_be_renewed=True)
     assert await token(storage, eve) == ProviderToken("of eve", None, (), can_be_renewed=True)
-    nothing = ((ada, None, OTHER), (eve, shop, FIRST), (ada, shop, OTHER), (uuid4(), None, FIRST), (ada, uuid4(), FIRST))
+    nothing = ((user, None, OTHER), (eve, shop, FIRST), (user, shop, OTHER), (uuid4(), None, FIRST), (user, uuid4(), FIRST))
     assert [await token(storage, *of) for of in nothing] == [None] * len(nothing)
 
 
 async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgres, pool: Pool) -> None:
-    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
-    name = await add_identity(pool, ada, token="a token of ada")
+    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    name = await add_identity(pool, user, token="a token of ada")
     await add_identity(pool, eve, token="a token of eve")
     rows = await run_sql(pool, "select access_token, refresh_token from identities")
     assert not any(b"token" in value for row in rows for value in row)
@@ -120,24 +120,24 @@ async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgre
     for moved in moves:
         await run_sql(pool, f"update identities set access_token = {moved} where id = %s", name)  # noqa: S608
         with pytest.raises(SealBroken):
-            await token(storage, ada)
+            await token(storage, user)
 
 
 async def test_a_ticket_needs_a_live_session(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    ada, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop = await add_service(pool, acme)
-    live = (await begin(storage, ada, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
-    ended = (await begin(storage, ada, "ended")).id
+    live = (await begin(storage, user, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
+    ended = (await begin(storage, user, "ended")).id
     await within(storage, lambda tx: tx.sessions.end(ended, NOW))
-    lapsed = (await begin(storage, ada, "lapsed", expires_at=NOW)).id
-    plain = LinkTicket(digest("a ticket"), ada, live, None, FIRST, NOW, NOW + HOUR)
-    of_shop = LinkTicket(digest("another"), ada, live, shop, OTHER, NOW, NOW + DAY)
+    lapsed = (await begin(storage, user, "lapsed", expires_at=NOW)).id
+    plain = LinkTicket(digest("a ticket"), user, live, None, FIRST, NOW, NOW + HOUR)
+    of_shop = LinkTicket(digest("another"), user, live, shop, OTHER, NOW, NOW + DAY)
 
     async def keep(ticket: LinkTicket) -> bool:
         return await within(storage, lambda tx: tx.identities.add_ticket(ticket))
 
-    for session, user in ((ended, ada), (lapsed, ada), (uuid4(), ada), (live, eve)):
-        assert await keep(replace(plain, session_id=session, user_id=user)) is False
+    for session, target in ((ended, user), (lapsed, user), (uuid4(), user), (live, eve)):
+        assert await keep(replace(plain, session_id=session, user_id=target)) is False
     assert [await keep(ticket) for ticket in (plain, of_shop)] == [True, True]
     columns = "token_hash, user_id, session_id, service_id, provider, created_at, expires_at"
     kept = await run_sql(pool, f"select {columns} from link_tickets order by expires_at")  # noqa: S608
@@ -145,10 +145,10 @@ async def test_a_ticket_needs_a_live_session(storage: Postgres, pool: Pool, acme
 
 
 async def test_tickets_are_deleted_with_their_session_and_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    ada, shop = (await add(storage, account())).id, await add_service(pool, acme)
+    user, shop = (await add(storage, account())).id, await add_service(pool, acme)
     for gone in ("sessions", "services", "users"):
-        session = (await begin(storage, ada, gone)).id
-        ticket = LinkTicket(digest(gone), ada, session, shop if gone == "services" else None, FIRST, NOW, NOW + HOUR)
+        session = (await begin(storage, user, gone)).id
+        ticket = LinkTicket(digest(gone), user, session, shop if gone == "services" else None, FIRST, NOW, NOW + HOUR)
         await within(storage, lambda tx, ticket=ticket: tx.identities.add_ticket(ticket))  # type: ignore[misc]
         await run_sql(pool, f"delete from {gone}")  # noqa: S608
         assert await run_sql(pool, "select count(*) from link_tickets") == [(0,)], gone

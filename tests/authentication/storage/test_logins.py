@@ -35,7 +35,7 @@ async def twin(pool: Pool) -> ServiceContext:
 
 
 @pytest.fixture
-async def ada(storage: Postgres) -> UUID:
+async def user(storage: Postgres) -> UUID:
     return (await add(storage, account())).id
 
 
@@ -53,26 +53,26 @@ async def totals(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 async def test_a_login_to_a_service_is_stored_with_the_service_and_organization(
-    storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID
+    storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID
 ) -> None:
-    begun = await login(storage, ada, shop, "codehost")
+    begun = await login(storage, user, shop, "codehost")
     query = "select user_id, session_id, org_id, service_id, provider, success, address, agent, created_at from login_events"
     assert await run_sql(pool, query) == [
-        (ada, begun.id, shop.org_id, shop.id, "codehost", True, begun.address, begun.agent, begun.created_at)
+        (user, begun.id, shop.org_id, shop.id, "codehost", True, begun.address, begun.agent, begun.created_at)
     ]
     assert await totals(pool) == [(shop.org_id, shop.id, TODAY, "codehost", 1)]
 
 
-async def test_logins_without_a_service_and_failed_logins_are_not_counted(storage: Postgres, pool: Pool, ada: UUID) -> None:
-    await login(storage, ada, None)
+async def test_logins_without_a_service_and_failed_logins_are_not_counted(storage: Postgres, pool: Pool, user: UUID) -> None:
+    await login(storage, user, None)
     async with storage.autocommit() as at_once:
-        await at_once.logins.record_failure(ada, "password", NOW, None, None)
+        await at_once.logins.record_failure(user, "password", NOW, None, None)
     assert await run_sql(pool, "select count(*), count(org_id), count(service_id) from login_events") == [(2, 0, 0)]
     assert await totals(pool) == []
 
 
 async def test_each_service_day_and_provider_has_a_total(
-    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, ada: UUID
+    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, user: UUID
 ) -> None:
     other = await service_context(pool, await add_service(pool, shop.org_id, "other"))
     for service, provider, at in (
@@ -83,7 +83,7 @@ async def test_each_service_day_and_provider_has_a_total(
         (other, "password", NOW),
         (twin, "password", NOW),
     ):
-        await login(storage, ada, service, provider, created_at=at)
+        await login(storage, user, service, provider, created_at=at)
     counted = await run_sql(
         pool,
         "select org_id, service_id, (created_at at time zone 'UTC')::date, provider, count(*)::int from login_events group by 1, 2, 3, 4",
@@ -94,7 +94,7 @@ async def test_each_service_day_and_provider_has_a_total(
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12", "America/New_York", "UTC"])
 async def test_days_are_in_utc_for_every_time_zone_of_the_connection(
-    conninfo: str, pool: Pool, clock: FakeClock, shop: ServiceContext, ada: UUID, zone: str
+    conninfo: str, pool: Pool, clock: FakeClock, shop: ServiceContext, user: UUID, zone: str
 ) -> None:
     elsewhere = Pool(make_conninfo(conninfo, options=f"-c timezone={zone}"), size=1)
     there = Postgres(elsewhere, make_vault(), clock)
@@ -102,15 +102,15 @@ async def test_days_are_in_utc_for_every_time_zone_of_the_connection(
     try:
         assert await run_sql(elsewhere, "show timezone") == [(zone,)]
         for at, provider in ((midnight - MICROSECOND, "a"), (midnight, "b"), (midnight + timedelta(days=1) - MICROSECOND, "c")):
-            await login(there, ada, shop, provider, created_at=at)
+            await login(there, user, shop, provider, created_at=at)
     finally:
         await elsewhere.aclose()
     assert [row[2:] for row in await totals(pool)] == [(TODAY, "a", 1), (date(2026, 3, 15), "b", 1), (date(2026, 3, 15), "c", 1)]
 
 
 @pytest.mark.slow
-async def test_concurrent_logins_are_all_counted_over_the_shards(storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID) -> None:
-    begun = session(ada, service=shop, created_at=NOW)
+async def test_concurrent_logins_are_all_counted_over_the_shards(storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID) -> None:
+    begun = session(user, service=shop, created_at=NOW)
 
     async def sign_in(_: int) -> None:
         for _ in range(5):
@@ -186,28 +186,28 @@ async def test_locked_totals_and_those_of_a_service_being_deleted_are_skipped(
 
 
 async def test_the_removal_of_a_user_subtracts_from_every_total(
-    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, ada: UUID
+    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, user: UUID
 ) -> None:
     eve = (await add(storage, account(EVE))).id
-    for user in (ada, eve, ada):
+    for target in (user, eve, user):
         for service, provider, at in ((shop, "password", NOW), (shop, "saml", NOW - DAY), (twin, "password", NOW)):
-            await login(storage, user, service, provider, created_at=at)
-    await login(storage, ada, None)
-    await within(storage, lambda tx: tx.logins.remove(ada, shop.id))
+            await login(storage, target, service, provider, created_at=at)
+    await login(storage, user, None)
+    await within(storage, lambda tx: tx.logins.remove(user, shop.id))
     assert {row[1:4]: row[4] for row in await totals(pool)} == {
         (shop.id, TODAY, "password"): 1,
         (shop.id, TODAY - DAY, "saml"): 1,
         (twin.id, TODAY, "password"): 3,
     }
-    await within(storage, lambda tx: tx.logins.remove(ada))
+    await within(storage, lambda tx: tx.logins.remove(user))
     assert [row[4] for row in await totals(pool)] == [1, 1, 1]
     assert await run_sql(pool, "select distinct user_id from login_events") == [(eve,)]
 
 
-async def test_a_subtraction_during_a_merge_is_not_lost(storage: Postgres, pool: Pool, shop: ServiceContext, ada: UUID) -> None:
-    await login(storage, ada, shop, created_at=NOW - DAY)
+async def test_a_subtraction_during_a_merge_is_not_lost(storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID) -> None:
+    await login(storage, user, shop, created_at=NOW - DAY)
     await run_sql(pool, "update login_totals set shard = 1")
     await count(pool, shop, TODAY - DAY, 2, 3)
     housekeeper = (SWEEPS[Sweep.LOGIN_TOTALS], {"before": NOW, "limit": 100})
-    await meanwhile(pool, [housekeeper], lambda: within(storage, lambda tx: tx.logins.remove(ada)))
+    await meanwhile(pool, [housekeeper], lambda: within(storage, lambda tx: tx.logins.remove(user)))
     assert await shards(pool) == [(shop.id, TODAY - DAY, 0, 3 + 4)]

@@ -17,7 +17,7 @@ from tests.support.services import add_service
 
 
 @pytest.fixture
-async def ada(storage: Postgres) -> Account:
+async def user(storage: Postgres) -> Account:
     return await add(storage, account(), account(EVE, is_platform_owner=True))
 
 
@@ -27,20 +27,20 @@ async def live_of(storage: Postgres, person: Account, limit: int = 10) -> tuple[
     return [*found.items], found.total
 
 
-async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, pool: Pool, ada: Account) -> None:
+async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, pool: Pool, user: Account) -> None:
     org = await add_organization(pool, "acme")
     service = await add_service(pool, org, "shop")
-    plain = session(ada.id)
+    plain = session(user.id)
     await within(storage, lambda tx: tx.sessions.begin_in_browser(plain, digest("cookie")))
-    of_service = await begin(storage, ada.id, "service", created_at=NOW - 2 * HOUR)
+    of_service = await begin(storage, user.id, "service", created_at=NOW - 2 * HOUR)
     await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, of_service.id)
-    in_org = await begin(storage, ada.id, "org", created_at=NOW - 3 * HOUR, address=None, agent=None)
+    in_org = await begin(storage, user.id, "org", created_at=NOW - 3 * HOUR, address=None, agent=None)
     await run_sql(pool, "update sessions set org_id = %s where id = %s", org, in_org.id)
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
-    support = await begin(storage, ada.id, "support", created_at=NOW - 4 * HOUR, impersonator_id=eve)
+    support = await begin(storage, user.id, "support", created_at=NOW - 4 * HOUR, impersonator_id=eve)
     common = LiveSession(plain.id, NOW - HOUR, plain.expires_at, "203.0.113.9", "tests", None, None, by_support=False, in_browser=True)
     other = replace(common, in_browser=False)
-    assert await live_of(storage, ada) == (
+    assert await live_of(storage, user) == (
         [
             common,
             replace(other, id=of_service.id, created_at=NOW - 2 * HOUR, organization="Acme", service="Shop"),
@@ -60,11 +60,11 @@ async def test_the_list_has_every_field_of_a_live_session(storage: Postgres, poo
         "update sessions set service_id = gen_random_uuid()",  # of a deleted service
     ],
 )
-async def test_sessions_that_are_not_live_are_not_listed(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
-    await begin(storage, ada.id, "token")
-    assert (await live_of(storage, ada))[1] == 1
+async def test_sessions_that_are_not_live_are_not_listed(storage: Postgres, pool: Pool, user: Account, change: str) -> None:
+    await begin(storage, user.id, "token")
+    assert (await live_of(storage, user))[1] == 1
     await run_sql(pool, change)
-    assert await live_of(storage, ada) == ([], 0)
+    assert await live_of(storage, user) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -76,40 +76,40 @@ async def test_sessions_that_are_not_live_are_not_listed(storage: Postgres, pool
         "update sessions set ended_at = now() where impersonator_id is null",
     ],
 )
-async def test_an_impersonation_is_listed_only_while_it_is_live(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
+async def test_an_impersonation_is_listed_only_while_it_is_live(storage: Postgres, pool: Pool, user: Account, change: str) -> None:
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
-    await begin(storage, ada.id, "support", impersonator_id=eve)
-    assert (await live_of(storage, ada))[1] == 1
+    await begin(storage, user.id, "support", impersonator_id=eve)
+    assert (await live_of(storage, user))[1] == 1
     await run_sql(pool, change)
-    assert await live_of(storage, ada) == ([], 0)
+    assert await live_of(storage, user) == ([], 0)
 
 
-async def test_only_the_newest_sessions_are_listed_and_all_are_counted(storage: Postgres, ada: Account) -> None:
-    begun = [await begin(storage, ada.id, f"token {number}", created_at=NOW - number * HOUR) for number in range(1, 4)]
-    items, total = await live_of(storage, ada, 2)
+async def test_only_the_newest_sessions_are_listed_and_all_are_counted(storage: Postgres, user: Account) -> None:
+    begun = [await begin(storage, user.id, f"token {number}", created_at=NOW - number * HOUR) for number in range(1, 4)]
+    items, total = await live_of(storage, user, 2)
     assert ([one.id for one in items], total) == ([begun[0].id, begun[1].id], 3)
 
 
-async def test_only_a_live_session_of_the_user_can_be_ended(storage: Postgres, pool: Pool, ada: Account) -> None:
+async def test_only_a_live_session_of_the_user_can_be_ended(storage: Postgres, pool: Pool, user: Account) -> None:
     [(eve,)] = await run_sql(pool, "select id from users where email = %s", EVE)
-    mine, other = await begin(storage, ada.id, "mine"), await begin(storage, ada.id, "other")
-    lapsed, hers = await begin(storage, ada.id, "lapsed", expires_at=NOW), await begin(storage, eve, "hers")
+    mine, other = await begin(storage, user.id, "mine"), await begin(storage, user.id, "other")
+    lapsed, hers = await begin(storage, user.id, "lapsed", expires_at=NOW), await begin(storage, eve, "hers")
     for session_id in (hers.id, lapsed.id, uuid4()):
-        assert not await within(storage, lambda tx, id_=session_id: tx.sessions.end_one(ada.id, id_, NOW))  # type: ignore[misc]
-    assert await within(storage, lambda tx: tx.sessions.end_one(ada.id, mine.id, NOW))
-    assert not await within(storage, lambda tx: tx.sessions.end_one(ada.id, mine.id, NOW + SECOND)), "it has already ended"
+        assert not await within(storage, lambda tx, id_=session_id: tx.sessions.end_one(user.id, id_, NOW))  # type: ignore[misc]
+    assert await within(storage, lambda tx: tx.sessions.end_one(user.id, mine.id, NOW))
+    assert not await within(storage, lambda tx: tx.sessions.end_one(user.id, mine.id, NOW + SECOND)), "it has already ended"
     assert await run_sql(pool, "select id, ended_at from sessions where ended_at is not null") == [(mine.id, NOW)]
-    assert [one.id for one in (await live_of(storage, ada))[0]] == [other.id]
+    assert [one.id for one in (await live_of(storage, user))[0]] == [other.id]
 
 
 # Browsers
 
 
-async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, pool: Pool, ada: Account) -> None:
-    begun = session(ada.id, provider="codehost")
+async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, pool: Pool, user: Account) -> None:
+    begun = session(user.id, provider="codehost")
     await within(storage, lambda tx: tx.sessions.begin_in_browser(begun, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
-    standing = SessionContext(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
+    standing = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
     expected = BrowserSession(begun.id, "codehost", None, begun.created_at)
     async with storage.reading() as read:
         assert await read.sessions.load_browser_session(digest("cookie"), NOW) == (expected, standing)
@@ -127,8 +127,8 @@ async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, p
         "update sessions set service_id = gen_random_uuid()",
     ],
 )
-async def test_the_cookie_of_a_session_that_is_not_live_is_refused(storage: Postgres, pool: Pool, ada: Account, change: str) -> None:
-    await within(storage, lambda tx: tx.sessions.begin_in_browser(session(ada.id), digest("cookie")))
+async def test_the_cookie_of_a_session_that_is_not_live_is_refused(storage: Postgres, pool: Pool, user: Account, change: str) -> None:
+    await within(storage, lambda tx: tx.sessions.begin_in_browser(session(user.id), digest("cookie")))
     await run_sql(pool, change)
     async with storage.reading() as read:
         assert await read.sessions.load_browser_session(digest("cookie"), NOW) is None

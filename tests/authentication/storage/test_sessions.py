@@ -20,12 +20,12 @@ from tests.support.services import add_plan, add_service, add_subscription, serv
 
 
 async def test_every_field_of_a_session_is_stored_but_not_its_token(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     how = {"provider": "codehost", "grant": Grant.DEVICE_CODE}
-    begun = await begin(storage, ada.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()), **how)
+    begun = await begin(storage, user.id, "token", impersonator_id=eve.id, impersonator_session_id=(behind := uuid4()), **how)
     columns = "id, user_id, impersonator_id, impersonator_session_id, created_at, expires_at, ends_at, address, agent, org_id, ended_at"
     assert await run_sql(pool, f"select {columns} from sessions") == [  # noqa: S608
-        (begun.id, ada.id, eve.id, behind, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
+        (begun.id, user.id, eve.id, behind, NOW - HOUR, NOW + 30 * DAY, NOW + 90 * DAY, "203.0.113.9", "tests", None, None)
     ]
     assert await run_sql(pool, "select provider, grant_type from sessions") == [("codehost", "device_code")]
     tokens = await run_sql(pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens")
@@ -33,35 +33,35 @@ async def test_every_field_of_a_session_is_stored_but_not_its_token(storage: Pos
 
 
 async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account(is_platform_owner=True))
-    begun = await begin(storage, ada.id, "token")
+    user = await add(storage, account(is_platform_owner=True))
+    begun = await begin(storage, user.id, "token")
     org = await add_organization(pool, "acme", "suspended")
     twin = await add_organization(pool, "twin")
-    await add_member(pool, org, ada.id, "admin")
-    plain = SessionContext(user_id=ada.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
+    await add_member(pool, org, user.id, "admin")
+    plain = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
     async with storage.reading() as read:
         load = read.sessions.load_session_context
-        assert await load(begun.id, ada.id, None, NOW) == plain
-        assert await load(begun.id, ada.id, uuid4(), NOW) == plain
-        assert await load(begun.id, ada.id, org, NOW) == replace(
+        assert await load(begun.id, user.id, None, NOW) == plain
+        assert await load(begun.id, user.id, uuid4(), NOW) == plain
+        assert await load(begun.id, user.id, org, NOW) == replace(
             plain,
             organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN),
         )
-        elsewhere = await load(begun.id, ada.id, twin, NOW)
+        elsewhere = await load(begun.id, user.id, twin, NOW)
         assert elsewhere is not None
         assert elsewhere.organization is None, "a membership of another organization does not count"
 
 
 async def test_the_session_context_needs_the_users_own_session(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE, is_platform_owner=True))
-    mine, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve")
+    await add(storage, user := account(), eve := account(EVE, is_platform_owner=True))
+    mine, hers = await begin(storage, user.id, "ada"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")
     await add_member(pool, org, eve.id, "owner")
     async with storage.reading() as read:
-        assert await read.sessions.load_session_context(hers.id, ada.id, None, NOW) is None
+        assert await read.sessions.load_session_context(hers.id, user.id, None, NOW) is None
         assert await read.sessions.load_session_context(mine.id, eve.id, None, NOW) is None
-        assert await read.sessions.load_session_context(uuid4(), ada.id, None, NOW) is None
-        found = await read.sessions.load_session_context(mine.id, ada.id, org, NOW)
+        assert await read.sessions.load_session_context(uuid4(), user.id, None, NOW) is None
+        found = await read.sessions.load_session_context(mine.id, user.id, org, NOW)
     assert found is not None
     assert (found.organization, found.is_platform_owner) == (None, False)
 
@@ -78,61 +78,61 @@ async def test_the_session_context_needs_the_users_own_session(storage: Postgres
     ],
 )
 async def test_a_session_that_is_not_live_has_no_context(storage: Postgres, pool: Pool, end: str) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "token")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "token")
     async with storage.reading() as read:
-        assert await read.sessions.load_session_context(begun.id, ada.id, None, NOW)
+        assert await read.sessions.load_session_context(begun.id, user.id, None, NOW)
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.load_session_context(begun.id, ada.id, None, NOW) is None
+        assert await tx.sessions.load_session_context(begun.id, user.id, None, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
         presented = await tx.sessions.explain_refresh_token(digest("token"), NOW)
     assert presented is None or not presented.session_is_live
 
 
 async def test_the_context_in_an_organization_has_the_role(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    begun = await begin(storage, ada.id, "token")
+    await add(storage, user := account(), eve := account(EVE))
+    begun = await begin(storage, user.id, "token")
     org, twin = await add_organization(pool, "acme", "pending"), await add_organization(pool, "twin", "rejected")
-    await add_member(pool, org, ada.id, "admin")
+    await add_member(pool, org, user.id, "admin")
     await add_member(pool, org, eve.id, "owner")
     await add_member(pool, twin, eve.id, "owner")
     context = OrganizationContext(org, "acme", OrganizationStatus.PENDING, Role.ADMIN)
     here = OrganizationStanding(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
     there = OrganizationStanding(twin, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
     async with storage.reading() as read:
-        plain = await read.sessions.load_session_context(begun.id, ada.id, None, NOW)
+        plain = await read.sessions.load_session_context(begun.id, user.id, None, NOW)
         assert plain is not None
         for token_org, organization in ((None, None), (org, context), (twin, None), (uuid4(), None)):
             for slug, acts_in in (("acme", here), ("twin", there), ("Acme", None), ("acm_", None), ("", None)):
-                found = await read.sessions.load_session_context_in(slug, begun.id, ada.id, token_org, NOW)
+                found = await read.sessions.load_session_context_in(slug, begun.id, user.id, token_org, NOW)
                 assert found == replace(plain, organization=organization, acts_in=acts_in), (slug, token_org)
 
 
 async def test_the_context_in_an_organization_tells_if_the_membership_is_confirmed(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    begun = await begin(storage, ada.id, "token")
+    await add(storage, user := account(), eve := account(EVE))
+    begun = await begin(storage, user.id, "token")
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for organization, person in ((org, ada), (org, eve), (twin, ada)):
+    for organization, person in ((org, user), (org, eve), (twin, user)):
         await add_member(pool, organization, person.id)
     confirmed = "update memberships set confirmed_at = %s where (org_id, user_id) = (%s, %s)"
     found = []
-    for organization, person in ((org, eve), (twin, ada), (org, ada)):
+    for organization, person in ((org, eve), (twin, user), (org, user)):
         await run_sql(pool, confirmed, NOW, organization, person.id)
         async with storage.reading() as read:
-            standing = await read.sessions.load_session_context_in("acme", begun.id, ada.id, None, NOW)
+            standing = await read.sessions.load_session_context_in("acme", begun.id, user.id, None, NOW)
         found.append(standing is not None and standing.acts_in is not None and standing.acts_in.confirmed)
     assert found == [False, False, True]
 
 
 async def test_the_context_in_an_organization_needs_the_users_own_session(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    mine, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve")
+    await add(storage, user := account(), eve := account(EVE))
+    mine, hers = await begin(storage, user.id, "ada"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
+    await add_member(pool, org, user.id, "owner")
     async with storage.reading() as read:
-        for session_id, user_id in ((hers.id, ada.id), (mine.id, eve.id), (uuid4(), ada.id)):
+        for session_id, user_id in ((hers.id, user.id), (mine.id, eve.id), (uuid4(), user.id)):
             assert await read.sessions.load_session_context_in("acme", session_id, user_id, org, NOW) is None
 
 
@@ -140,13 +140,13 @@ async def test_the_context_in_an_organization_needs_the_users_own_session(storag
 
 
 async def test_the_session_context_has_the_impersonator(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
-    behind, own = await begin(storage, ada.id, "token", impersonator_id=support.id), await begin(storage, ada.id, "own")
+    await add(storage, user := account(), support := account(EVE, is_platform_owner=True))
+    behind, own = await begin(storage, user.id, "token", impersonator_id=support.id), await begin(storage, user.id, "own")
     await add_organization(pool, "acme")
     async with storage.reading() as read:
         for session, impersonator_id in ((behind, support.id), (own, None)):
-            found = await read.sessions.load_session_context(session.id, ada.id, None, NOW)
-            inside = await read.sessions.load_session_context_in("acme", session.id, ada.id, None, NOW)
+            found = await read.sessions.load_session_context(session.id, user.id, None, NOW)
+            inside = await read.sessions.load_session_context_in("acme", session.id, user.id, None, NOW)
             assert found is not None
             assert inside is not None
             assert found.impersonator_id == inside.impersonator_id == impersonator_id
@@ -166,20 +166,20 @@ async def test_the_session_context_has_the_impersonator(storage: Postgres, pool:
     ],
 )
 async def test_an_impersonation_ends_when_the_impersonator_is_demoted(storage: Postgres, pool: Pool, change: str, goes_on: bool) -> None:
-    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
+    await add(storage, user := account(), support := account(EVE, is_platform_owner=True))
     other, third = account("other@example.com", is_platform_owner=True), account("third@example.com")
     await add(storage, other, third)
-    behind, own = await begin(storage, ada.id, "token", impersonator_id=support.id), await begin(storage, ada.id, "own")
-    await begin(storage, ada.id, "another's", impersonator_id=other.id)  # another user's change has no effect
+    behind, own = await begin(storage, user.id, "token", impersonator_id=support.id), await begin(storage, user.id, "own")
+    await begin(storage, user.id, "another's", impersonator_id=other.id)  # another user's change has no effect
     await add_organization(pool, "acme")
     await run_sql(pool, change)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.sessions.load_session_context(behind.id, ada.id, None, NOW) is not None) == goes_on
-        assert (await tx.sessions.load_session_context_in("acme", behind.id, ada.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context(behind.id, user.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context_in("acme", behind.id, user.id, None, NOW) is not None) == goes_on
         assert (await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is not None) == goes_on
         # The user's own session is not affected.
-        assert await tx.sessions.load_session_context(own.id, ada.id, None, NOW)
-        assert await tx.sessions.load_session_context_in("acme", own.id, ada.id, None, NOW)
+        assert await tx.sessions.load_session_context(own.id, user.id, None, NOW)
+        assert await tx.sessions.load_session_context_in("acme", own.id, user.id, None, NOW)
         assert await tx.sessions.rotate(digest("own"), digest("own next"), NOW, NOW + DAY)
 
 
@@ -198,30 +198,30 @@ async def test_an_impersonation_ends_when_the_impersonator_is_demoted(storage: P
 )
 async def test_an_impersonation_ends_with_the_session_that_started_it(storage: Postgres, pool: Pool, change: str, goes_on: bool) -> None:
     support, other = account(EVE, is_platform_owner=True), account("other@example.com", is_platform_owner=True)
-    await add(storage, ada := account(), support, other)
+    await add(storage, user := account(), support, other)
     shop = await add_service(pool, await add_organization(pool, "acme"))
     context = await service_context(pool, shop)
-    await use(storage, shop, ada.id)
+    await use(storage, shop, user.id)
     behind, beside = await begin(storage, support.id, "behind"), await begin(storage, support.id, "beside")
     await begin(storage, other.id, "another's")
     by = {"impersonator_id": support.id, "impersonator_session_id": behind.id}
-    plain = await begin(storage, ada.id, "plain", **by)
-    of_shop = await begin(storage, ada.id, "of shop", service=context, **by)
+    plain = await begin(storage, user.id, "plain", **by)
+    of_shop = await begin(storage, user.id, "of shop", service=context, **by)
     async with pool.connection() as connection:
         await connection.execute(change, {"behind": behind.id, "beside": beside.id, "now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.sessions.load_session_context(plain.id, ada.id, None, NOW) is not None) == goes_on
-        assert (await tx.sessions.load_session_context_in("acme", plain.id, ada.id, None, NOW) is not None) == goes_on
-        assert (await tx.sessions.load_application_session_context(context.client_id, of_shop.id, ada.id, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context(plain.id, user.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_session_context_in("acme", plain.id, user.id, None, NOW) is not None) == goes_on
+        assert (await tx.sessions.load_application_session_context(context.client_id, of_shop.id, user.id, NOW) is not None) == goes_on
         for token in ("plain", "of shop"):
             assert (await tx.sessions.rotate(digest(token), digest(f"next {token}"), NOW, NOW + DAY) is not None) == goes_on
 
 
 async def test_a_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
-    behind = await begin(storage, ada.id, "token", impersonator_id=support.id, expires_at=NOW + HOUR, ends_at=NOW + HOUR)
+    await add(storage, user := account(), support := account(EVE, is_platform_owner=True))
+    behind = await begin(storage, user.id, "token", impersonator_id=support.id, expires_at=NOW + HOUR, ends_at=NOW + HOUR)
     await within(storage, lambda tx: tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY))
-    stored = await run_sql(pool, "select id, impersonator_id, expires_at, ends_at from sessions where user_id = %s", ada.id)
+    stored = await run_sql(pool, "select id, impersonator_id, expires_at, ends_at from sessions where user_id = %s", user.id)
     assert stored == [(behind.id, support.id, NOW + HOUR, NOW + HOUR)]
 
 
@@ -229,17 +229,17 @@ async def test_a_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, 
 
 
 async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    begun, other = await begin(storage, ada.id, "first"), await begin(storage, eve.id, "eve")
+    await add(storage, user := account(), eve := account(EVE))
+    begun, other = await begin(storage, user.id, "first"), await begin(storage, eve.id, "eve")
     org = await add_organization(pool, "acme")
     await add_organization(pool, "twin")
-    await add_member(pool, org, ada.id)
+    await add_member(pool, org, user.id)
     await run_sql(pool, "update sessions set org_id = %s where id = %s", org, begun.id)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("unknown"), digest("next"), NOW, NOW + DAY) is None
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == RotatedSession(
             session_id=begun.id,
-            user_id=ada.id,
+            user_id=user.id,
             email=ADA,
             email_verified_at=NOW,
             ends_at=NOW + 90 * DAY,
@@ -266,8 +266,8 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
 
 
 async def test_a_rotation_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await begin(storage, ada.id, "first")
+    user = await add(storage, account())
+    await begin(storage, user.id, "first")
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 365 * DAY)
     assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
@@ -280,13 +280,13 @@ async def test_a_rotation_never_outlives_the_absolute_end(storage: Postgres, poo
 async def test_a_rotation_needs_an_active_organization_and_a_membership(
     storage: Postgres, pool: Pool, status: str, member: bool, passes: bool
 ) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    begun = await begin(storage, ada.id, "first")
+    await add(storage, user := account(), eve := account(EVE))
+    begun = await begin(storage, user.id, "first")
     org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
-    await add_member(pool, twin, ada.id, "owner")  # a membership of another organization does not help
+    await add_member(pool, twin, user.id, "owner")  # a membership of another organization does not help
     await add_member(pool, org, eve.id)  # nor does another user's membership
     if member:
-        await add_member(pool, org, ada.id, "admin")
+        await add_member(pool, org, user.id, "admin")
     await run_sql(pool, "update sessions set org_id = %s", org)
     async with storage.transaction(by=SYSTEM) as tx:
         rotated = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
@@ -307,8 +307,8 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
 
 
 async def test_the_state_of_a_used_token_explains_the_refusal(storage: Postgres) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "1")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "1")
     async with storage.transaction(by=SYSTEM) as tx:
         for number in (1, 2):
             assert await tx.sessions.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
@@ -334,8 +334,8 @@ async def test_the_state_of_a_used_token_explains_the_refusal(storage: Postgres)
 
 
 async def test_of_twenty_concurrent_rotations_of_one_token_one_succeeds(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await begin(storage, ada.id, "first")
+    user = await add(storage, account())
+    await begin(storage, user.id, "first")
 
     async def rotate(number: int) -> bool:
         async with storage.transaction(by=SYSTEM) as tx:
@@ -346,8 +346,8 @@ async def test_of_twenty_concurrent_rotations_of_one_token_one_succeeds(storage:
 
 
 async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "first")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "first")
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         nursery.start_soon(within, storage, lambda tx: tx.sessions.end(begun.id, NOW))
@@ -357,8 +357,8 @@ async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: 
 
 
 async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "first")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "first")
     outcome: list[object] = []
 
     async def rotate() -> None:
@@ -374,8 +374,8 @@ async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postg
 
 
 async def test_ending_sessions_affects_only_the_named_user(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    one, two, three = [await begin(storage, ada.id, f"ada {number}") for number in range(3)]
+    await add(storage, user := account(), eve := account(EVE))
+    one, two, three = [await begin(storage, user.id, f"ada {number}") for number in range(3)]
     hers = await begin(storage, eve.id, "eve")
 
     async def ended() -> set[tuple[Any, ...]]:
@@ -383,57 +383,57 @@ async def test_ending_sessions_affects_only_the_named_user(storage: Postgres, po
 
     await within(storage, lambda tx: tx.sessions.end(one.id, NOW))
     assert await ended() == {(one.id, NOW)}
-    await within(storage, lambda tx: tx.sessions.end_others(ada.id, two.id, NOW + SECOND))
+    await within(storage, lambda tx: tx.sessions.end_others(user.id, two.id, NOW + SECOND))
     assert await ended() == {(one.id, NOW), (three.id, NOW + SECOND)}  # the first end stays
-    await within(storage, lambda tx: tx.sessions.end_all(ada.id, NOW + 2 * SECOND))
+    await within(storage, lambda tx: tx.sessions.end_all(user.id, NOW + 2 * SECOND))
     assert await ended() == {(one.id, NOW), (three.id, NOW + SECOND), (two.id, NOW + 2 * SECOND)}
     await within(storage, lambda tx: tx.sessions.end_others(eve.id, hers.id, NOW))
     assert hers.id not in {found[0] for found in await ended()}
 
 
 async def test_only_sessions_of_the_user_in_the_organization_end(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for number, (person, where) in enumerate([(ada, org), (ada, org), (ada, twin), (ada, None), (eve, org)]):
+    for number, (person, where) in enumerate([(user, org), (user, org), (user, twin), (user, None), (eve, org)]):
         begun = await begin(storage, person.id, f"{number}")
         await run_sql(pool, "update sessions set org_id = %s where id = %s", where, begun.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in_organization(uuid4(), [ada.id], NOW) == 0
-        assert await tx.sessions.end_in_organization(org, [ada.id], NOW) == 2
-        assert await tx.sessions.end_in_organization(org, [ada.id], NOW + SECOND) == 0
+        assert await tx.sessions.end_in_organization(uuid4(), [user.id], NOW) == 0
+        assert await tx.sessions.end_in_organization(org, [user.id], NOW) == 2
+        assert await tx.sessions.end_in_organization(org, [user.id], NOW + SECOND) == 0
     ended = await run_sql(pool, "select user_id, org_id, ended_at from sessions where ended_at is not null")
-    assert ended == [(ada.id, org, NOW)] * 2
+    assert ended == [(user.id, org, NOW)] * 2
 
 
 async def test_the_count_of_live_sessions_matches_those_that_end(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, gone, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "gone"), (twin, "shop"))]
     contexts = {service: await service_context(pool, service) for service in (shop, gone, other)}
     live = [
-        await begin(storage, ada.id, "of a service", service=contexts[shop], created_at=NOW - 3 * HOUR),
-        await begin(storage, ada.id, "of a service again", service=contexts[shop], created_at=NOW - 2 * HOUR),
-        selected := await begin(storage, ada.id, "selected", created_at=NOW - 4 * HOUR),
+        await begin(storage, user.id, "of a service", service=contexts[shop], created_at=NOW - 3 * HOUR),
+        await begin(storage, user.id, "of a service again", service=contexts[shop], created_at=NOW - 2 * HOUR),
+        selected := await begin(storage, user.id, "selected", created_at=NOW - 4 * HOUR),
     ]
     await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, selected.id)
-    for token, user, service, expires_at in (
-        ("lapsed", ada.id, shop, NOW),
-        ("of a service that is gone", ada.id, gone, NOW + DAY),
-        ("elsewhere", ada.id, other, NOW + DAY),
+    for token, target, service, expires_at in (
+        ("lapsed", user.id, shop, NOW),
+        ("of a service that is gone", user.id, gone, NOW + DAY),
+        ("elsewhere", user.id, other, NOW + DAY),
         ("hers", eve.id, shop, NOW + DAY),
     ):
-        await begin(storage, user, token, service=contexts[service], expires_at=expires_at)
-    await begin(storage, ada.id, "of the platform")
-    over = await begin(storage, ada.id, "over", service=contexts[shop])
+        await begin(storage, target, token, service=contexts[service], expires_at=expires_at)
+    await begin(storage, user.id, "of the platform")
+    over = await begin(storage, user.id, "over", service=contexts[shop])
     await within(storage, lambda tx: tx.sessions.end(over.id, NOW - SECOND))
     await run_sql(pool, "delete from services where id = %s", gone)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.count_live_in(acme, ada.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
+        assert await tx.sessions.count_live_in(acme, user.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
         assert await tx.sessions.count_live_in(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
-        assert await tx.sessions.count_live_in(uuid4(), ada.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.end_in_organization(acme, [ada.id], NOW) == 3
-        assert await tx.sessions.count_live_in(acme, ada.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.count_live_in(twin, ada.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.sessions.count_live_in(uuid4(), user.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.end_in_organization(acme, [user.id], NOW) == 3
+        assert await tx.sessions.count_live_in(acme, user.id, NOW) == LiveSessions(0, None)
+        assert await tx.sessions.count_live_in(twin, user.id, NOW) == LiveSessions(1, NOW - HOUR)
     ended = await run_sql(pool, "select id from sessions where ended_at = %s", NOW)
     assert {row[0] for row in ended} == {session.id for session in live}
 
@@ -448,10 +448,10 @@ async def use(storage: Postgres, service: UUID, *users: UUID) -> None:
 
 
 async def test_a_session_of_a_service_is_stored_with_the_service_and_organization(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
-    begun = await begin(storage, ada.id, "token", service=await service_context(pool, shop))
-    assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions") == [(begun.id, ada.id, shop, org)]
+    begun = await begin(storage, user.id, "token", service=await service_context(pool, shop))
+    assert await run_sql(pool, "select id, user_id, service_id, org_id from sessions") == [(begun.id, user.id, shop, org)]
 
 
 @pytest.mark.parametrize("status", OrganizationStatus)
@@ -459,20 +459,20 @@ async def test_a_session_of_a_service_is_stored_with_the_service_and_organizatio
 async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     storage: Postgres, pool: Pool, status: OrganizationStatus, uses: bool
 ) -> None:
-    await add(storage, ada := account(is_platform_owner=True), eve := account(EVE))
+    await add(storage, user := account(is_platform_owner=True), eve := account(EVE))
     org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
     shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
     context = await service_context(pool, shop)
-    begun = await begin(storage, ada.id, "token", service=context)
+    begun = await begin(storage, user.id, "token", service=context)
     # Other users of the service and other services of the user do not count.
     await use(storage, shop, eve.id)
     for service in (wiki, other):
-        await use(storage, service, ada.id)
+        await use(storage, service, user.id)
     if uses:
-        await use(storage, shop, ada.id)
+        await use(storage, shop, user.id)
     async with storage.reading() as read:
-        assert await read.sessions.load_application_session_context(context.client_id, begun.id, ada.id, NOW) == SessionContext(
-            user_id=ada.id,
+        assert await read.sessions.load_application_session_context(context.client_id, begun.id, user.id, NOW) == SessionContext(
+            user_id=user.id,
             email=ADA,
             email_verified_at=NOW,
             is_platform_owner=True,
@@ -484,36 +484,36 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
 
 
 async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, wiki, other = [
         await service_context(pool, await add_service(pool, org, slug)) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))
     ]
     for org in (acme, twin):
-        await add_member(pool, org, ada.id, "owner")
+        await add_member(pool, org, user.id, "owner")
     for service in (shop, wiki, other):
-        await use(storage, service.id, ada.id, eve.id)
-    in_shop, plain = await begin(storage, ada.id, "shop", service=shop), await begin(storage, ada.id, "plain")
+        await use(storage, service.id, user.id, eve.id)
+    in_shop, plain = await begin(storage, user.id, "shop", service=shop), await begin(storage, user.id, "plain")
     hers = await begin(storage, eve.id, "hers", service=shop)
-    selected = await begin(storage, ada.id, "selected")
+    selected = await begin(storage, user.id, "selected")
     await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, selected.id)
     async with storage.reading() as read:
-        assert await read.sessions.load_application_session_context(shop.client_id, in_shop.id, ada.id, NOW)
+        assert await read.sessions.load_application_session_context(shop.client_id, in_shop.id, user.id, NOW)
         for client_id, session_id, user_id in (
-            (wiki.client_id, in_shop.id, ada.id),
-            (other.client_id, in_shop.id, ada.id),
-            (uuid4(), in_shop.id, ada.id),
-            (shop.id, in_shop.id, ada.id),
-            (shop.client_id, plain.id, ada.id),
-            (shop.client_id, selected.id, ada.id),
-            (shop.client_id, hers.id, ada.id),
+            (wiki.client_id, in_shop.id, user.id),
+            (other.client_id, in_shop.id, user.id),
+            (uuid4(), in_shop.id, user.id),
+            (shop.id, in_shop.id, user.id),
+            (shop.client_id, plain.id, user.id),
+            (shop.client_id, selected.id, user.id),
+            (shop.client_id, hers.id, user.id),
             (shop.client_id, in_shop.id, eve.id),
-            (shop.client_id, uuid4(), ada.id),
+            (shop.client_id, uuid4(), user.id),
         ):
             assert await read.sessions.load_application_session_context(client_id, session_id, user_id, NOW) is None
         for claimed in (None, acme, twin):
-            assert await read.sessions.load_session_context(in_shop.id, ada.id, claimed, NOW) is None
-            assert await read.sessions.load_session_context_in("acme", in_shop.id, ada.id, claimed, NOW) is None
+            assert await read.sessions.load_session_context(in_shop.id, user.id, claimed, NOW) is None
+            assert await read.sessions.load_session_context_in("acme", in_shop.id, user.id, claimed, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -530,32 +530,32 @@ async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(stora
     ],
 )
 async def test_an_application_session_that_is_not_live_has_no_context(storage: Postgres, pool: Pool, end: str) -> None:
-    await add(storage, ada := account(), support := account(EVE, is_platform_owner=True))
+    await add(storage, user := account(), support := account(EVE, is_platform_owner=True))
     shop = await add_service(pool, await add_organization(pool, "acme"))
     context = await service_context(pool, shop)
-    await use(storage, shop, ada.id)
-    begun = await begin(storage, ada.id, "token", service=context, impersonator_id=support.id)
+    await use(storage, shop, user.id)
+    begun = await begin(storage, user.id, "token", service=context, impersonator_id=support.id)
     async with storage.reading() as read:
-        found = await read.sessions.load_application_session_context(context.client_id, begun.id, ada.id, NOW)
+        found = await read.sessions.load_application_session_context(context.client_id, begun.id, user.id, NOW)
     assert found is not None
     assert found.impersonator_id == support.id
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.load_application_session_context(context.client_id, begun.id, ada.id, NOW) is None
+        assert await tx.sessions.load_application_session_context(context.client_id, begun.id, user.id, NOW) is None
         assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
 
 
 async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
     context = await service_context(pool, shop)
-    await use(storage, shop, ada.id)
-    begun = await begin(storage, ada.id, "first", service=context)
+    await use(storage, shop, user.id)
+    begun = await begin(storage, user.id, "first", service=context)
     rotated = await within(storage, lambda tx: tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
     assert rotated == RotatedSession(
         session_id=begun.id,
-        user_id=ada.id,
+        user_id=user.id,
         email=ADA,
         email_verified_at=NOW,
         ends_at=NOW + 90 * DAY,
@@ -569,13 +569,13 @@ async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> No
 
 
 async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgres, pool: Pool, ports: Ports) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     shop, other = [await add_service(pool, org, slug) for org in [await add_organization(pool, "acme")] for slug in ("shop", "other")]
     gold, removed = [await add_plan(pool, shop, name, features=[name]) for name in ("Gold", "Free")]
     await run_sql(pool, "update plans set removed_at = now() where id = %s", removed)
     await add_plan(pool, other, "Free", features=["other"])
-    await use(storage, shop, ada.id)
-    await begin(storage, ada.id, "0", service=await service_context(pool, shop))
+    await use(storage, shop, user.id)
+    await begin(storage, user.id, "0", service=await service_context(pool, shop))
     told: list[Entitlement] = []
 
     async def rotate() -> None:
@@ -583,14 +583,14 @@ async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgr
         async with storage.transaction(by=SYSTEM) as tx:
             rotated = await tx.sessions.rotate(old, new, NOW, NOW + DAY)
             assert rotated is not None
-            assert rotated.entitlement == await tx.subscriptions.entitlement(shop, ada.id, NOW)
+            assert rotated.entitlement == await tx.subscriptions.entitlement(shop, user.id, NOW)
         told.append(rotated.entitlement)
 
     await add_subscription(ports, pool, shop, eve.id, gold, ends=NOW + DAY)
     await rotate()
     await add_plan(pool, shop, "Free", features=["free"])
     await rotate()
-    subscription = await add_subscription(ports, pool, shop, ada.id, gold, ends=NOW + DAY)
+    subscription = await add_subscription(ports, pool, shop, user.id, gold, ends=NOW + DAY)
     await rotate()
     await run_sql(pool, "update subscriptions set current_period_end = %s where id = %s", NOW, subscription)
     await rotate()
@@ -617,17 +617,17 @@ async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgr
 async def test_a_rotation_needs_an_active_organization_an_existing_service_and_its_user(
     storage: Postgres, pool: Pool, status: str, uses: bool, member: bool, there: bool, passes: bool
 ) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
     shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
-    begun = await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    begun = await begin(storage, user.id, "first", service=await service_context(pool, shop))
     await use(storage, shop, eve.id)
     for service in (wiki, other):
-        await use(storage, service, ada.id)
+        await use(storage, service, user.id)
     if uses:
-        await use(storage, shop, ada.id)
+        await use(storage, shop, user.id)
     if member:
-        await add_member(pool, org, ada.id, "admin")
+        await add_member(pool, org, user.id, "admin")
     if not there:
         await run_sql(pool, "delete from services where id = %s", shop)
     async with storage.transaction(by=SYSTEM) as tx:
@@ -649,10 +649,10 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
 
 
 async def test_a_rotation_that_waits_for_a_revocation_adds_no_successor(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
-    await use(storage, shop, ada.id)
-    await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    await use(storage, shop, user.id)
+    await begin(storage, user.id, "first", service=await service_context(pool, shop))
     outcome: list[object] = []
 
     async def rotate() -> None:
@@ -660,7 +660,7 @@ async def test_a_rotation_that_waits_for_a_revocation_adds_no_successor(storage:
             outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in_organization(org, [ada.id], NOW) == 1
+        assert await tx.sessions.end_in_organization(org, [user.id], NOW) == 1
         nursery.start_soon(rotate)
         await somebody_waits(pool)
     assert outcome == [None]
@@ -668,15 +668,15 @@ async def test_a_rotation_that_waits_for_a_revocation_adds_no_successor(storage:
 
 
 async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     shop = await add_service(pool, org := await add_organization(pool, "acme"))
-    await use(storage, shop, ada.id)
-    await begin(storage, ada.id, "first", service=await service_context(pool, shop))
+    await use(storage, shop, user.id)
+    await begin(storage, user.id, "first", service=await service_context(pool, shop))
     revoked: list[int] = []
 
     async def revoke() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            revoked.append(await tx.sessions.end_in_organization(org, [ada.id], NOW))
+            revoked.append(await tx.sessions.end_in_organization(org, [user.id], NOW))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
@@ -691,35 +691,35 @@ async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(sto
 
 
 async def test_sessions_and_their_tokens_are_removed_even_ended_ones(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
     shop, second = [await service_context(pool, await add_service(pool, org, slug)) for slug in ("shop", "second")]
     begun = {
-        (user.id, service): await begin(storage, user.id, f"{user.id} {service}", service=service)
-        for user in (ada, eve)
+        (target.id, service): await begin(storage, target.id, f"{target.id} {service}", service=service)
+        for target in (user, eve)
         for service in (None, shop, second)
     }
-    await within(storage, lambda tx: tx.sessions.end(begun[ada.id, shop].id, NOW))
+    await within(storage, lambda tx: tx.sessions.end(begun[user.id, shop].id, NOW))
 
     async def left() -> set[UUID]:
         rows = await run_sql(pool, "select s.id from sessions s join refresh_tokens t on t.session_id = s.id")
         return {id_ for (id_,) in rows}
 
-    await within(storage, lambda tx: tx.sessions.remove(ada.id, shop.id))
-    assert await left() == {one.id for whose, one in begun.items() if whose != (ada.id, shop)}
-    await within(storage, lambda tx: tx.sessions.remove(ada.id))
-    assert await left() == {one.id for (user, _), one in begun.items() if user == eve.id}
+    await within(storage, lambda tx: tx.sessions.remove(user.id, shop.id))
+    assert await left() == {one.id for whose, one in begun.items() if whose != (user.id, shop)}
+    await within(storage, lambda tx: tx.sessions.remove(user.id))
+    assert await left() == {one.id for (target, _), one in begun.items() if target == eve.id}
     assert await run_sql(pool, "select count(*) from sessions") == [(3,)]
 
 
 async def test_a_removal_that_waits_for_a_rotation_removes_its_successor_too(storage: Postgres, pool: Pool) -> None:
     """A rotation locks the token and then the session. A removal that locked the session first would deadlock."""
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "first")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "first")
     succeeding = "insert into refresh_tokens (token_hash, session_id, generation, created_at) values (%s, %s, 2, now())"
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("update refresh_tokens set rotated_at = now()")
-        nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(ada.id))
+        nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(user.id))
         await somebody_waits(pool)
         await connection.execute("update sessions set expires_at = expires_at + interval '1 day'")
         await connection.execute(succeeding, (digest("second"), begun.id))
@@ -730,8 +730,8 @@ async def test_a_removal_that_waits_for_a_rotation_removes_its_successor_too(sto
 
 
 async def test_a_selection_sets_the_organization_and_replaces_the_token(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    begun, other, hers = [await begin(storage, who, token) for who, token in ((ada.id, "first"), (ada.id, "other"), (eve.id, "eve"))]
+    await add(storage, user := account(), eve := account(EVE))
+    begun, other, hers = [await begin(storage, who, token) for who, token in ((user.id, "first"), (user.id, "other"), (eve.id, "eve"))]
     org = await add_organization(pool, "acme")
     ends_at = await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY))
     assert ends_at == NOW + 90 * DAY
@@ -749,8 +749,8 @@ async def test_a_selection_sets_the_organization_and_replaces_the_token(storage:
 
 
 async def test_a_selection_never_outlives_the_absolute_end(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
     org = await add_organization(pool, "acme")
     assert (
         await within(storage, lambda tx: tx.sessions.select_organization(begun.id, org, digest("second"), NOW, NOW + 31 * DAY)) == NOW + DAY
@@ -760,8 +760,8 @@ async def test_a_selection_never_outlives_the_absolute_end(storage: Postgres, po
 
 @pytest.mark.parametrize("end", ["ended_at", "expires_at"])
 async def test_a_session_that_is_not_live_cannot_select(storage: Postgres, pool: Pool, end: str) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "first")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "first")
     org = await add_organization(pool, "acme")
     await run_sql(pool, f"update sessions set {end} = %s", NOW)  # noqa: S608
     for session_id in (begun.id, uuid4()):
@@ -773,10 +773,10 @@ async def test_a_session_that_is_not_live_cannot_select(storage: Postgres, pool:
 
 @pytest.mark.slow
 async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "first")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "first")
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id)
+    await add_member(pool, org, user.id)
 
     async def act(number: int) -> bool:
         async with storage.transaction(by=SYSTEM) as tx:
@@ -795,43 +795,43 @@ async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(stor
 
 
 async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "token")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "token")
     await within(storage, lambda tx: tx.logins.record_success(begun, "websuite"))
     async with storage.autocommit() as count:
-        await count.logins.record_failure(ada.id, "password", NOW + SECOND, "2001:db8::1", None)
+        await count.logins.record_failure(user.id, "password", NOW + SECOND, "2001:db8::1", None)
     query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
     assert await run_sql(pool, query) == [
-        (ada.id, begun.id, "websuite", True, begun.address, begun.agent, begun.created_at, None),
-        (ada.id, None, "password", False, "2001:db8::1", None, NOW + SECOND, None),
+        (user.id, begun.id, "websuite", True, begun.address, begun.agent, begun.created_at, None),
+        (user.id, None, "password", False, "2001:db8::1", None, NOW + SECOND, None),
     ]
 
 
 async def test_recording_a_failed_login_leaves_the_connection_synchronous(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     async with pool.connection() as connection:
         before = await connection.row("show synchronous_commit")
     async with storage.autocommit() as count:
-        await count.logins.record_failure(ada.id, "password", NOW, None, None)
+        await count.logins.record_failure(user.id, "password", NOW, None, None)
     async with pool.connection() as connection:
         assert await connection.row("show synchronous_commit") == before
 
 
 async def test_a_live_session_of_the_user_has_an_absolute_end(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    begun, hers = await begin(storage, ada.id, "ada"), await begin(storage, eve.id, "eve", ends_at=NOW + DAY)
+    await add(storage, user := account(), eve := account(EVE))
+    begun, hers = await begin(storage, user.id, "ada"), await begin(storage, eve.id, "eve", ends_at=NOW + DAY)
     async with storage.transaction(by=SYSTEM) as tx:
         ends_at = tx.sessions.ends_at
-        assert await ends_at(begun.id, ada.id, NOW) == NOW + 90 * DAY
+        assert await ends_at(begun.id, user.id, NOW) == NOW + 90 * DAY
         assert await ends_at(hers.id, eve.id, NOW) == NOW + DAY
-        for session_id, user_id in ((hers.id, ada.id), (begun.id, eve.id), (uuid4(), ada.id)):
+        for session_id, user_id in ((hers.id, user.id), (begun.id, eve.id), (uuid4(), user.id)):
             assert await ends_at(session_id, user_id, NOW) is None
 
 
 @pytest.mark.parametrize("column", ["ended_at", "expires_at"])
 async def test_a_session_that_is_not_live_has_no_absolute_end(storage: Postgres, pool: Pool, column: str) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "ada")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "ada")
     await run_sql(pool, f"update sessions set {column} = %s", NOW)  # noqa: S608
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.ends_at(begun.id, ada.id, NOW) is None
+        assert await tx.sessions.ends_at(begun.id, user.id, NOW) is None

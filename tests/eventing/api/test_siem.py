@@ -26,7 +26,7 @@ from tests.support.platform import Platform
 from tests.support.refusals import BAD, MISSING, refused
 from tests.support.siem import TOKEN, forward, queued
 from tests.support.tenants import Tenant
-from tests.tenancy.api.integrations import SIEM
+from tests.tenancy.integrations import SIEM
 
 FULL = SIEM.full
 put, look, remove, try_out = SIEM.put, SIEM.look, SIEM.remove, SIEM.try_out

@@ -25,7 +25,7 @@ from tests.support.builders import Answer, impersonate, meanwhile, run_sql
 from tests.support.impersonator import Support
 from tests.support.refusals import BAD, MISSING
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import NOT_ACTIVE, NOW
+from tests.tenancy.organizations import NOT_ACTIVE, NOW
 
 URL = "https://hooks.acme.example/in?token=s3cr3t"
 FULL = {"name": "Billing", "url": URL, "events": ["user.login.success", "user.invited"]}

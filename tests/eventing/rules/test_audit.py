@@ -93,9 +93,9 @@ def test_an_actor_without_account_is_selected_by_its_id_in_the_log(actor: AuditA
 
 
 def test_an_actor_is_shown_with_the_present_data_of_the_account() -> None:
-    ada = AuditActor(str(USER), "ada@example.com", is_platform_owner=True)
+    user = AuditActor(str(USER), "ada@example.com", is_platform_owner=True)
     for address in (None, "203.0.113.9"):
-        assert resolve_actor(USER, None, ada, address) == ada
+        assert resolve_actor(USER, None, user, address) == user
         assert resolve_actor(USER, None, None, address) == DELETED_ACCOUNT
 
 

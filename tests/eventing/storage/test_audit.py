@@ -37,10 +37,10 @@ async def read(storage: Postgres, org: UUID, filter_: AuditFilter, page: Page = 
 
 
 async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
-    await add(storage, ada := account(), eve := account(EVE, is_platform_owner=True))
+    await add(storage, user := account(), eve := account(EVE, is_platform_owner=True))
     org = await add_organization(pool, "acme")
     kind = EVENT_KINDS["service.created"]
-    async with storage.transaction(by=replace(PERSON, user_id=ada.id, impersonator_id=eve.id), in_session=False) as tx:
+    async with storage.transaction(by=replace(PERSON, user_id=user.id, impersonator_id=eve.id), in_session=False) as tx:
         tx.record(Event(kind, "service-1", org_id=org, details={"name": "Shop", "nested": {"x": [1, None]}}))
     listed = await read(storage, org, AuditFilter())
     [(id_,)] = await run_sql(pool, "select id from audit_log")
@@ -49,7 +49,7 @@ async def test_every_field_of_an_entry_is_read(storage: Postgres, pool: Pool, cl
             AuditEntry(
                 id=id_,
                 org_id=org,
-                actor=AuditActor(str(ada.id), ADA),
+                actor=AuditActor(str(user.id), ADA),
                 impersonator=AuditActor(str(eve.id), EVE, is_platform_owner=True),
                 action="service.created",
                 target_type="service",
@@ -119,15 +119,15 @@ TARGETS = ["t1", "t2"]
 
 
 async def test_every_combination_of_filters_finds_and_counts_its_entries(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    written = [*product([org, org, twin], ACTIONS, TARGETS, [ada.id, eve.id])]
+    written = [*product([org, org, twin], ACTIONS, TARGETS, [user.id, eve.id])]
     for where, action, target_id, actor_id in written:
         clock.advance(timedelta(seconds=1))
         async with storage.transaction(by=replace(PERSON, user_id=actor_id), in_session=False) as tx:
             tx.record(Event(EVENT_KINDS[action], target_id, org_id=where))
     sets = [None, frozenset({"user.joined"}), frozenset({"domain.set", "domain.verified"}), frozenset({"plan.deleted"})]
-    cases = product(sets, [None, "user", "organization", "service"], [None, "t1", "t3"], [None, ada.id, uuid4()])
+    cases = product(sets, [None, "user", "organization", "service"], [None, "t1", "t3"], [None, user.id, uuid4()])
     for actions, target_type, target, by in cases:
         filter_ = AuditFilter(actions=actions, target_type=target_type, target_id=target, actor_id=by)
         listed = await read(storage, org, filter_, Page(1, 100))
@@ -236,17 +236,17 @@ async def test_a_page_of_a_large_log_reads_few_other_rows(large_database: str, p
 
 
 async def test_forgetting_an_account_removes_its_security_entries_from_every_log_and_total(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     orgs = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    async with storage.transaction(by=replace(PERSON, user_id=ada.id), in_session=False) as tx:
+    async with storage.transaction(by=replace(PERSON, user_id=user.id), in_session=False) as tx:
         for org in (*orgs, None):
             for name in ("security.password.changed", "security.mfa.enabled", "user.joined"):
-                tx.record(Event(EVENT_KINDS[name], str(ada.id), org_id=org))
+                tx.record(Event(EVENT_KINDS[name], str(user.id), org_id=org))
             tx.record(Event(EVENT_KINDS["security.password.changed"], str(eve.id), org_id=org))
-            tx.record(Event(EVENT_KINDS["service.created"], str(ada.id), org_id=org))
+            tx.record(Event(EVENT_KINDS["service.created"], str(user.id), org_id=org))
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.audit.forget(ada.id)
-    left = [("security.password.changed", str(eve.id)), ("service.created", str(ada.id)), ("user.joined", str(ada.id))]
+        await tx.audit.forget(user.id)
+    left = [("security.password.changed", str(eve.id)), ("service.created", str(user.id)), ("user.joined", str(user.id))]
     for org in (*orgs, None):
         entries = "select action, target_id from audit_log where org_id is not distinct from %s order by action"
         assert await run_sql(pool, entries, org) == left

@@ -76,45 +76,45 @@ async def test_an_event_of_the_system_has_no_actor(storage: Postgres, pool: Pool
 
 
 async def test_an_event_about_a_person_is_recorded_for_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     one, two, other = [await add_organization(pool, slug) for slug in ("one", "two", "other")]
     for org in (one, two):
-        await add_member(pool, org, ada.id, confirmed=True)
+        await add_member(pool, org, user.id, confirmed=True)
     await add_member(pool, other, eve.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "reset"))
+        tx.record(events.password_changed(user.id, "reset"))
     assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, EVENTS)} == {one, two}
     assert len(await run_sql(pool, AUDIT)) == len(await run_sql(pool, EVENTS)) == 2
 
 
 async def test_an_organization_with_an_unconfirmed_membership_learns_nothing_about_the_account(storage: Postgres, pool: Pool) -> None:
     """It has no rights over the account before the user confirms the membership (security R-5)."""
-    await add(storage, ada := account())
+    await add(storage, user := account())
     joined, added = [await add_organization(pool, slug) for slug in ("joined", "added")]
-    await add_member(pool, added, ada.id)
+    await add_member(pool, added, user.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "reset"))
+        tx.record(events.password_changed(user.id, "reset"))
     assert [row[0] for row in await run_sql(pool, AUDIT)] == [row[0] for row in await run_sql(pool, EVENTS)] == [None]
-    await add_member(pool, joined, ada.id, confirmed=True)
+    await add_member(pool, joined, user.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "reset"))
+        tx.record(events.password_changed(user.id, "reset"))
     assert {row[0] for row in await run_sql(pool, AUDIT)} == {row[0] for row in await run_sql(pool, EVENTS)} == {None, joined}
     assert await totals(pool) == {(joined, "security.password.changed", "user"): 1}
 
 
 async def test_the_organization_of_an_event_takes_precedence_over_those_of_the_person(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
-    await add_member(pool, one, ada.id, confirmed=True)
+    await add_member(pool, one, user.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["user.removed"], str(ada.id), org_id=two, of_person=ada.id))
+        tx.record(event_catalog.Event(event_catalog.EVENT_KINDS["user.removed"], str(user.id), org_id=two, of_person=user.id))
     assert [row[0] for row in await run_sql(pool, AUDIT)] == [two]
 
 
 async def test_an_event_without_organization_goes_to_the_log_of_the_platform(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "set"))
+        tx.record(events.password_changed(user.id, "set"))
     assert [(row[0], row[1]) for row in await run_sql(pool, AUDIT)] == [(None, "security.password.changed")]
     assert [row[0] for row in await run_sql(pool, EVENTS)] == [None]
 
@@ -138,14 +138,14 @@ async def test_a_rollback_removes_the_event(storage: Postgres, pool: Pool) -> No
 
 
 async def test_events_of_one_transaction_are_a_microsecond_apart(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]
     for org in (one, two):
-        await add_member(pool, org, ada.id, confirmed=True)
+        await add_member(pool, org, user.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
         tx.record(make_event("user.invited", one))
-        tx.record(events.signed_up(ada.id))
-        tx.record(events.password_changed(ada.id, "set"))
+        tx.record(events.signed_up(user.id))
+        tx.record(events.password_changed(user.id, "set"))
         tx.record(make_event("user.invited", two))
     at = [clock.now() + number * timedelta(microseconds=1) for number in range(4)]
     assert await run_sql(pool, "select name, created_at from events order by created_at, name") == [
@@ -195,24 +195,24 @@ async def test_totals_count_entries_by_organization_and_action(storage: Postgres
 
 
 async def test_an_event_about_a_person_counts_in_each_of_their_organizations(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     one, two, other = [await add_organization(pool, slug) for slug in ("one", "two", "other")]
     for org in (one, two):
-        await add_member(pool, org, ada.id, confirmed=True)
+        await add_member(pool, org, user.id, confirmed=True)
     await add_member(pool, other, eve.id, confirmed=True)
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "set"))
-        tx.record(events.password_changed(ada.id, "change"))
-        tx.record(make_event("security.password.changed", two, str(ada.id)))
+        tx.record(events.password_changed(user.id, "set"))
+        tx.record(events.password_changed(user.id, "change"))
+        tx.record(make_event("security.password.changed", two, str(user.id)))
     changed = ("security.password.changed", "user")
     assert await totals(pool) == {(one, *changed): 2, (two, *changed): 3}
 
 
 async def test_events_without_an_entry_of_an_organization_are_not_counted(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "set"))  # in the log of the platform
-        tx.record(events.signed_up(ada.id))  # not audited
+        tx.record(events.password_changed(user.id, "set"))  # in the log of the platform
+        tx.record(events.signed_up(user.id))  # not audited
     assert await totals(pool) == {}
 
 

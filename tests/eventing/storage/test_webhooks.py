@@ -221,15 +221,15 @@ async def test_due_work_counts_deliveries_of_active_organizations(ports: Ports, 
 async def test_redaction_removes_the_actors_email_from_payloads(ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     await add_webhook(ports, org, URL)
-    ada = Person(user_id=uuid4(), email=Email("ada@example.com"), session_id=uuid4())
+    user = Person(user_id=uuid4(), email=Email("ada@example.com"), session_id=uuid4())
     eve = Person(user_id=uuid4(), email=Email("eve@example.com"), session_id=uuid4())
-    for person in (ada, eve):
+    for person in (user, eve):
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             tx.record(Event(EVENT_KINDS["user.invited"], "x", org_id=org))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.privacy.redact_deliveries(ada.user_id)
+        await tx.privacy.redact_deliveries(user.user_id)
     emails = {row["payload"]["actor_user_id"]: row["payload"]["actor_email"] for row in await queue(pool)}
-    assert emails == {str(ada.user_id): None, str(eve.user_id): "eve@example.com"}
+    assert emails == {str(user.user_id): None, str(eve.user_id): "eve@example.com"}
 
 
 @pytest.mark.slow

@@ -52,9 +52,9 @@ async def mobile_cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient
 
 
 @pytest.fixture
-async def token(ports: Ports, ada: Account) -> str:
+async def token(ports: Ports, user: Account) -> str:
     """An access token of the user."""
-    return (await sign_in(ports, ada)).access_token
+    return (await sign_in(ports, user)).access_token
 
 
 # Codes
@@ -198,8 +198,8 @@ async def test_two_devices_never_have_the_same_user_code(cli: DeviceClient, monk
 # Approval
 
 
-async def test_a_user_approves_a_device(cli: DeviceClient, ada: Account, ports: Ports, pool: Pool) -> None:
-    session = await sign_in(ports, ada)
+async def test_a_user_approves_a_device(cli: DeviceClient, user: Account, ports: Ports, pool: Pool) -> None:
+    session = await sign_in(ports, user)
     await cli.begin()
     answer = await cli.answer(session.access_token)
     assert (answer.status, answer.json) == (200, {"status": "approved"})
@@ -259,13 +259,13 @@ async def test_a_decision_needs_credentials(cli: DeviceClient) -> None:
     assert await cli.status() == ["pending"]
 
 
-async def test_only_the_user_decides(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_only_the_user_decides(cli: DeviceClient, ports: Ports, pool: Pool, user: Account) -> None:
     await cli.begin()
-    application = (await sign_in_to(ports, pool, cli.service.id, ada)).access_token
+    application = (await sign_in_to(ports, pool, cli.service.id, user)).access_token
     assert refused(await cli.answer(application)) == FORBIDDEN
-    support = await impersonate(ports, await add_platform_owner(ports), ada)
+    support = await impersonate(ports, await add_platform_owner(ports), user)
     assert refused(await cli.answer(support)) == FORBIDDEN
-    assert refused(await cli.answer(await wait_for_code(ports, ada))) == UNAUTHORIZED
+    assert refused(await cli.answer(await wait_for_code(ports, user))) == UNAUTHORIZED
     assert await cli.status() == ["pending"]
 
 
@@ -277,18 +277,18 @@ async def test_a_device_of_a_suspended_organization_cannot_be_approved(cli: Devi
 
 
 async def test_a_user_blocked_by_the_directory_cannot_approve(
-    cli: DeviceClient, ada: Account, token: str, pool: Pool, acme: Tenant
+    cli: DeviceClient, user: Account, token: str, pool: Pool, acme: Tenant
 ) -> None:
-    await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
+    await add_provisioned(pool, acme.org, user.id, provisioned=False, kept_out=True)
     await cli.begin()
     assert refused(await cli.answer(token)) == FORBIDDEN
     assert await cli.status() == ["pending"]
     assert (await cli.answer(token, "deny")).status == 200
 
 
-async def test_an_ended_session_cannot_approve(cli: DeviceClient, ports: Ports, pool: Pool, ada: Account) -> None:
+async def test_an_ended_session_cannot_approve(cli: DeviceClient, ports: Ports, pool: Pool, user: Account) -> None:
     await cli.begin()
-    session = await sign_in(ports, ada)
+    session = await sign_in(ports, user)
     await run_sql(pool, "update sessions set ended_at = created_at where id = %s", session.session_id)
     assert refused(await cli.answer(session.access_token)) == UNAUTHORIZED
     assert await cli.status() == ["pending"]
@@ -302,8 +302,8 @@ async def guess(cli: DeviceClient, token: str, number: int) -> tuple[int, str]:
     return refused(await cli.answer(token, user_code=USER_CODE_ALPHABET[number % 20] * 8))
 
 
-async def test_ten_wrong_codes_lock_an_account(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool, clock: FakeClock) -> None:
-    token = (await sign_in(ports, ada)).access_token
+async def test_ten_wrong_codes_lock_an_account(cli: DeviceClient, ports: Ports, user: Account, pool: Pool, clock: FakeClock) -> None:
+    token = (await sign_in(ports, user)).access_token
     await cli.begin()
     for number in range(10):
         assert await guess(cli, token, number) == BAD
@@ -315,7 +315,7 @@ async def test_ten_wrong_codes_lock_an_account(cli: DeviceClient, ports: Ports, 
     other = await add_account(ports, "eve@example.com")
     assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200, "another account is not affected"
     clock.advance(timedelta(minutes=15))
-    token = (await sign_in(ports, ada)).access_token
+    token = (await sign_in(ports, user)).access_token
     await cli.begin()
     assert (await cli.answer(token)).status == 200
 
@@ -384,9 +384,9 @@ async def test_of_many_parallel_guesses_ten_are_checked(cli: DeviceClient, token
 
 
 @pytest.mark.slow
-async def test_of_a_parallel_approval_and_denial_one_wins(cli: DeviceClient, ports: Ports, ada: Account, pool: Pool) -> None:
+async def test_of_a_parallel_approval_and_denial_one_wins(cli: DeviceClient, ports: Ports, user: Account, pool: Pool) -> None:
     eve = await add_account(ports, "eve@example.com")
-    tokens = [(await sign_in(ports, account)).access_token for account in (ada, eve)]
+    tokens = [(await sign_in(ports, account)).access_token for account in (user, eve)]
     await cli.begin()
     answers = await everyone(8, lambda number: cli.answer(tokens[number % 2], ("approve", "deny")[number // 2 % 2]))
     [first] = [answer for answer in answers if answer.status == 200]

@@ -37,9 +37,9 @@ def visitor(app: QuartTrio) -> Visitor:
 
 
 @pytest.fixture
-async def signed_in(app: QuartTrio, ports: Ports, ada: Account) -> Visitor:
+async def signed_in(app: QuartTrio, ports: Ports, user: Account) -> Visitor:
     browser = Visitor(app)
-    browser.cookies["gatehouse-session"] = await begin_in_browser(ports, ada)
+    browser.cookies["gatehouse-session"] = await begin_in_browser(ports, user)
     return browser
 
 
@@ -48,7 +48,7 @@ async def say(visitor: Visitor, user_code: str, action: str | None = None) -> An
     return await visitor.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
 
 
-async def test_a_browser_without_a_session_signs_in_and_returns_with_the_code(visitor: Visitor, cli: DeviceClient, ada: Account) -> None:
+async def test_a_browser_without_a_session_signs_in_and_returns_with_the_code(visitor: Visitor, cli: DeviceClient, user: Account) -> None:
     user_code = await cli.begin()
     path = f"{VERIFY}?user_code={user_code}"
     assert leads_to(await visitor.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
@@ -220,10 +220,10 @@ async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed
 
 
 async def test_an_access_token_takes_precedence_over_the_cookie(
-    app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, ada: Account
+    app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, user: Account
 ) -> None:
     user_code = await cli.begin()
-    support = await impersonate(ports, await add_platform_owner(ports), ada)
+    support = await impersonate(ports, await add_platform_owner(ports), user)
     token = form_token(await signed_in.open(VERIFY))
     bearer = (b"authorization", f"Bearer {support}".encode())
     assert (await signed_in.send(VERIFY, bearer, form_token=token, user_code=user_code, action="approve")).status == 403

@@ -50,9 +50,9 @@ async def mobile_cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient
 
 
 @pytest.fixture
-async def session(ports: Ports, pool: Pool, ada: Account) -> SignedIn:
+async def session(ports: Ports, pool: Pool, user: Account) -> SignedIn:
     """A session of the user, who signed in through an identity provider."""
-    session = await sign_in(ports, ada)
+    session = await sign_in(ports, user)
     await run_sql(pool, "update sessions set provider = 'websuite' where id = %s", session.session_id)
     return session
 
@@ -73,7 +73,7 @@ def claims(answer: Answer) -> dict[str, Any]:
 # Tokens
 
 
-async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceClient, ada: Account, metrics: FakeMetrics) -> None:
+async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceClient, user: Account, metrics: FakeMetrics) -> None:
     answer = await approved.poll()
     token_claims = claims(answer)
     assert answer.json == {**answer.json, "token_type": "Bearer", "expires_in": 900}
@@ -81,7 +81,7 @@ async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceCl
     assert answer.headers["Cache-Control"] == "no-store"
     assert token_claims["aud"] == str(approved.service.client_id)
     assert (token_claims["sub"], token_claims["email"], token_claims["org"], token_claims["service"]) == (
-        str(ada.id),
+        str(user.id),
         EMAIL,
         "acme",
         "shop",
@@ -89,26 +89,26 @@ async def test_an_approved_device_gets_tokens_for_its_service(approved: DeviceCl
     assert (metrics.tokens_issued, metrics.login_failures) == (1, {})
     assert await approved.status() == ["redeemed"]
     profile = await approved.api.get("/api/user", token=answer.json["access_token"])
-    assert profile.json == {"id": str(ada.id), "email": EMAIL, "org": "acme", "service": "shop"}
+    assert profile.json == {"id": str(user.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 
-async def test_the_sign_in_of_a_device_is_recorded(approved: DeviceClient, ada: Account, clock: FakeClock) -> None:
+async def test_the_sign_in_of_a_device_is_recorded(approved: DeviceClient, user: Account, clock: FakeClock) -> None:
     pool, now, service = approved.pool, clock.now(), approved.service
     sid = UUID(claims(await approved.poll())["sid"])
     [(device,)] = await run_sql(pool, "select device_id from sessions where id = %s", sid)
     columns = "user_id, service_id, org_id, provider, grant_type, address, agent, created_at"
     assert await run_sql(pool, f"select {columns} from sessions where id = %s", sid) == [  # noqa: S608
-        (ada.id, service.id, service.org_id, "websuite", "device_code", "0.0.0.0", CURL, now)  # noqa: S104
+        (user.id, service.id, service.org_id, "websuite", "device_code", "0.0.0.0", CURL, now)  # noqa: S104
     ]
     assert await run_sql(pool, "select user_id, device_type, browser, last_ip from devices where id = %s", device) == [
-        (ada.id, "cli", "curl", "0.0.0.0")  # noqa: S104
+        (user.id, "cli", "curl", "0.0.0.0")  # noqa: S104
     ]
     login = "select user_id, session_id, org_id, service_id, provider, success, agent, risk_factors from login_events"
-    assert await run_sql(pool, login) == [(ada.id, sid, service.org_id, service.id, "websuite", True, CURL, ["new_device"])]
+    assert await run_sql(pool, login) == [(user.id, sid, service.org_id, service.id, "websuite", True, CURL, ["new_device"])]
     assert await run_sql(pool, "select provider, total from login_totals") == [("websuite", 1)]
-    assert await run_sql(pool, "select user_id from service_users where service_id = %s", service.id) == [(ada.id,)]
+    assert await run_sql(pool, "select user_id from service_users where service_id = %s", service.id) == [(user.id,)]
     events = await run_sql(pool, "select org_id, name, target_id, actor_id, data from events where name = 'user.login.success'")
-    assert events == [(service.org_id, "user.login.success", str(ada.id), ada.id, {"provider": "websuite", "service_id": str(service.id)})]
+    assert events == [(service.org_id, "user.login.success", str(user.id), user.id, {"provider": "websuite", "service_id": str(service.id)})]
 
 
 async def test_a_device_that_signs_in_again_is_recognized(approved: DeviceClient, session: SignedIn) -> None:
@@ -120,9 +120,9 @@ async def test_a_device_that_signs_in_again_is_recognized(approved: DeviceClient
     assert await run_sql(approved.pool, "select count(distinct device_id) from sessions where service_id is not null") == [(1,)]
 
 
-async def test_a_browser_session_can_approve(cli: DeviceClient, ports: Ports, ada: Account) -> None:
+async def test_a_browser_session_can_approve(cli: DeviceClient, ports: Ports, user: Account) -> None:
     """This one has no provider, as sessions of earlier releases."""
-    await begin_in_browser(ports, ada)
+    await begin_in_browser(ports, user)
     await cli.begin()
     await run_sql(cli.pool, APPROVE_IN_BROWSER)
     assert (await cli.poll()).status == 200
@@ -130,10 +130,10 @@ async def test_a_browser_session_can_approve(cli: DeviceClient, ports: Ports, ad
 
 
 async def test_the_tokens_contain_the_users_subscription(
-    approved: DeviceClient, ports: Ports, pool: Pool, ada: Account, clock: FakeClock
+    approved: DeviceClient, ports: Ports, pool: Pool, user: Account, clock: FakeClock
 ) -> None:
     plan = await add_plan(pool, approved.service.id, "Gold", features=["exports"])
-    await add_subscription(ports, pool, approved.service.id, ada.id, plan, ends=clock.now() + timedelta(days=30))
+    await add_subscription(ports, pool, approved.service.id, user.id, plan, ends=clock.now() + timedelta(days=30))
     token_claims = claims(await approved.poll())
     assert (token_claims["plan"], token_claims["features"], token_claims["subscription_status"]) == ("Gold", ["exports"], "active")
 

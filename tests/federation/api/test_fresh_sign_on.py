@@ -69,9 +69,9 @@ def is_let_in(text: str) -> bool:
 
 @openid
 async def test_the_provider_asks_a_signed_in_user_again(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    await link(street, ada)
+    await link(street, user)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     assert OFFER in (await visitor.open(path)).text
     query = await provider_query(street, path)
@@ -82,9 +82,9 @@ async def test_the_provider_asks_a_signed_in_user_again(
 
 @openid
 async def test_a_provider_that_does_not_ask_again_is_refused(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    await link(street, ada)
+    await link(street, user)
     street.provider.asks_again = False
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     refused = await street.complete(next=path)
@@ -95,9 +95,9 @@ async def test_a_provider_that_does_not_ask_again_is_refused(
 
 
 async def test_a_provider_that_states_no_time_is_believed(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    await link(street, ada)
+    await link(street, user)
     street.provider.says_auth_time = False
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     await street.sign_in(next=path)
@@ -105,9 +105,9 @@ async def test_a_provider_that_states_no_time_is_believed(
 
 
 async def test_without_force_authn_the_provider_does_not_ask_again(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    await link(street, ada)
+    await link(street, user)
     path = await comes_from(visitor, shop, clock)
     query = await provider_query(street, path)
     assert query["prompt"] == ["select"]
@@ -118,13 +118,13 @@ async def test_without_force_authn_the_provider_does_not_ask_again(
 
 @pytest.mark.parametrize("provider", list(Provider), indirect=True)
 async def test_a_session_that_started_without_asking_is_not_fresh(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     """Any person at the browser could start one for another page here and return with it."""
-    await link(street, ada)
+    await link(street, user)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     await street.sign_in(next="/app/account")
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     page = await visitor.open(path)
     assert not is_let_in(page.text)
     assert '<form method="post" action="/app/sign-in">' in page.text
@@ -133,9 +133,9 @@ async def test_a_session_that_started_without_asking_is_not_fresh(
 
 
 async def test_the_fresh_login_of_one_user_does_not_count_for_another(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
-    await link(street, ada)
+    await link(street, user)
     eve = await add_account(ports, "eve@example.com")
     street.provider.person = Person(subject="666", email="eve@example.com")
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
@@ -143,14 +143,14 @@ async def test_the_fresh_login_of_one_user_does_not_count_for_another(
     assert await street.user_id() == eve.id
     street.provider.person = Person()
     await street.sign_in(next="/app/account")
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     assert not is_let_in((await visitor.open(path)).text)
 
 
 async def test_the_fresh_login_for_one_sign_on_does_not_count_for_another(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    await link(street, ada)
+    await link(street, user)
     first = await comes_from(visitor, shop, clock, ForceAuthn="true")
     second = await comes_from(visitor, shop, clock, ForceAuthn="true")
     await street.sign_in(next=first)
@@ -159,10 +159,10 @@ async def test_the_fresh_login_for_one_sign_on_does_not_count_for_another(
 
 
 async def test_a_fresh_login_with_a_second_factor_counts(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
-    await link(street, ada)
-    factor = await add_mfa(ports, ada)
+    await link(street, user)
+    factor = await add_mfa(ports, user)
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     assert leads_to(await street.complete(next=path)).startswith(CODE)
     assert not is_let_in((await visitor.open(path)).text)
@@ -172,9 +172,9 @@ async def test_a_fresh_login_with_a_second_factor_counts(
 
 @codehost
 async def test_a_provider_that_cannot_ask_again_is_not_offered(
-    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    street: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    await link(street, ada)
+    await link(street, user)
     assert OFFER in (await visitor.open(await visitor.start_sign_on(shop))).text
     path = await comes_from(visitor, shop, clock, ForceAuthn="true")
     page = await visitor.open(path)
@@ -183,5 +183,5 @@ async def test_a_provider_that_cannot_ask_again_is_not_offered(
     assert '<a href="/app/forgot-password">set a password</a>' in page.text
     assert "asks you to sign in again" not in (await visitor.open(await visitor.start_sign_on(shop))).text
     await street.sign_in(next=path)  # by its URL
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     assert not is_let_in((await visitor.open(path)).text)

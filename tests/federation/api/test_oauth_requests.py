@@ -78,8 +78,8 @@ INVALID: Final[tuple[tuple[dict[str, str | None], int, str], ...]] = (
 )
 
 
-async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     findings = []
     for changes, status, sentence in INVALID:
         answer = await relying_party.ask(**changes)
@@ -90,14 +90,14 @@ async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(rely
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_repeated_parameters_are_refused(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_repeated_parameters_are_refused(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     assert (await relying_party.visitor.open(f"{relying_party.request()}&state=another")).status == 400
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_an_inactive_organization_signs_no_users_in(relying_party: RelyingParty, ada: Account, status: str) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_an_inactive_organization_signs_no_users_in(relying_party: RelyingParty, user: Account, status: str) -> None:
+    await sign_in_browser(relying_party, user)
     await run_sql(relying_party.tenant.pool, "update organizations set status = %s where id = %s", status, relying_party.tenant.org)
     named: dict[str, str | None] = {"org": None, "service": None, "client_id": str(relying_party.client_id)}
     for fields in ({}, named):
@@ -105,8 +105,8 @@ async def test_an_inactive_organization_signs_no_users_in(relying_party: Relying
         assert (answer.status, "is not active" in answer.text) == (403, True)
 
 
-async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(mobile_app, ada)
+async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, user: Account) -> None:
+    await sign_in_browser(mobile_app, user)
     answer = await mobile_app.ask(code_challenge=None, code_challenge_method=None)
     assert (answer.status, "PKCE" in answer.text) == (400, True)
 
@@ -114,8 +114,8 @@ async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, a
 # Redirect URIs
 
 
-async def test_with_several_redirect_uris_the_request_must_name_one(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_with_several_redirect_uris_the_request_must_name_one(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     assert redirect_parts(await relying_party.ask(redirect_uri=None))[0] == relying_party.redirect_uri
     await relying_party.set_redirect_uris(relying_party.redirect_uri, "https://shop.example.com/other")
     assert (await relying_party.ask(redirect_uri=None)).status == 400
@@ -123,8 +123,8 @@ async def test_with_several_redirect_uris_the_request_must_name_one(relying_part
     assert (await relying_party.ask(redirect_uri=None)).status == 400
 
 
-async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(mobile_app: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(mobile_app, ada)
+async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(mobile_app: RelyingParty, user: Account) -> None:
+    await sign_in_browser(mobile_app, user)
     findings = []
     for uri, is_accepted in (
         ("com.example.shop:/back", True),
@@ -145,15 +145,15 @@ async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(m
     assert findings == []
 
 
-async def test_a_web_application_must_use_its_registered_port(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_a_web_application_must_use_its_registered_port(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     await relying_party.set_redirect_uris("http://localhost:3000/callback")
     assert (await relying_party.ask(redirect_uri="http://localhost:3000/callback")).status == 200
     assert (await relying_party.ask(redirect_uri="http://localhost:3001/callback")).status == 400
 
 
-async def test_a_redirect_uri_keeps_its_own_query(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_a_redirect_uri_keeps_its_own_query(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     await relying_party.set_redirect_uris("https://shop.example.com/callback?tenant=7&x=%20")
     target = leads_to(await relying_party.ask(redirect_uri="https://shop.example.com/callback?tenant=7&x=%20"))
     assert target.startswith("https://shop.example.com/callback?tenant=7&x=%20&code=")
@@ -162,8 +162,8 @@ async def test_a_redirect_uri_keeps_its_own_query(relying_party: RelyingParty, a
 # Signed-in users
 
 
-async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: RelyingParty, ada: Account, clock: FakeClock) -> None:
-    session_id = await sign_in_browser(relying_party, ada)
+async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: RelyingParty, user: Account, clock: FakeClock) -> None:
+    session_id = await sign_in_browser(relying_party, user)
     answer = await relying_party.ask(**PKCE)
     place, fields = redirect_parts(answer)
     assert place == "https://shop.example.com/callback"
@@ -177,7 +177,7 @@ async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: 
             digest(fields["code"]),
             relying_party.tenant.org,
             relying_party.service,
-            ada.id,
+            user.id,
             session_id,
             "https://shop.example.com/callback",
             PKCE["code_challenge"],
@@ -188,38 +188,38 @@ async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: 
     ]
 
 
-async def test_a_service_that_is_being_deleted_gets_no_code(relying_party: RelyingParty, ada: Account, pool: Pool) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_a_service_that_is_being_deleted_gets_no_code(relying_party: RelyingParty, user: Account, pool: Pool) -> None:
+    await sign_in_browser(relying_party, user)
     assert (await meanwhile(pool, [("delete from services", ())], relying_party.ask)).status == 404
 
 
-async def test_a_request_without_state_gets_none_back(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_a_request_without_state_gets_none_back(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     assert set(redirect_parts(await relying_party.ask(state=None))[1]) == {"code", "iss"}
 
 
-async def test_a_client_id_replaces_the_slugs(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_a_client_id_replaces_the_slugs(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     fields = {"org": None, "service": None, "client_id": str(relying_party.client_id), "response_type": "code", "scope": "read"}
     assert "code" in redirect_parts(await relying_party.ask(**fields))[1]
     assert "code" in redirect_parts(await relying_party.ask(client_id=str(relying_party.client_id)))[1]
 
 
-async def test_only_the_response_type_code_is_supported(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_only_the_response_type_code_is_supported(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     place, fields = redirect_parts(await relying_party.ask(response_type="token"))
     assert place == relying_party.redirect_uri
     assert fields == {"error": "unsupported_response_type", "state": "af0ifjsldkj", "iss": BASE_URL}
 
 
 @pytest.mark.parametrize("known", ["as a member", "as an end user of another service"])
-async def test_a_user_known_to_the_organization_needs_no_consent(relying_party: RelyingParty, ada: Account, pool: Pool, known: str) -> None:
-    await sign_in_browser(relying_party, ada, known=False)
+async def test_a_user_known_to_the_organization_needs_no_consent(relying_party: RelyingParty, user: Account, pool: Pool, known: str) -> None:
+    await sign_in_browser(relying_party, user, known=False)
     if known == "as a member":
-        await add_member(pool, relying_party.tenant.org, ada.id, Role.MEMBER)
+        await add_member(pool, relying_party.tenant.org, user.id, Role.MEMBER)
     else:
         other = await add_relying_party(relying_party.tenant, relying_party.visitor, "blog")
-        await sign_in_browser(other, ada)
+        await sign_in_browser(other, user)
     assert "code" in redirect_parts(await relying_party.ask())[1]
 
 
@@ -228,8 +228,8 @@ async def test_a_user_with_an_unverified_address_gets_a_code(relying_party: Rely
     assert "code" in redirect_parts(await relying_party.ask())[1]
 
 
-async def test_a_head_request_issues_no_code(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada)
+async def test_a_head_request_issues_no_code(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user)
     assert (await relying_party.visitor.open(relying_party.request(), method="HEAD")).status == 200
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
@@ -237,8 +237,8 @@ async def test_a_head_request_issues_no_code(relying_party: RelyingParty, ada: A
 # The consent page
 
 
-async def test_an_unknown_user_must_consent_before_the_organization_learns_of_them(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada, known=False)
+async def test_an_unknown_user_must_consent_before_the_organization_learns_of_them(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, known=False)
     page = await relying_party.ask()
     assert page.status == 200
     assert "Continue to <bdi>Shop</bdi>?" in page.text
@@ -251,8 +251,8 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
     assert set(fields) == {"code", "state", "iss"}
 
 
-async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada, known=False)
+async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
     place, fields = redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="refuse"))
     assert place == relying_party.redirect_uri
@@ -260,11 +260,11 @@ async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingP
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_party: RelyingParty, ada: Account) -> None:
+async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_party: RelyingParty, user: Account) -> None:
     """Also if the directory blocks them while the consent page is open."""
-    await sign_in_browser(relying_party, ada, known=False)
+    await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
-    await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, ada.id, provisioned=False, kept_out=True)
+    await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, user.id, provisioned=False, kept_out=True)
     denied = {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
     assert redirect_parts(await relying_party.ask()) == (relying_party.redirect_uri, denied)
     assert redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="continue")) == (
@@ -274,8 +274,8 @@ async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_par
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
-async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada, known=False)
+async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
     wrong = await relying_party.visitor.send(relying_party.request(), form_token="f" * 64, answer="continue")
     assert wrong.status == 403
@@ -287,13 +287,13 @@ async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingPar
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-async def test_an_application_cannot_send_its_request_with_post(relying_party: RelyingParty, ada: Account, signed_in: bool) -> None:
+async def test_an_application_cannot_send_its_request_with_post(relying_party: RelyingParty, user: Account, signed_in: bool) -> None:
     """RFC 6749 section 3.1 makes it optional.
 
     The form fields would be ignored, and the user signed in to another application.
     """
     if signed_in:
-        await sign_in_browser(relying_party, ada)
+        await sign_in_browser(relying_party, user)
     address, _, query = relying_party.request().partition("?")
     for path, fields in (
         (address, dict(parse_qsl(query))),
@@ -317,20 +317,20 @@ async def test_only_the_form_of_the_page_is_documented(relying_party: RelyingPar
     assert "Only the form of our page" in described["post"]["summary"] + described["post"].get("description", "")
 
 
-async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada, known=False)
+async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
     evil = relying_party.request(redirect_uri="https://evil.example/callback")
     assert (await relying_party.visitor.send(evil, form_token=token, answer="continue")).status == 400
     assert (await relying_party.visitor.send(evil, form_token=token, answer="refuse")).status == 400
 
 
-async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, ada: Account) -> None:
+async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, user: Account) -> None:
     """Any program on the machine can claim a scheme or a port (RFC 8252 section 8.6), but not an
     https URL.
     """
     relying_party = mobile_app
-    await sign_in_browser(relying_party, ada)
+    await sign_in_browser(relying_party, user)
     assert "code" in redirect_parts(await relying_party.ask())[1]
     for uri, origin in [
         ("com.example.shop:/back", "com.example.shop:"),
@@ -342,8 +342,8 @@ async def test_a_native_application_needs_consent_every_time(mobile_app: Relying
         assert f"form-action 'self' {origin};" in page.headers["Content-Security-Policy"]
 
 
-async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, ada: Account) -> None:
-    await sign_in_browser(relying_party, ada, known=False)
+async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, user: Account) -> None:
+    await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
     target = leads_to(await relying_party.visitor.send("/app/sign-out", form_token=token, next=relying_party.request()))
     assert target == f"{SIGN_IN}?{urlencode({'next': relying_party.request()})}"
@@ -353,7 +353,7 @@ async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, ada
 # Browsers without a session
 
 
-async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_party: RelyingParty, ada: Account) -> None:
+async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_party: RelyingParty, user: Account) -> None:
     target = leads_to(await relying_party.ask())
     assert urlsplit(target).path == SIGN_IN
     [after] = parse_qs(urlsplit(target).query)["next"]
@@ -372,7 +372,7 @@ async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_pa
     assert await run_sql(relying_party.tenant.pool, "select provider from sessions where browser_hash is not null") == [("password",)]
 
 
-async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingParty, ada: Account) -> None:
+async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingParty, user: Account) -> None:
     target = leads_to(await relying_party.ask(state="&" * 1024, **PKCE))
     [after] = parse_qs(urlsplit(target).query)["next"]
     assert leads_to(await relying_party.visitor.sign_in(after=after)) == after
@@ -392,14 +392,14 @@ async def test_an_application_can_choose_the_identity_provider(relying_party: Re
 # The platform itself
 
 
-async def test_without_a_frontend_users_sign_in_on_the_hosted_pages(visitor: Visitor, ada: Account) -> None:
+async def test_without_a_frontend_users_sign_in_on_the_hosted_pages(visitor: Visitor, user: Account) -> None:
     assert leads_to(await visitor.open(AUTHORIZE)) == f"{SIGN_IN}?next=%2Fauth%2Fauthorize"
     await visitor.sign_in()
     assert leads_to(await visitor.open(AUTHORIZE)) == ACCOUNT
     assert (await visitor.open(f"{AUTHORIZE}?redirect_uri=https%3A%2F%2Fevil.example%2F")).status == 400
 
 
-async def test_the_frontend_gets_codes_at_its_callback(app: QuartTrio, visitor: Visitor, ada: Account) -> None:
+async def test_the_frontend_gets_codes_at_its_callback(app: QuartTrio, visitor: Visitor, user: Account) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
     await visitor.sign_in()
     for named in ({}, {"client_id": "frontend"}, {"redirect_uri": f"{FRONTEND}/auth/callback"}):
@@ -420,24 +420,24 @@ async def is_confirmed(relying_party: RelyingParty, account: Account) -> bool:
     return bool(confirmed)
 
 
-async def test_a_password_login_to_a_service_confirms_the_membership(relying_party: RelyingParty, visitor: Visitor, ada: Account) -> None:
-    await add_member(relying_party.tenant.pool, relying_party.tenant.org, ada.id)
+async def test_a_password_login_to_a_service_confirms_the_membership(relying_party: RelyingParty, visitor: Visitor, user: Account) -> None:
+    await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
     assert leads_to(await visitor.sign_in()) == ACCOUNT
     assert (await relying_party.code()) is not None
-    assert not await is_confirmed(relying_party, ada), "following a link with only a cookie confirms nothing"
+    assert not await is_confirmed(relying_party, user), "following a link with only a cookie confirms nothing"
     visitor.cookies.clear()
     await visitor.sign_in(after=relying_party.request())
-    assert await is_confirmed(relying_party, ada)
+    assert await is_confirmed(relying_party, user)
 
 
 async def test_a_login_with_a_second_factor_confirms_it_too_but_in_no_other_organization(
-    relying_party: RelyingParty, visitor: Visitor, ada: Account, factor: Authenticator, twin: Tenant
+    relying_party: RelyingParty, visitor: Visitor, user: Account, factor: Authenticator, twin: Tenant
 ) -> None:
-    await add_member(relying_party.tenant.pool, relying_party.tenant.org, ada.id)
+    await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
     elsewhere = await add_relying_party(twin, visitor, "elsewhere")
     for wanted, expected in ((elsewhere, False), (relying_party, True)):
         visitor.cookies.clear()
         await visitor.sign_in(after=wanted.request())
-        assert not await is_confirmed(relying_party, ada)
+        assert not await is_confirmed(relying_party, user)
         await visitor.show_code(factor.code(int(expected)), next=wanted.request())
-        assert await is_confirmed(relying_party, ada) is expected
+        assert await is_confirmed(relying_party, user) is expected

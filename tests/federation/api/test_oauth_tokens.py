@@ -52,17 +52,17 @@ def visitor(app: QuartTrio, edge: Edge) -> Visitor:
 
 
 @pytest.fixture
-async def relying_party(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
+async def relying_party(acme: Tenant, visitor: Visitor, user: Account) -> RelyingParty:
     """An application with a user who is signed in in the browser."""
     application = await add_relying_party(acme, visitor)
-    await sign_in_browser(application, ada)
+    await sign_in_browser(application, user)
     return application
 
 
 @pytest.fixture
-async def mobile_app(acme: Tenant, visitor: Visitor, ada: Account) -> RelyingParty:
+async def mobile_app(acme: Tenant, visitor: Visitor, user: Account) -> RelyingParty:
     application = await add_relying_party(acme, visitor, "till", "mobile")
-    await sign_in_browser(application, ada)
+    await sign_in_browser(application, user)
     return application
 
 
@@ -75,20 +75,20 @@ async def live_sessions(pool: Pool) -> int:
 # Codes
 
 
-async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, relying_party: RelyingParty, ada: Account, pool: Pool) -> None:
+async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, relying_party: RelyingParty, user: Account, pool: Pool) -> None:
     """Neither for a code nor for a refresh token (security C-5, RFC 6749 section 5.2)."""
     tokens, code = (await relying_party.exchange(await relying_party.code())).json, await relying_party.code()
-    await add_provisioned(pool, acme.org, ada.id, provisioned=False, kept_out=True)
+    await add_provisioned(pool, acme.org, user.id, provisioned=False, kept_out=True)
     assert oauth_error(await relying_party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
     await run_sql(pool, "update sessions set ended_at = now() where service_id is not null")  # as the deactivation does
     assert oauth_error(await relying_party.refresh(tokens["refresh_token"])) == INVALID_GRANT
 
 
 async def test_a_code_is_exchanged_for_tokens_for_the_service(
-    relying_party: RelyingParty, ada: Account, ports: Ports, pool: Pool, clock: FakeClock
+    relying_party: RelyingParty, user: Account, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     plan = await add_plan(pool, relying_party.service)
-    await add_subscription(ports, pool, relying_party.service, ada.id, plan, ends=clock.now() + timedelta(days=30))
+    await add_subscription(ports, pool, relying_party.service, user.id, plan, ends=clock.now() + timedelta(days=30))
     answer = await relying_party.exchange(await relying_party.code())
     assert answer.status == 200, answer.text
     assert (answer.headers["Cache-Control"], answer.headers["Content-Type"]) == ("no-store", "application/json")
@@ -101,7 +101,7 @@ async def test_a_code_is_exchanged_for_tokens_for_the_service(
     }
     token_claims = claims(tokens)
     assert (token_claims["sub"], token_claims["org"], token_claims["service"], token_claims["aud"]) == (
-        str(ada.id),
+        str(user.id),
         "acme",
         "shop",
         str(relying_party.client_id),
@@ -113,7 +113,7 @@ async def test_a_code_is_exchanged_for_tokens_for_the_service(
 
 
 async def test_the_session_has_the_address_and_agent_of_the_browser(
-    relying_party: RelyingParty, ada: Account, pool: Pool, metrics: FakeMetrics
+    relying_party: RelyingParty, user: Account, pool: Pool, metrics: FakeMetrics
 ) -> None:
     await run_sql(pool, "delete from events")
     before = metrics.tokens_issued
@@ -121,28 +121,28 @@ async def test_the_session_has_the_address_and_agent_of_the_browser(
     assert metrics.tokens_issued == before + 1
     columns = "id, user_id, org_id, service_id, address, agent, provider, grant_type"
     assert await run_sql(pool, f"select {columns} from sessions where service_id is not null") == [  # noqa: S608
-        tuple_of(claims(tokens)["sid"], ada, relying_party, "198.51.100.7", "her browser", "websuite", "authorization_code")
+        tuple_of(claims(tokens)["sid"], user, relying_party, "198.51.100.7", "her browser", "websuite", "authorization_code")
     ]
     login = "session_id::text, user_id, org_id, service_id, provider, success, address, agent"
     assert await run_sql(pool, f"select {login} from login_events") == [  # noqa: S608
-        (claims(tokens)["sid"], ada.id, relying_party.tenant.org, relying_party.service, "websuite", True, "198.51.100.7", "her browser")
+        (claims(tokens)["sid"], user.id, relying_party.tenant.org, relying_party.service, "websuite", True, "198.51.100.7", "her browser")
     ]
-    assert await run_sql(pool, "select first_login_at is not null from service_users where user_id = %s", ada.id) == [(True,)]
+    assert await run_sql(pool, "select first_login_at is not null from service_users where user_id = %s", user.id) == [(True,)]
     [(name, data)] = await run_sql(pool, "select name, data from events")
     assert (name, data["provider"], data["service_id"]) == ("user.login.success", "websuite", str(relying_party.service))
 
 
-def tuple_of(sid: str, ada: Account, relying_party: RelyingParty, *rest: str) -> tuple[Any, ...]:
-    return (UUID(sid), ada.id, relying_party.tenant.org, relying_party.service, *rest)
+def tuple_of(sid: str, user: Account, relying_party: RelyingParty, *rest: str) -> tuple[Any, ...]:
+    return (UUID(sid), user.id, relying_party.tenant.org, relying_party.service, *rest)
 
 
-async def test_a_sign_in_with_only_a_cookie_does_not_confirm_the_membership(relying_party: RelyingParty, ada: Account, pool: Pool) -> None:
+async def test_a_sign_in_with_only_a_cookie_does_not_confirm_the_membership(relying_party: RelyingParty, user: Account, pool: Pool) -> None:
     """A member may follow an application's link by accident (docs/specification/security.md,
     Terms).
     """
-    await add_member(pool, relying_party.tenant.org, ada.id)
+    await add_member(pool, relying_party.tenant.org, user.id)
     await relying_party.tokens()
-    assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
+    assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", user.id) == [(None,)]
 
 
 async def test_the_tokens_say_that_an_address_is_not_verified(relying_party: RelyingParty, ports: Ports) -> None:
@@ -426,9 +426,9 @@ async def test_a_refresh_token_of_a_device_needs_no_client_secret(relying_party:
 
 
 async def test_a_refresh_token_from_a_password_login_needs_no_client(
-    relying_party: RelyingParty, ports: Ports, pool: Pool, ada: Account
+    relying_party: RelyingParty, ports: Ports, pool: Pool, user: Account
 ) -> None:
-    signed_in = await sign_in_to(ports, pool, relying_party.service, ada)
+    signed_in = await sign_in_to(ports, pool, relying_party.service, user)
     renewed = await relying_party.api.post("/api/auth/refresh", {"refresh_token": signed_in.refresh_token})
     assert renewed.status == 200
     assert (await relying_party.refresh(renewed.json["refresh_token"])).status == 200
@@ -520,7 +520,7 @@ async def test_a_public_client_revokes_with_or_without_its_client_id(mobile_app:
         assert not await mobile_app.is_live(tokens)
 
 
-async def test_users_can_revoke_their_own_tokens(api: Api, ports: Ports, ada: Account) -> None:
+async def test_users_can_revoke_their_own_tokens(api: Api, ports: Ports, user: Account) -> None:
     pair = await log_in(ports)
     assert (await api.post(REVOKE, {"token": pair.access_token})).status == 200
     assert (await api.get("/api/user", token=pair.access_token)).status == 401
@@ -530,10 +530,10 @@ async def test_users_can_revoke_their_own_tokens(api: Api, ports: Ports, ada: Ac
 
 
 async def test_the_frontend_gets_tokens_for_the_platform(
-    app: QuartTrio, visitor: Visitor, api: Api, ada: Account, relying_party: RelyingParty, pool: Pool
+    app: QuartTrio, visitor: Visitor, api: Api, user: Account, relying_party: RelyingParty, pool: Pool
 ) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
-    await sign_in_browser(relying_party, ada, known=False)
+    await sign_in_browser(relying_party, user, known=False)
     path = f"/auth/authorize?code_challenge={PKCE['code_challenge']}&code_challenge_method=S256"
     sent = {"client_id": "frontend", "redirect_uri": None, "code_verifier": VERIFIER}
 

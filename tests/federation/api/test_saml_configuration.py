@@ -269,10 +269,10 @@ async def test_the_metadata(api: Api, ports: Ports, pool: Pool, acme: Tenant) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", NameIdFormat)
 async def test_documents_are_valid_by_the_schemas(
-    app: Any, api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, clock: FakeClock, format_: NameIdFormat
+    app: Any, api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account, clock: FakeClock, format_: NameIdFormat
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
-    await add_service_user(ports, shop.id, ada.id)
+    await add_service_user(ports, shop.id, user.id)
     visitor = SamlBrowser(app, clock)
     refused = await visitor.sign_on(shop, IsPassive="true")
     await visitor.sign_in()
@@ -292,14 +292,14 @@ async def test_anonymization_removes_the_names_at_applications(
     app: Any, ports: Ports, pool: Pool, acme: Tenant, api: Api, clock: FakeClock
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=NameIdFormat.PERSISTENT)
-    ada = await add_account(ports)
-    await acme.join("ada", ada)
+    user = await add_account(ports)
+    await acme.join("ada", user)
     visitor = SamlBrowser(app, clock)
     await visitor.sign_in()
     await visitor.sign_on(shop)
     tables = ("saml_name_ids", "saml_sessions")
     assert [await run_sql(pool, f"select count(*) from {table}") for table in tables] == [[(1,)]] * 2  # noqa: S608
-    assert (await api.delete(f"/api/privacy/forget/{ada.id}", token=acme.token("owner"))).status == 200
+    assert (await api.delete(f"/api/privacy/forget/{user.id}", token=acme.token("owner"))).status == 200
     assert [await run_sql(pool, f"select count(*) from {table}") for table in tables] == [[(0,)]] * 2  # noqa: S608
 
 

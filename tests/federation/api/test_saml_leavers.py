@@ -86,7 +86,7 @@ async def test_a_former_member_gets_no_assertions(
     applications: SamlApplications,
     directory: Directory,
     acme: Tenant,
-    ada: Account,
+    user: Account,
     member: Account,
     pool: Pool,
     clock: FakeClock,
@@ -99,7 +99,7 @@ async def test_a_former_member_gets_no_assertions(
     assert {service for service, _ in await uses(pool, member)} == {shop.id, blog.id}
     await leave(acme, directory, member.id)
     assert await uses(pool, member) == []
-    assert await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org) == [(ada.id,)]
+    assert await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org) == [(user.id,)]
     await check_counts(pool)
     new = SamlBrowser(app, clock)
     await new.sign_in(MEMBER)

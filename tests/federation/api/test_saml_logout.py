@@ -25,7 +25,7 @@ async def blog(applications: SamlApplications) -> SamlApplication:
     return await applications.add("blog")
 
 
-async def test_an_application_signs_a_user_out(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_an_application_signs_a_user_out(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     message = RedirectedMessage(
@@ -46,7 +46,7 @@ async def test_an_application_signs_a_user_out(visitor: SamlBrowser, shop: SamlA
     assert "gatehouse-saml-logout" not in visitor.cookies
 
 
-async def test_an_application_signs_a_user_out_with_http_post(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_an_application_signs_a_user_out_with_http_post(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
     message = logout_request(shop, visitor.now(), session.name_id, "_other", session.session_index)
@@ -57,7 +57,7 @@ async def test_an_application_signs_a_user_out_with_http_post(visitor: SamlBrows
 
 
 async def test_other_applications_are_notified_before_the_response(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account
 ) -> None:
     await visitor.sign_in()
     session, there = await visitor.sign_on(shop), await visitor.sign_on(blog)
@@ -87,7 +87,7 @@ async def test_responses_of_other_applications_count(
     visitor: SamlBrowser,
     shop: SamlApplication,
     blog: SamlApplication,
-    ada: Account,
+    user: Account,
     status: str,
     inner: str,
     statuses: list[str],
@@ -107,7 +107,7 @@ async def test_responses_of_other_applications_count(
 
 
 async def test_an_application_that_does_not_answer_makes_the_logout_partial(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
@@ -122,7 +122,7 @@ async def test_an_application_that_does_not_answer_makes_the_logout_partial(
 
 @pytest.mark.parametrize("which", ["first", "second"])
 async def test_an_application_asked_twice_can_answer_either_request(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, which: str
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, which: str
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
@@ -142,7 +142,7 @@ async def test_an_application_asked_twice_can_answer_either_request(
     ],
 )
 async def test_an_application_without_slo_url_makes_the_logout_partial(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool, why: str
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, pool: Pool, why: str
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
@@ -152,7 +152,7 @@ async def test_an_application_without_slo_url_makes_the_logout_partial(
 
 
 async def test_a_request_ends_no_other_sessions(
-    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
+    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     """Neither by name alone, nor for another session or another application."""
     await visitor.sign_in()
@@ -180,7 +180,7 @@ async def test_a_request_ends_no_other_sessions(
 
 @pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT])
 async def test_the_attributes_of_the_name_must_match(
-    visitor: SamlBrowser, applications: SamlApplications, ada: Account, format_: NameIdFormat
+    visitor: SamlBrowser, applications: SamlApplications, user: Account, format_: NameIdFormat
 ) -> None:
     """SAML core section 2.2.3, security X-9."""
     shop = await applications.add("shop", name_id_format=format_)
@@ -206,7 +206,7 @@ async def test_the_attributes_of_the_name_must_match(
 
 
 async def test_a_transient_name_is_valid_until_the_session_ends(
-    app: QuartTrio, visitor: SamlBrowser, applications: SamlApplications, ada: Account, clock: FakeClock
+    app: QuartTrio, visitor: SamlBrowser, applications: SamlApplications, user: Account, clock: FakeClock
 ) -> None:
     """The application may have missed later responses (SAML core section 8.3.8)."""
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
@@ -225,7 +225,7 @@ async def test_a_transient_name_is_valid_until_the_session_ends(
 
 
 async def test_the_number_of_former_names_is_limited(
-    visitor: SamlBrowser, applications: SamlApplications, ada: Account, pool: Pool
+    visitor: SamlBrowser, applications: SamlApplications, user: Account, pool: Pool
 ) -> None:
     shop = await applications.add("shop", name_id_format=NameIdFormat.TRANSIENT)
     await visitor.sign_in()
@@ -234,7 +234,7 @@ async def test_the_number_of_former_names_is_limited(
 
 
 async def test_an_application_without_slo_url_signs_no_users_out(
-    visitor: SamlBrowser, applications: SamlApplications, ada: Account
+    visitor: SamlBrowser, applications: SamlApplications, user: Account
 ) -> None:
     shop = await applications.add("shop", slo_url=None)
     await visitor.sign_in()
@@ -246,7 +246,7 @@ async def test_an_application_without_slo_url_signs_no_users_out(
     assert await visitor.is_in()
 
 
-async def test_the_number_of_session_indexes_is_limited(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_the_number_of_session_indexes_is_limited(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     """Requests need no credentials (security N-5)."""
     await visitor.sign_in()
     session = await visitor.sign_on(shop)
@@ -259,7 +259,7 @@ async def test_the_number_of_session_indexes_is_limited(visitor: SamlBrowser, sh
 
 @pytest.mark.parametrize("by_form", [False, True])
 async def test_a_response_counts_only_in_the_browser_that_was_redirected(
-    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock, by_form: bool
+    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock, by_form: bool
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
@@ -299,7 +299,7 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
     ports: Ports,
     pool: Pool,
     tenants: Tenants,
-    ada: Account,
+    user: Account,
     clock: FakeClock,
     applications: SamlApplications,
     why: str,
@@ -307,7 +307,7 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
 ) -> None:
     other = await tenants.add("other")
     blog = await add_application(ports, pool, other.org, other.slug, "blog")
-    await add_service_user(ports, blog.id, ada.id)
+    await add_service_user(ports, blog.id, user.id)
     await visitor.sign_in()
     await visitor.sign_on(blog)
     clock.advance(timedelta(seconds=1))
@@ -339,7 +339,7 @@ async def test_an_application_disabled_during_the_logout_is_skipped(
 
 
 async def test_an_initiator_disabled_during_the_logout_gets_no_response(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, pool: Pool
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
@@ -354,7 +354,7 @@ async def test_an_initiator_disabled_during_the_logout_gets_no_response(
 
 @pytest.mark.parametrize("by_form", [False, True])
 async def test_a_response_counts_once_and_only_from_the_application_asked(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, by_form: bool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, by_form: bool
 ) -> None:
     """A repeated response, as by a double click, continues the logout."""
     await visitor.sign_in()
@@ -375,7 +375,7 @@ async def test_a_response_counts_once_and_only_from_the_application_asked(
 
 
 async def test_a_logout_belongs_to_one_browser_and_expires(
-    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
+    app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
     session, _ = await visitor.sign_on(shop), await visitor.sign_on(blog)
@@ -389,7 +389,7 @@ async def test_a_logout_belongs_to_one_browser_and_expires(
 
 
 async def test_signing_out_here_signs_out_at_all_applications(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
@@ -415,7 +415,7 @@ async def test_signing_out_here_signs_out_at_all_applications(
     assert "gatehouse-saml-logout" not in visitor.cookies
 
 
-async def test_the_page_mentions_an_application_that_did_not_answer(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_the_page_mentions_an_application_that_did_not_answer(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await sign_out(visitor, next="/app/account/devices")
@@ -427,7 +427,7 @@ async def test_the_page_mentions_an_application_that_did_not_answer(visitor: Sam
 
 
 async def test_without_applications_signing_out_redirects_to_the_sign_in_page(
-    visitor: SamlBrowser, applications: SamlApplications, ada: Account
+    visitor: SamlBrowser, applications: SamlApplications, user: Account
 ) -> None:
     await visitor.sign_in()
     assert leads_to(await sign_out(visitor)) == SIGN_IN
@@ -440,7 +440,7 @@ async def test_without_applications_signing_out_redirects_to_the_sign_in_page(
 
 
 async def test_a_session_that_replaced_another_signs_out_of_both(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
     first = await visitor.sign_on(shop)
@@ -457,7 +457,7 @@ async def test_a_session_that_replaced_another_signs_out_of_both(
 
 @pytest.mark.parametrize("how", ["on the page", "for an application"])
 async def test_a_session_after_an_ended_one_signs_out_of_both(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, pool: Pool, how: str
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, pool: Pool, how: str
 ) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
@@ -475,7 +475,7 @@ async def test_a_session_after_an_ended_one_signs_out_of_both(
 
 
 async def test_the_session_of_another_user_is_not_taken_over(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await add_account(ports, "other@example.com")
     await visitor.sign_in()
@@ -488,7 +488,7 @@ async def test_the_session_of_another_user_is_not_taken_over(
     assert leads_to(await sign_out(visitor)) == SIGN_IN
 
 
-async def test_slo_urls_keep_their_query(visitor: SamlBrowser, applications: SamlApplications, ada: Account) -> None:
+async def test_slo_urls_keep_their_query(visitor: SamlBrowser, applications: SamlApplications, user: Account) -> None:
     shop = await applications.add("shop", slo_url="https://shop.example.com/slo?tenant=acme")
     await visitor.sign_in()
     session = await visitor.sign_on(shop)

@@ -165,7 +165,7 @@ async def test_a_browser_that_ignored_the_first_response_is_recognized(
 
 
 async def test_the_initiator_can_use_any_former_name(
-    visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, ada: Account
+    visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, user: Account
 ) -> None:
     once = await applications.add("once", name_id_format=NameIdFormat.TRANSIENT)
     walk = LogoutWalk(visitor, shop, once)
@@ -297,7 +297,7 @@ async def test_signing_out_twice_on_our_page_continues_the_logout(walk: LogoutWa
 
 
 async def test_anonymization_removes_the_names_of_one_user_only(
-    in_progress: LogoutInProgress, ports: Ports, ada: Account, platform: Platform, pool: Pool
+    in_progress: LogoutInProgress, ports: Ports, user: Account, platform: Platform, pool: Pool
 ) -> None:
     """Another user has signed in and out since. Their names stay, and they are signed out."""
     visitor = in_progress.visitor
@@ -307,7 +307,7 @@ async def test_anonymization_removes_the_names_of_one_user_only(
         await add_service_user(ports, application.id, eve.id)
     await visitor.sign_in(EVE, PASSWORD)
     session, there = await visitor.sign_on(initiator), await visitor.sign_on(notified)
-    answer = await platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
+    answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
     assert answer.status == 200, answer.text
     step = await ask(visitor, initiator, session.name_id, session.session_index, id_="_eve")
     message = RedirectedMessage(redirect_target(step))

@@ -178,7 +178,7 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     shop: SamlApplication,
     blog: SamlApplication,
     wiki: SamlApplication,
-    ada: Account,
+    user: Account,
     pool: Pool,
     platform: Platform,
     asked_by_shop: bool,
@@ -187,7 +187,7 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def forgotten(_: object) -> None:
-        answer = await platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
+        answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
         assert answer.status == 200, answer.text
         names = "select distinct name_id, session_index, former_names from saml_logout_requests"
         assert await run_sql(pool, names) == [("", "", [])]
@@ -201,35 +201,35 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
 
 
 async def test_anonymization_at_the_last_service_is_a_complete_logout(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account, platform: Platform
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, platform: Platform
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog)
-    last = await walk.finish(await walk.start(shop), lambda _: platform.api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token))
+    last = await walk.finish(await walk.start(shop), lambda _: platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token))
     assert RedirectedMessage(redirect_target(last)).statuses == ["Success"]
 
 
 async def test_anonymization_in_parallel_with_the_logout_leaves_no_names(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     held = [
-        ("select 1 from users where id = %s for update", (ada.id,)),
-        ("delete from sessions where user_id = %s", (ada.id,)),
-        ("update users set email = 'gone@deleted.local', anonymized_at = now() where id = %s", (ada.id,)),
+        ("select 1 from users where id = %s for update", (user.id,)),
+        ("delete from sessions where user_id = %s", (user.id,)),
+        ("update users set email = 'gone@deleted.local', anonymized_at = now() where id = %s", (user.id,)),
     ]
     await meanwhile(pool, held, lambda: sign_out(visitor))
     assert await run_sql(pool, "select 1 from saml_logout_requests") == []
 
 
 async def test_a_deleted_user_is_signed_out_everywhere(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, ada: Account, ports: Ports
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, user: Account, ports: Ports
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def deleted(_: object) -> None:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            account = await tx.accounts.lock(ada.id)
+            account = await tx.accounts.lock(user.id)
             assert account is not None
             await accounts.delete_account(tx, account.id)
 
@@ -297,7 +297,7 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
     wiki: SamlApplication,
     other: Tenant,
     api: Api,
-    ada: Account,
+    user: Account,
 ) -> None:
     """Eight browsers are between services when one of the services is deleted."""
     walks = [LogoutWalk(SamlBrowser(app, clock), shop, blog, wiki) for _ in range(8)]
@@ -330,7 +330,7 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
 
 
 @pytest.mark.slow
-async def test_parallel_returns_get_one_response(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, ada: Account) -> None:
+async def test_parallel_returns_get_one_response(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account) -> None:
     """A response and the step after it change the same rows."""
     walk = LogoutWalk(visitor, shop, blog)
     application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")

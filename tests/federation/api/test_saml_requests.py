@@ -284,10 +284,10 @@ async def test_a_request_id_works_once(
 
 
 async def test_a_key_that_cannot_be_decrypted_is_a_server_error_without_details(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, ada: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, user: Account, pool: Pool
 ) -> None:
     """As after a restore with other keys. Requests that need no signature still work."""
-    await add_service_user(ports, shop.id, ada.id)
+    await add_service_user(ports, shop.id, user.id)
     await visitor.sign_in()
     await visitor.sign_on(shop)
     path = await visitor.start_sign_on(shop)

@@ -46,7 +46,7 @@ async def test_a_user_signs_in_and_continues_to_the_application(visitor: SamlBro
 
 
 async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
     await visitor.sign_in()
     answer = await visitor.open(await visitor.start_sign_on(shop, '"><script>alert(1)</script>'))
@@ -61,17 +61,17 @@ async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_cross_site_form_without_cookies_starts_a_sign_on(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_a_cross_site_form_without_cookies_starts_a_sign_on(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     response = posted_response(await visitor.open(await visitor.start_sign_on_by_post(shop, "there", ID="_asked")))
     assert (response.relay_state, response.name_id, response.root.get("InResponseTo")) == ("there", EMAIL, "_asked")
 
 
 async def test_one_session_serves_several_applications(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
-    await add_service_user(ports, blog.id, ada.id)
+    await add_service_user(ports, blog.id, user.id)
     await visitor.sign_in()
     first, second = await visitor.sign_on(shop), await visitor.sign_on(blog)
     assert (first.url, second.url) == (shop.acs_url, blog.acs_url)
@@ -79,14 +79,14 @@ async def test_one_session_serves_several_applications(
     assert (await visitor.sign_on(shop)).session_index == first.session_index, "the session is the same"
 
 
-async def test_two_sign_ons_in_one_browser_are_independent(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_two_sign_ons_in_one_browser_are_independent(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     one, other = await visitor.start_sign_on(shop, "one"), await visitor.start_sign_on(shop, "other")
     await visitor.sign_in_at(other)
     assert posted_response(await visitor.open(other)).relay_state == "other"
     assert posted_response(await visitor.open(one)).relay_state == "one"
 
 
-async def test_cookies_of_old_unfinished_sign_ons_are_deleted(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_cookies_of_old_unfinished_sign_ons_are_deleted(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     visitor.cookies["gatehouse-saml-logout"] = new_secret()
     paths = [await visitor.start_sign_on_by_post(shop, str(number)) for number in range(30)]
@@ -162,7 +162,7 @@ async def test_every_page_names_the_application_and_has_its_design(
 # Assertions
 
 
-async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock) -> None:
+async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock) -> None:
     began = clock.now()
     await visitor.sign_in()
     clock.advance(timedelta(minutes=30))
@@ -190,7 +190,7 @@ async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlAppl
     assert again.root.get("ID") not in ids
 
 
-async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     response = await visitor.sign_on(shop)
     for signed in ("/samlp:Response", "/samlp:Response/saml:Assertion"):
@@ -211,11 +211,11 @@ async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowse
     ("flags", "signed"), [((True, True), ["Response", "Assertion"]), ((True, False), ["Assertion"]), ((False, True), ["Response"])]
 )
 async def test_the_configuration_selects_the_signatures(
-    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, flags: tuple[bool, bool], signed: list[str]
+    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, flags: tuple[bool, bool], signed: list[str]
 ) -> None:
     assertions, response = flags
     shop = await add_application(ports, pool, acme.org, acme.slug, sign_assertions=assertions, sign_response=response)
-    await add_service_user(ports, shop.id, ada.id)
+    await add_service_user(ports, shop.id, user.id)
     await visitor.sign_in()
     posted = await visitor.sign_on(shop)
     parents = [signature.getparent().tag.rpartition("}")[2] for signature in posted.root.iter(f"{{{NS['ds']}}}Signature")]
@@ -224,12 +224,12 @@ async def test_the_configuration_selects_the_signatures(
 
 @pytest.mark.parametrize("format_", NameIdFormat)
 async def test_the_name_has_the_configured_format(
-    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, format_: NameIdFormat
+    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, format_: NameIdFormat
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=format_)
     for application in (shop, blog):
-        await add_service_user(ports, application.id, ada.id)
+        await add_service_user(ports, application.id, user.id)
     await visitor.sign_in()
     first, again, elsewhere = [await visitor.sign_on(application) for application in (shop, shop, blog)]
     assert first.find("//saml:NameID/@Format") == format_.value
@@ -238,12 +238,12 @@ async def test_the_name_has_the_configured_format(
         case NameIdFormat.EMAIL:
             assert names == [EMAIL] * 3
         case NameIdFormat.UNSPECIFIED:
-            assert names == [str(ada.id)] * 3
+            assert names == [str(user.id)] * 3
         case NameIdFormat.TRANSIENT:
             assert len(set(names)) == 3
         case NameIdFormat.PERSISTENT:
             assert names[0] == names[1] != names[2], "different applications get different names"
-            assert str(ada.id) not in names[0]
+            assert str(user.id) not in names[0]
             assert first.find("//saml:NameID/@SPNameQualifier") == shop.entity_id
 
 
@@ -257,21 +257,21 @@ async def test_the_name_has_the_configured_format(
     ],
 )
 async def test_attributes_have_the_configured_names(
-    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, ada: Account, mapping: dict[str, str] | None, expected: dict[str, str]
+    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, mapping: dict[str, str] | None, expected: dict[str, str]
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping)
-    await add_service_user(ports, shop.id, ada.id)
+    await add_service_user(ports, shop.id, user.id)
     await visitor.sign_in()
     attributes = (await visitor.sign_on(shop)).root.iter(f"{{{NS['saml']}}}Attribute")
-    sent = {attribute.get("Name"): str(attribute[0].text).replace(str(ada.id), "ID") for attribute in attributes}
+    sent = {attribute.get("Name"): str(attribute[0].text).replace(str(user.id), "ID") for attribute in attributes}
     assert sent == expected
 
 
 async def test_an_unverified_address_is_never_sent(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, ada: Account, metrics: FakeMetrics
+    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account, metrics: FakeMetrics
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=NameIdFormat.UNSPECIFIED)
-    await add_service_user(ports, blog.id, ada.id)
+    await add_service_user(ports, blog.id, user.id)
     await visitor.sign_in()
     await run_sql(pool, "update users set email_verified_at = null")
     path = await visitor.start_sign_on(shop)
@@ -282,7 +282,7 @@ async def test_an_unverified_address_is_never_sent(
     assert metrics.login_failures == {"saml": 1}
     response = await visitor.sign_on(blog)
     assert EMAIL not in response.document.decode()
-    assert response.name_id == str(ada.id)
+    assert response.name_id == str(user.id)
 
 
 # Access
@@ -311,23 +311,23 @@ async def test_other_users_get_no_assertion(visitor: SamlBrowser, shop: SamlAppl
 
 
 async def test_a_password_login_confirms_the_membership(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, acme: Tenant
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
 ) -> None:
-    await add_member(pool, acme.org, ada.id)
+    await add_member(pool, acme.org, user.id)
     await visitor.sign_in()
     await visitor.sign_on(shop)
     taking_part = "select confirmed_at is not null from memberships where user_id = %s"
-    assert await run_sql(pool, taking_part, ada.id) == [(False,)]
+    assert await run_sql(pool, taking_part, user.id) == [(False,)]
     await visitor.sign_in_at(await visitor.start_sign_on(shop, ForceAuthn="true"))
-    assert await run_sql(pool, taking_part, ada.id) == [(True,)]
+    assert await run_sql(pool, taking_part, user.id) == [(True,)]
 
 
 async def test_a_sign_in_through_the_api_confirms_the_membership(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, acme: Tenant
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
 ) -> None:
-    await add_member(pool, acme.org, ada.id)
+    await add_member(pool, acme.org, user.id)
     assert (await log_in(api, await visitor.start_sign_on(shop))).status == 200
-    assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", ada.id) == [(True,)]
+    assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", user.id) == [(True,)]
 
 
 async def test_a_user_without_access_can_sign_in_as_another_user(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
@@ -348,30 +348,30 @@ async def test_a_user_without_access_can_sign_in_as_another_user(visitor: SamlBr
 
 
 async def test_a_user_with_an_unverified_address_can_sign_in_as_another_user(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
     await visitor.sign_in()
-    await run_sql(pool, "update users set email_verified_at = null where id = %s", ada.id)
+    await run_sql(pool, "update users set email_verified_at = null where id = %s", user.id)
     page = await visitor.open(await visitor.start_sign_on(shop))
     assert page.status == 403
     assert "Verify your email address first" in page.text
     assert 'action="/app/sign-out"' in page.text
 
 
-async def test_a_sign_on_is_recorded(visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, ada: Account, pool: Pool) -> None:
+async def test_a_sign_on_is_recorded(visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account, pool: Pool) -> None:
     await visitor.sign_in()
     await visitor.sign_on(shop)
     await visitor.sign_on(shop)
     logins = await run_sql(pool, "select user_id, org_id, service_id, success from login_events where provider = 'saml'")
-    assert logins == [(ada.id, shop.org, shop.id, True)] * 2
+    assert logins == [(user.id, shop.org, shop.id, True)] * 2
     assert await run_sql(pool, "select sum(total)::int from login_totals where service_id = %s", shop.id) == [(2,)]
     events = [(name, target, data) for name, target, data in await acme.told() if name == "user.login.success"]
-    assert events == [("user.login.success", str(ada.id), {"provider": "saml", "service_id": str(shop.id)})] * 2
+    assert events == [("user.login.success", str(user.id), {"provider": "saml", "service_id": str(shop.id)})] * 2
 
 
 @pytest.mark.parametrize("change", ["deactivated_at = now()", "anonymized_at = now()"])
 async def test_a_closed_account_gets_no_assertion(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, change: str
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, change: str
 ) -> None:
     await visitor.sign_in()
     path = await visitor.start_sign_on(shop)
@@ -383,7 +383,7 @@ async def test_a_closed_account_gets_no_assertion(
 
 
 async def test_force_authn_accepts_a_sign_in_after_the_request(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await visitor.sign_in()
     before = visitor.cookies["gatehouse-session"]
@@ -396,7 +396,7 @@ async def test_force_authn_accepts_a_sign_in_after_the_request(
     assert response.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
 
 
-async def test_force_authn_refuses_a_session_from_before_the_request(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_force_authn_refuses_a_session_from_before_the_request(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     for value in ("true", "1"):
         page = await visitor.open(await visitor.start_sign_on(shop, ForceAuthn=value))
@@ -406,7 +406,7 @@ async def test_force_authn_refuses_a_session_from_before_the_request(visitor: Sa
 
 @pytest.mark.parametrize(("signed_in", "force"), [(False, "false"), (False, "true"), (True, "true")])
 async def test_is_passive_without_a_session_is_no_passive(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, signed_in: bool, force: str
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, signed_in: bool, force: str
 ) -> None:
     if signed_in:
         await visitor.sign_in()
@@ -419,7 +419,7 @@ async def test_is_passive_without_a_session_is_no_passive(
     assert (await visitor.open(path)).status == 400, "the sign-on is finished"
 
 
-async def test_is_passive_with_a_session_gets_an_assertion(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_is_passive_with_a_session_gets_an_assertion(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     await visitor.sign_in()
     assert (await visitor.sign_on(shop, IsPassive="1")).name_id == EMAIL
 
@@ -443,7 +443,7 @@ class Busy:
 
 @pytest.mark.parametrize("options", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
 async def test_reloading_the_page_gets_the_response(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     busy = Busy(monkeypatch)
     await visitor.sign_in()
@@ -456,7 +456,7 @@ async def test_reloading_the_page_gets_the_response(
 
 
 async def test_reloading_the_page_after_an_api_login_gets_the_response(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Busy(monkeypatch)
     answer = await log_in(api, await visitor.start_sign_on(shop))
@@ -473,7 +473,7 @@ async def test_reloading_the_page_after_an_api_login_gets_the_response(
 
 
 @pytest.fixture
-async def waiting(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> str:
+async def waiting(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> str:
     """Return the path of a pending sign-on that would get an assertion."""
     await visitor.sign_in()
     return await visitor.start_sign_on(shop)
@@ -504,10 +504,10 @@ async def test_a_state_works_only_in_its_own_browser(app: QuartTrio, visitor: Sa
 
 
 async def test_a_state_works_only_for_its_own_service(
-    visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+    visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
-    await add_service_user(ports, blog.id, ada.id)
+    await add_service_user(ports, blog.id, user.id)
     assert await refused_with_400(await visitor.open(waiting.replace(shop.path, blog.path)))
     for query in ("", "?saml_state=", f"?saml_state={new_secret()}"):
         assert await refused_with_400(await visitor.open(f"{shop.path}/authenticate{query}"))
@@ -553,7 +553,7 @@ async def log_in(api: Api, path: str, **more: Any) -> Answer:
 
 
 async def test_a_frontend_signs_a_user_in_for_a_sign_on(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
     assert answer.status == 200, answer.text
@@ -563,13 +563,13 @@ async def test_a_frontend_signs_a_user_in_for_a_sign_on(
     page = await visitor.open(path)
     assert posted_response(page).name_id == EMAIL
     assert await visitor.is_in(), "the browser is signed in too"
-    [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", ada.id)
+    [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", user.id)
     assert login == browser != (None,), "on the device of the API login, so that it ends with that device"
     assert (await visitor.open(path)).status == 400
 
 
 async def test_the_assertion_has_the_time_of_the_api_login(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, ada: Account, pool: Pool, clock: FakeClock
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, user: Account, pool: Pool, clock: FakeClock
 ) -> None:
     """SAML core section 2.7.2.
 
@@ -603,7 +603,7 @@ async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
 
 
 async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_state(
-    api: Api, app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, ada: Account, clock: FakeClock
+    api: Api, app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     attacker = visitor
     path = await attacker.start_sign_on(shop)
@@ -617,7 +617,7 @@ async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_s
 
 
 async def test_an_api_session_that_has_ended_gives_no_assertion(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
     await api.post("/api/auth/logout", token=answer.json["access_token"])
@@ -625,12 +625,12 @@ async def test_an_api_session_that_has_ended_gives_no_assertion(
 
 
 async def test_an_api_session_ended_by_the_organization_gives_no_assertion(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, acme: Tenant
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, acme: Tenant
 ) -> None:
     """The sign-on is pending again (security S-4)."""
     waiting = await visitor.start_sign_on(shop)
     answer = await log_in(api, waiting)
-    ended = await api.delete(f"{acme.path}/users/{ada.id}/sessions", token=acme.token("owner"))
+    ended = await api.delete(f"{acme.path}/users/{user.id}/sessions", token=acme.token("owner"))
     assert ended.status == 200
     page = await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))
     assert '<form method="post" action="/app/sign-in">' in page.text
@@ -651,40 +651,40 @@ async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, visitor: 
 
 @pytest.mark.parametrize("status", ["suspended", "pending"])
 async def test_a_frontend_cannot_complete_a_sign_on_of_an_inactive_organization(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool, status: str
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, status: str
 ) -> None:
     path = await visitor.start_sign_on(shop)
     await run_sql(pool, f"update organizations set status = '{status}' where slug = 'acme'")  # noqa: S608
     refused = await log_in(api, path)
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
-    assert await run_sql(pool, "select count(*) from sessions where user_id = %s", ada.id) == [(0,)]
+    assert await run_sql(pool, "select count(*) from sessions where user_id = %s", user.id) == [(0,)]
 
 
 async def test_nor_with_the_second_factor_after_it_becomes_inactive(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, factor: Authenticator, pool: Pool
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, factor: Authenticator, pool: Pool
 ) -> None:
     answer = await log_in(api, await visitor.start_sign_on(shop))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
     refused = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
-    assert await run_sql(pool, "select count(*) from sessions where user_id = %s and ended_at is null", ada.id) == [(0,)]
+    assert await run_sql(pool, "select count(*) from sessions where user_id = %s and ended_at is null", user.id) == [(0,)]
     await run_sql(pool, "update organizations set status = 'active' where slug = 'acme'")
     assert (await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])).status == 200
 
 
 async def test_an_api_login_replaces_the_session_of_the_browser(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account, ports: Ports, pool: Pool
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, pool: Pool
 ) -> None:
     await add_account(ports, "other@example.com")
     await visitor.sign_in("other@example.com")
     answer = await log_in(api, await visitor.start_sign_on(shop))
     assert posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
     live = "select user_id from sessions where browser_hash is not null and ended_at is null"
-    assert await run_sql(pool, live) == [(ada.id,)]
+    assert await run_sql(pool, live) == [(user.id,)]
 
 
 async def test_an_api_login_of_the_same_user_keeps_the_saml_sessions(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, ada: Account
+    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
     await visitor.sign_in()
     before = await visitor.sign_on(shop)
@@ -714,11 +714,11 @@ async def test_an_api_client_gets_the_fields_as_json(api: Api, shop: SamlApplica
 
 
 async def test_sign_ins_that_start_here_need_a_member(
-    api: Api, shop: SamlApplication, acme: Tenant, twin: Tenant, ada: Account, ports: Ports, pool: Pool
+    api: Api, shop: SamlApplication, acme: Tenant, twin: Tenant, user: Account, ports: Ports, pool: Pool
 ) -> None:
     path = f"{shop.management}/login"
-    user = await sign_in(ports, ada)
-    assert (await api.get(path, token=user.access_token)).status == 403, "an end user is not a member"
+    session = await sign_in(ports, user)
+    assert (await api.get(path, token=session.access_token)).status == 403, "an end user is not a member"
     assert (await api.get(path, token=twin.token("owner"))).status == 403
     long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))
     assert (long.status, long.code) == (400, "BAD_REQUEST")

@@ -73,7 +73,7 @@ OTHER_FORMATS = (
 )
 
 
-async def test_another_format_is_an_error(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_another_format_is_an_error(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     """With and without a session."""
     findings = []
     for signed_in in (False, True):
@@ -123,7 +123,7 @@ CONFIRMATION = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm
 @pytest.mark.parametrize(
     "inside", [f"<saml:Subject>{CONFIRMATION}</saml:Subject>", subject(EMAIL).replace("</saml:S", CONFIRMATION + "</saml:S")]
 )
-async def test_the_subject_confirmation_is_ignored(visitor: SamlBrowser, shop: SamlApplication, ada: Account, inside: str) -> None:
+async def test_the_subject_confirmation_is_ignored(visitor: SamlBrowser, shop: SamlApplication, user: Account, inside: str) -> None:
     await visitor.sign_in()
     assert (await visitor.sign_on(shop, inside=inside)).name_id == EMAIL
 
@@ -219,13 +219,13 @@ def context_class_of(response: PostedResponse) -> str:
     ],
 )
 async def test_a_password_login_states_the_requested_class(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, element: str, expected: str
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, element: str, expected: str
 ) -> None:
     await visitor.sign_in()
     assert context_class_of(await visitor.sign_on(shop, inside=element)) == expected
 
 
-async def test_other_logins_state_the_real_class(visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool) -> None:
+async def test_other_logins_state_the_real_class(visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool) -> None:
     """Libraries request a password by default, and most services accept every user anyway."""
     await visitor.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")

@@ -118,9 +118,9 @@ async def test_the_database_has_only_hashes_of_state_and_cookie(street: Provider
 
 @verifying_providers
 async def test_an_address_verified_on_both_sides_links(street: ProviderSignIn, ports: Ports) -> None:
-    ada = await add_account(ports)
+    user = await add_account(ports)
     await street.sign_in()
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     assert await street.accounts() == [(EMAIL, True, True, "platform", None)], "the password is kept"
     assert [row[0] for row in await run_sql(street.pool, "select name from events")] == ["user.login.success"]
 

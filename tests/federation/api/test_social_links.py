@@ -77,8 +77,8 @@ class Program:
 
 
 @pytest.fixture
-async def program(api: Api, ports: Ports, ada: Account, provider: FakeProvider) -> Program:
-    return Program(api, (await sign_in(ports, ada)).access_token, provider.provider.value)
+async def program(api: Api, ports: Ports, user: Account, provider: FakeProvider) -> Program:
+    return Program(api, (await sign_in(ports, user)).access_token, provider.provider.value)
 
 
 async def open_ticket(street: ProviderSignIn, path: str) -> str:
@@ -104,9 +104,9 @@ async def security_events(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
-    street: ProviderSignIn, program: Program, ada: Account, acme: Tenant
+    street: ProviderSignIn, program: Program, user: Account, acme: Tenant
 ) -> None:
-    await acme.join("ada", ada)
+    await acme.join("ada", user)
     await run_sql(street.pool, "update memberships set confirmed_at = now()")
     answer = await street.visitor.open(await open_ticket(street, await program.starts()))
     assert answer.status == 200
@@ -114,9 +114,9 @@ async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
     assert await street.user_id() is None, "linking signs no user in"
     assert await program.linked() == ["4711"]
     assert await street.identities() == [(EMAIL, None, street.name, street.provider.address, "4711", EMAIL)]
-    assert await security_events(street.pool) == [("security.identity.linked", ada.id, {"provider": street.name})]
+    assert await security_events(street.pool) == [("security.identity.linked", user.id, {"provider": street.name})]
     await street.sign_in()
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
 
 
 async def test_a_ticket_works_once_and_expires_after_a_minute(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
@@ -234,7 +234,7 @@ async def link_on_page(street: ProviderSignIn) -> None:
     assert leads_to(await street.visitor.open(await open_ticket(street, address))) == PAGE
 
 
-async def test_an_identity_is_linked_and_unlinked_on_the_account_page(street: ProviderSignIn, ada: Account) -> None:
+async def test_an_identity_is_linked_and_unlinked_on_the_account_page(street: ProviderSignIn, user: Account) -> None:
     await street.visitor.sign_in()
     assert "No accounts are linked." in (await street.visitor.open(ACCOUNT)).text
     assert "not linked" in (await street.visitor.open(PAGE)).text
@@ -249,7 +249,7 @@ async def test_an_identity_is_linked_and_unlinked_on_the_account_page(street: Pr
     assert await street.identities() == []
 
 
-async def test_forms_of_other_sites_link_nothing(street: ProviderSignIn, ada: Account) -> None:
+async def test_forms_of_other_sites_link_nothing(street: ProviderSignIn, user: Account) -> None:
     await street.visitor.sign_in()
     for what in ("link", "unlink"):
         assert (await street.visitor.send(f"{PAGE}/{street.name}/{what}", form_token="guessed")).status == 403
@@ -305,41 +305,41 @@ def other_browser(street: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
 
 @pytest.mark.parametrize("where", [{}, SHOP, DESK], ids=["account", "shop", "desk"])
 async def test_an_unlinked_identity_does_not_open_the_account(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account, where: dict[str, str]
+    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account, where: dict[str, str]
 ) -> None:
     assert len(await street.identities()) == 3
     assert (await linked.unlinks()).status == 200
     assert await street.identities() == []
     browser = other_browser(street, app)
     await browser.sign_in(**where)
-    assert await browser.user_id() not in (None, ada.id), "it signs in to a new account"
+    assert await browser.user_id() not in (None, user.id), "it signs in to a new account"
     assert [row[0] for row in await street.identities()] == ["x@codehost.example"]
     assert await linked.linked() == []
 
 
 async def test_an_identity_with_the_verified_address_links_again(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account
+    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account
 ) -> None:
     """The owner of the mailbox could reset the password as well (decision 64)."""
     assert (await linked.unlinks()).status == 200
     street.provider.person = Person()
     await street.sign_in()
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     assert await linked.linked() == ["4711"]
 
 
-async def test_a_sign_in_during_the_unlinking_fails(street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account) -> None:
+async def test_a_sign_in_during_the_unlinking_fails(street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account) -> None:
     browser = other_browser(street, app)
     back = await browser.start(**SHOP)
-    locked = ("select 1 from users where id = %s for no key update", (ada.id,))
-    unlinked = ("delete from identities where user_id = %s", (ada.id,))
+    locked = ("select 1 from users where id = %s for no key update", (user.id,))
+    unlinked = ("delete from identities where user_id = %s", (user.id,))
     assert (await meanwhile(street.pool, [locked, unlinked], lambda: browser.visitor.open(back))).status == 400
     assert await browser.user_id() is None
     assert await street.identities() == []
 
 
 async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account
+    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account
 ) -> None:
     browsers = [other_browser(street, app) for _ in range(8)]
     backs = [await browser.start(**where) for browser, where in zip(browsers, [{}, SHOP, DESK, SHOP] * 2, strict=True)]
@@ -355,14 +355,14 @@ async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
     statuses = await everyone(len(browsers) + 1, act)
     assert statuses.count(200) == 1  # the unlinking; the sign-ins are redirected or come too late
     assert set(statuses) <= {200, 303, 400}
-    assert await late.user_id() not in (None, ada.id)
+    assert await late.user_id() not in (None, user.id)
     assert EMAIL not in [row[0] for row in await street.identities()]
 
 
 async def test_a_pending_second_factor_fails_after_the_unlinking(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, ada: Account, ports: Ports
+    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account, ports: Ports
 ) -> None:
-    factor = await add_mfa(ports, ada)
+    factor = await add_mfa(ports, user)
     browser = other_browser(street, app)
     assert leads_to(await browser.complete(**SHOP)).startswith(CODE)
     assert (await linked.unlinks()).status == 200
@@ -460,15 +460,15 @@ async def test_an_expired_token_without_a_refresh_token_is_not_found(street: Pro
 
 
 async def test_a_sign_in_during_the_refresh_keeps_its_tokens(
-    street: ProviderSignIn, program: Program, clock: FakeClock, ports: Ports, ada: Account
+    street: ProviderSignIn, program: Program, clock: FakeClock, ports: Ports, user: Account
 ) -> None:
     await street.sign_in()
     clock.advance(LIFE)
     now = clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        claim = await tx.identities.claim_renewal(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
+        claim = await tx.identities.claim_renewal(user.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
         assert claim is not None
-        assert await tx.identities.claim_renewal(ada.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
+        assert await tx.identities.claim_renewal(user.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
     await street.sign_in()
     fresh = (await program.gets_token()).json["access_token"]
     renewed = await ports.providers.refresh(Provider.CODEHOST, CLIENT, claim.refresh_token)
@@ -485,7 +485,7 @@ async def test_an_abandoned_refresh_does_not_block_the_token(street: ProviderSig
 
 
 async def test_each_context_has_its_own_token_and_credentials(
-    street: ProviderSignIn, program: Program, ports: Ports, ada: Account, acme: Tenant, clock: FakeClock
+    street: ProviderSignIn, program: Program, ports: Ports, user: Account, acme: Tenant, clock: FakeClock
 ) -> None:
     shop = await add_service(street.pool, acme.org)
     street.provider.clients["of-the-shop"] = "its secret"
@@ -494,9 +494,9 @@ async def test_each_context_has_its_own_token_and_credentials(
     assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
     await street.sign_in(org="acme", service="shop")
     assert refused(await program.gets_token()) == MISSING
-    application = Program(program.api, (await sign_in_to(ports, street.pool, shop, ada)).access_token, program.name)
+    application = Program(program.api, (await sign_in_to(ports, street.pool, shop, user)).access_token, program.name)
     clock.advance(LIFE)
-    application.token = (await sign_in_to(ports, street.pool, shop, ada)).access_token
+    application.token = (await sign_in_to(ports, street.pool, shop, user)).access_token
     assert (await application.gets_token()).status == 200
     assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
 
@@ -505,16 +505,16 @@ async def test_each_context_has_its_own_token_and_credentials(
 
 
 async def test_identities_are_exported_without_tokens_and_anonymized(
-    street: ProviderSignIn, program: Program, ports: Ports, ada: Account
+    street: ProviderSignIn, program: Program, ports: Ports, user: Account
 ) -> None:
     await street.sign_in()
-    exported = await program.api.get(f"/api/privacy/export/{ada.id}", token=program.token)
+    exported = await program.api.get(f"/api/privacy/export/{user.id}", token=program.token)
     assert [each["provider_user_id"] for each in exported.json["oauth_identities"]] == ["4711"]
     assert "access-" not in exported.text
     await run_sql(street.pool, "update identities set provider = 'websuite'")
     back = await open_ticket(street, await program.starts())
     steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
-    assert (await program.api.delete(f"/api/privacy/forget/{ada.id}", token=steward)).status == 200
+    assert (await program.api.delete(f"/api/privacy/forget/{user.id}", token=steward)).status == 200
     for table in ("identities", "provider_states", "link_tickets"):
         assert await run_sql(street.pool, f"select * from {table}") == []  # noqa: S608
     assert (await street.visitor.open(back)).status == 400

@@ -56,9 +56,9 @@ def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
 
 
 @pytest.fixture
-async def token(ports: Ports, ada: Account) -> str:
+async def token(ports: Ports, user: Account) -> str:
     """An access token of the user."""
-    return (await sign_in(ports, ada)).access_token
+    return (await sign_in(ports, user)).access_token
 
 
 @pytest.fixture
@@ -105,12 +105,12 @@ async def link_known(street: ProviderSignIn, user: UUID, service: UUID | None = 
 
 @verifying_providers
 async def test_without_the_code_nothing_is_linked(
-    waiting: ProviderSignIn, api: Api, ada: Account, factor: Authenticator, token: str, app: QuartTrio
+    waiting: ProviderSignIn, api: Api, user: Account, factor: Authenticator, token: str, app: QuartTrio
 ) -> None:
     assert await waiting.identities() == []
     assert (await api.get("/api/user/identities", token=token)).json == []
     assert (await api.get(f"/api/provider-token/{waiting.name}", token=token)).status == 404
-    exported = await api.get(f"/api/privacy/export/{ada.id}", token=token)
+    exported = await api.get(f"/api/privacy/export/{user.id}", token=token)
     assert (exported.status, exported.json["oauth_identities"]) == (200, [])
     assert await run_sql(waiting.pool, "select 1 from mails union all select 1 from login_events union all select 1 from events") == []
     browser = other_browser(waiting, app).visitor
@@ -120,16 +120,16 @@ async def test_without_the_code_nothing_is_linked(
     assert await pending_subjects(waiting) == []
     waiting.provider.person = Person(subject=STRANGER.subject, email="eve@example.com")
     await waiting.sign_in()
-    assert await waiting.user_id() not in (None, ada.id), "the identity was never linked to the user"
+    assert await waiting.user_id() not in (None, user.id), "the identity was never linked to the user"
 
 
 @verifying_providers
 async def test_with_the_code_it_is_linked_and_its_token_is_good(
-    waiting: ProviderSignIn, api: Api, ada: Account, token: str, factor: Authenticator, clock: FakeClock
+    waiting: ProviderSignIn, api: Api, user: Account, token: str, factor: Authenticator, clock: FakeClock
 ) -> None:
     clock.advance(timedelta(seconds=60))
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
-    assert await waiting.user_id() == ada.id
+    assert await waiting.user_id() == user.id
     assert await waiting.identities() == [(EMAIL, None, waiting.name, waiting.provider.address, "666", EMAIL)]
     [linked] = (await api.get("/api/user/identities", token=token)).json
     assert linked["provider_user_id"] == "666"
@@ -242,10 +242,10 @@ async def test_changes_that_end_the_sign_in_delete_the_pending_identity(
 
 
 async def test_an_identity_linked_here_gets_its_new_tokens_immediately(
-    street: ProviderSignIn, api: Api, ada: Account, token: str, ports: Ports
+    street: ProviderSignIn, api: Api, user: Account, token: str, ports: Ports
 ) -> None:
-    await link_known(street, ada.id, token="an old one")
-    await add_mfa(ports, ada)
+    await link_known(street, user.id, token="an old one")
+    await add_mfa(ports, user)
     await waits(street)
     token_response = await api.get(f"/api/provider-token/{street.name}", token=token)
     assert token_response.json["access_token"].startswith("access-")
@@ -253,16 +253,16 @@ async def test_an_identity_linked_here_gets_its_new_tokens_immediately(
 
 
 async def test_a_known_identity_is_linked_at_a_service_with_the_code(
-    street: ProviderSignIn, api: Api, ada: Account, factor: Authenticator, shop: UUID, ports: Ports
+    street: ProviderSignIn, api: Api, user: Account, factor: Authenticator, shop: UUID, ports: Ports
 ) -> None:
-    await link_known(street, ada.id)
-    session = await sign_in_to(ports, street.pool, shop, ada)
+    await link_known(street, user.id)
+    session = await sign_in_to(ports, street.pool, shop, user)
     await waits(street, **SHOP)
     assert await subjects(street) == [(None, "4711")]
     path = f"/api/provider-token/{street.name}"
     assert (await api.get(path, token=session.access_token)).status == 404
     assert leads_to(await street.visitor.show_code(factor.code())) == ACCOUNT
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     assert set(await subjects(street)) == {(None, "4711"), (shop, "4711")}
     assert (await api.get(path, token=session.access_token)).json["access_token"].startswith("access-")
 
@@ -275,10 +275,10 @@ async def test_an_address_match_is_linked_at_a_service_with_the_code(waiting: Pr
 
 
 async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
-    street: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID
+    street: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
     """Here the service unlinks it. If the user unlinks an identity, all pending sign-ins end."""
-    name = await link_known(street, ada.id, shop)
+    name = await link_known(street, user.id, shop)
     await waits(street)
     await run_sql(street.pool, "delete from identities where id = %s", name)
     assert (await street.visitor.show_code(factor.code())).status == 401
@@ -287,43 +287,43 @@ async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
 
 
 async def test_a_service_deleted_before_the_code_gets_no_link(
-    waiting: ProviderSignIn, ada: Account, factor: Authenticator, shop: UUID
+    waiting: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
     await waits(waiting, **SHOP)
     await run_sql(waiting.pool, "delete from services where id = %s", shop)
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
-    assert await waiting.user_id() == ada.id, "the user continues to the account page"
+    assert await waiting.user_id() == user.id, "the user continues to the account page"
     assert await waiting.identities() == []
 
 
-async def test_a_second_identity_at_a_provider_is_not_linked(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
+async def test_a_second_identity_at_a_provider_is_not_linked(waiting: ProviderSignIn, user: Account, factor: Authenticator) -> None:
     """The user linked another one before the code.
 
     The address still signs the user in, as without a second factor.
     """
-    await add_identity(waiting.pool, ada.id, waiting.name, subject="hers")
+    await add_identity(waiting.pool, user.id, waiting.name, subject="hers")
     assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
-    assert await waiting.user_id() == ada.id
+    assert await waiting.user_id() == user.id
     assert await subjects(waiting) == [(None, "hers")]
 
 
 # Sign-ins without a code
 
 
-async def test_on_a_trusted_device_the_identity_is_linked_immediately(street: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
+async def test_on_a_trusted_device_the_identity_is_linked_immediately(street: ProviderSignIn, user: Account, factor: Authenticator) -> None:
     await street.visitor.sign_in_with(factor, trust="yes")
     await street.visitor.submit("/app/sign-out")
     street.provider.person = STRANGER
     await street.sign_in()
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     assert await subjects(street) == [(None, "666")]
     assert await pending_subjects(street) == []
 
 
-async def test_without_a_second_factor_the_identity_is_linked_immediately(street: ProviderSignIn, ada: Account) -> None:
+async def test_without_a_second_factor_the_identity_is_linked_immediately(street: ProviderSignIn, user: Account) -> None:
     street.provider.person = STRANGER
     await street.sign_in()
-    assert await street.user_id() == ada.id
+    assert await street.user_id() == user.id
     assert await subjects(street) == [(None, "666")]
 
 
@@ -331,7 +331,7 @@ async def test_without_a_second_factor_the_identity_is_linked_immediately(street
 
 
 async def test_an_identity_that_another_user_linked_first_is_not_linked(
-    waiting: ProviderSignIn, ada: Account, factor: Authenticator, ports: Ports, app: QuartTrio
+    waiting: ProviderSignIn, user: Account, factor: Authenticator, ports: Ports, app: QuartTrio
 ) -> None:
     eve = await add_account(ports, "eve@example.com")
     browser = other_browser(waiting, app)
@@ -363,17 +363,17 @@ async def test_a_concurrent_link_is_waited_for(waiting: ProviderSignIn, factor: 
     assert await waiting.user_id() is None
 
 
-async def test_a_concurrent_end_of_the_sign_in_is_waited_for(waiting: ProviderSignIn, ada: Account, factor: Authenticator) -> None:
+async def test_a_concurrent_end_of_the_sign_in_is_waited_for(waiting: ProviderSignIn, user: Account, factor: Authenticator) -> None:
     ending = [
-        ("select 1 from users where id = %s for no key update", (ada.id,)),
-        ("delete from pre_auths where user_id = %s", (ada.id,)),
+        ("select 1 from users where id = %s for no key update", (user.id,)),
+        ("delete from pre_auths where user_id = %s", (user.id,)),
     ]
     assert (await meanwhile(waiting.pool, ending, lambda: waiting.visitor.show_code(factor.code()))).status == 401
     assert await waiting.identities() == []
 
 
 async def test_parallel_codes_all_sign_in_and_link_once(
-    street: ProviderSignIn, app: QuartTrio, ada: Account, factor: Authenticator, shop: UUID
+    street: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
     """In two contexts, with further callbacks in parallel."""
     street.provider.person = STRANGER
@@ -389,13 +389,13 @@ async def test_parallel_codes_all_sign_in_and_link_once(
         return (await late[number - len(browsers)].visitor.open(backs[number - len(browsers)])).status
 
     assert await everyone(12, act) == [303] * 12
-    assert {await browser.user_id() for browser in browsers} == {ada.id}
+    assert {await browser.user_id() for browser in browsers} == {user.id}
     assert {await browser.user_id() for browser in late} == {None}
     assert sorted(await subjects(street), key=str) == sorted([(None, "666"), (shop, "666")], key=str)
 
 
 async def test_of_two_users_with_the_same_identity_one_gets_it(
-    street: ProviderSignIn, app: QuartTrio, ada: Account, factor: Authenticator, ports: Ports
+    street: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, ports: Ports
 ) -> None:
     eve = await add_account(ports, "eve@example.com")
     browsers = [other_browser(street, app) for _ in range(3)]

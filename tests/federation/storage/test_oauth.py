@@ -55,12 +55,12 @@ class StoredCode:
 
 
 async def store_code(storage: Postgres, service: ServiceContext | None, **changes: Any) -> StoredCode:
-    ada = await add(storage, account(email_verified_at=None))
-    browser = session(ada.id, provider="websuite")
+    user = await add(storage, account(email_verified_at=None))
+    browser = session(user.id, provider="websuite")
     await within(storage, lambda tx: tx.sessions.begin_in_browser(browser, digest("cookie")))
     code = AuthorizationCode(
         service=service,
-        user_id=ada.id,
+        user_id=user.id,
         browser_session_id=browser.id,
         redirect_uri=BACK,
         code_challenge="challenge",

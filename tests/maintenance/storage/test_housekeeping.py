@@ -68,12 +68,12 @@ async def add_rates(pool: Pool, expires_at: datetime, count: int = 1) -> None:
 
 async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh: datetime) -> None:
     """Add to every table one row that is obsolete at `old`, and one that is not obsolete before `fresh`."""
-    await add(storage, ada := account())
+    await add(storage, user := account())
     async with storage.transaction(by=SYSTEM) as tx:
         for when in (old, fresh):
-            await tx.one_time_tokens.add(digest(str(when)), TokenPurpose.VERIFY_EMAIL, ada.id, ADA, created_at=NOW, expires_at=when)
-            await tx.sessions.begin(session(ada.id, expires_at=when, ends_at=fresh), digest(f"expires {when}"))
-            await tx.sessions.begin(ended := session(ada.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {when}"))
+            await tx.one_time_tokens.add(digest(str(when)), TokenPurpose.VERIFY_EMAIL, user.id, ADA, created_at=NOW, expires_at=when)
+            await tx.sessions.begin(session(user.id, expires_at=when, ends_at=fresh), digest(f"expires {when}"))
+            await tx.sessions.begin(ended := session(user.id, expires_at=fresh + DAY, ends_at=fresh + DAY), digest(f"ends {when}"))
             await tx.sessions.end(ended.id, when)
             await tx.signing_keys.add(SigningKey(str(when), b"pem", NOW, None))
             await tx.signing_keys.retire_all(when)
@@ -99,15 +99,15 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, counted, str(when).encode(), NOW, when)
         await add_events(pool, "x", when)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
-        await run_sql(pool, pre_auth, uuid4(), ada.id, NOW, when)
+        await run_sql(pool, pre_auth, uuid4(), user.id, NOW, when)
         ticket = """
             insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
             select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
-        await run_sql(pool, ticket, digest(str(when)), NOW, when, ada.id, NOW - HOUR)
+        await run_sql(pool, ticket, digest(str(when)), NOW, when, user.id, NOW - HOUR)
         code = """
             insert into authorization_codes (code_hash, user_id, browser_session_id, created_at, expires_at)
             select %s, user_id, id, %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
-        await run_sql(pool, code, digest(str(when)), NOW, when, ada.id, NOW - HOUR)
+        await run_sql(pool, code, digest(str(when)), NOW, when, user.id, NOW - HOUR)
         state = """
             insert into provider_states (state_hash, browser_hash, provider, after, created_at, expires_at)
             values (%s, %s, %s, '/', %s, %s)"""
@@ -133,7 +133,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         checkout = """
             insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at)
             select %s, v.org_id, v.id, %s, p.id, 'price_x', %s from services v join plans p on p.service_id = v.id"""
-        await run_sql(pool, checkout, uuid4(), ada.id, when)
+        await run_sql(pool, checkout, uuid4(), user.id, when)
         facts = "insert into billing_facts (provider_subscription_id, org_id, ended, heard_at) values (%s, %s, %s, %s)"
         await run_sql(pool, facts, f"over {when}", uuid4(), True, when)
         await run_sql(pool, facts, f"nobody's {when}", None, False, when)
@@ -199,9 +199,9 @@ async def test_a_sweep_deletes_obsolete_rows_and_no_others(storage: Postgres, po
 
 
 async def test_a_deleted_session_takes_its_refresh_tokens_along(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await begin(storage, ada.id, "old", expires_at=NOW - DAY)
-    kept = await begin(storage, ada.id, "kept")
+    user = await add(storage, account())
+    await begin(storage, user.id, "old", expires_at=NOW - DAY)
+    kept = await begin(storage, user.id, "kept")
     await within(storage, lambda tx: tx.sessions.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
     await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SESSIONS, NOW, 100))
     # A rotated token stays as long as its session, so that its reuse is detected (security N-9).
@@ -251,8 +251,8 @@ async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Pos
 
 async def test_an_account_that_changed_its_verified_address_is_not_deleted(storage: Postgres, pool: Pool) -> None:
     """The account was verified once. It must not be lost because its new address is not verified yet (security A-7, A-9)."""
-    ada = await add(storage, account(created_at=NOW - 400 * DAY, email_verified_at=NOW - 399 * DAY))
-    await within(storage, lambda tx: tx.accounts.change_email(ada.id, EVE, NOW - HOUR))
+    user = await add(storage, account(created_at=NOW - 400 * DAY, email_verified_at=NOW - 399 * DAY))
+    await within(storage, lambda tx: tx.accounts.change_email(user.id, EVE, NOW - HOUR))
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.UNVERIFIED_ACCOUNTS, NOW - 7 * DAY, 100)) == 0
     assert await run_sql(pool, "select email from users") == [(EVE,)]
 
@@ -270,7 +270,7 @@ async def test_an_account_that_becomes_a_member_during_the_sweep_is_not_deleted(
     storage: Postgres, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sweep's statement starts before the membership is added, and locks the account after that."""
-    ada = await add(storage, account(email_verified_at=None, created_at=NOW - 8 * DAY))
+    user = await add(storage, account(email_verified_at=None, created_at=NOW - 8 * DAY))
     org = await add_organization(pool, "acme")
     halted = LOCK_UNVERIFIED.replace(" limit ", " and pg_advisory_xact_lock_shared(1) is not null limit ")
     assert halted != LOCK_UNVERIFIED
@@ -279,114 +279,21 @@ async def test_an_account_that_becomes_a_member_during_the_sweep_is_not_deleted(
         with added as (
             insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %s, %s, 'member', now()))
         update organizations set member_count = member_count + 1"""
-    changes: list[tuple[str, Any]] = [("select pg_advisory_xact_lock(1)", ()), (added, (org, ada.id))]
+    changes: list[tuple[str, Any]] = [("select pg_advisory_xact_lock(1)", ()), (added, (org, user.id))]
     sweep = Sweep.UNVERIFIED_ACCOUNTS
     assert await meanwhile(pool, changes, lambda: within(storage, lambda tx: tx.housekeeping.sweep(sweep, NOW, 100))) == 0
-    assert await run_sql(pool, "select user_id from memberships") == [(ada.id,)]
+    assert await run_sql(pool, "select user_id from memberships") == [(user.id,)]
     assert await run_sql(pool, "select member_count from organizations") == [(1,)]
 
 
 async def test_an_account_with_a_membership_cannot_be_deleted(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
-    await add_member(pool, await add_organization(pool, "acme"), ada.id)
+    user = await add(storage, account())
+    await add_member(pool, await add_organization(pool, "acme"), user.id)
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
         await run_sql(pool, "delete from users")
 
 
-# Deleted organizations
-
-
-async def add_tombstone(pool: Pool, when: datetime) -> UUID:
-    """Add the tombstone of an organization that was deleted at this time."""
-    org = uuid4()
-    await run_sql(pool, "insert into deleted_organizations (id, deleted_at) values (%s, %s)", org, when)
-    return org
-
-
-async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: int = 1, totals: int = 1, logins: int = 0) -> None:
-    """Add audit entries, events, totals and logins of an organization, which need not exist."""
-    log = """
-        insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
-        select gen_random_uuid(), %s, 'x', 'user', 'x', '{}', now() from generate_series(1, %s)"""
-    await run_sql(pool, log, org, entries)
-    rows = """
-        insert into events (id, org_id, name, target_id, data, created_at)
-        select gen_random_uuid(), %s, 'x', 'x', '{}', now() from generate_series(1, %s)"""
-    await run_sql(pool, rows, org, told)
-    if org is not None:
-        sums = "select %s, 'x' || n, 'user', 1 from generate_series(1, %s) n"
-        await run_sql(pool, f"insert into audit_totals (org_id, action, target_type, total) {sums}", org, totals)
-    signed_in = """
-        insert into login_events (id, user_id, org_id, provider, success, created_at)
-        select gen_random_uuid(), id, %s, 'x', true, now() from users, generate_series(1, %s)"""
-    await run_sql(pool, signed_in, org, logins)
-
-
-async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
-    """Count the audit entries, events, totals and logins of an organization, or of the platform if `org` is None."""
-    [(entries,)] = await run_sql(pool, "select count(*) from audit_log where org_id is not distinct from %s", org)
-    [(told,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
-    [(totals,)] = await run_sql(pool, "select count(*) from audit_totals where org_id is not distinct from %s", org)
-    [(logins,)] = await run_sql(pool, "select count(*) from login_events where org_id is not distinct from %s", org)
-    return entries, told, totals, logins
-
-
-async def test_the_records_of_a_deleted_organization_are_deleted_and_no_others(storage: Postgres, pool: Pool) -> None:
-    await add(storage, account())
-    gone, twin = await add_tombstone(pool, NOW), await add_organization(pool, "acme")
-    for org in (gone, twin, None):
-        await leave_records(pool, org, 3, 2, 1, 4)
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 10
-    assert await records_of(pool, gone) == (0, 0, 0, 0)
-    assert await records_of(pool, twin) == (3, 2, 1, 4)
-    assert await records_of(pool, None) == (3, 2, 0, 4)
-
-
-async def test_a_batch_of_records_is_bounded_over_all_deleted_organizations(storage: Postgres, pool: Pool) -> None:
-    await add(storage, account())
-    gone = [await add_tombstone(pool, NOW - 2 * DAY) for _ in range(3)]
-    for org in gone:
-        await leave_records(pool, org, 3, 2, 2, 2)
-    swept = []
-    while count := await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 5)):
-        swept.append(count)
-    assert swept == [5, 5, 5, 5, 5, 4, 1]  # 27 records and 3 tombstones
-    assert [await records_of(pool, org) for org in gone] == [(0, 0, 0, 0)] * 3
-    assert await run_sql(pool, "select count(*) from deleted_organizations") == [(0,)]
-
-
-@pytest.mark.parametrize("left", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)])
-async def test_a_tombstone_stays_while_records_are_left(storage: Postgres, pool: Pool, left: tuple[int, int, int, int]) -> None:
-    await add(storage, account())
-    org = await add_tombstone(pool, NOW - 2 * DAY)
-    await leave_records(pool, org, *left)
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
-    assert await run_sql(pool, "select id from deleted_organizations") == [(org,)]
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)) == 1
-    assert await run_sql(pool, "select id from deleted_organizations") == []
-
-
-@pytest.mark.slow
-async def test_records_written_during_the_deletion_are_deleted_for_a_day(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    org, holder = await add_tombstone(pool, clock.now()), uuid4()
-    for _ in range(2):
-        await leave_records(pool, org)
-        clock.advance(12 * HOUR)
-        assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 3}
-        assert await records_of(pool, org) == (0, 0, 0, 0)
-    clock.advance(SECOND)
-    assert await housekeeping.sweep(ports, holder) == {"deleted_organizations": 1}
-    assert await run_sql(pool, "select * from deleted_organizations") == []
-
-
-async def test_locked_records_are_left_for_the_next_sweep(storage: Postgres, pool: Pool) -> None:
-    org = await add_tombstone(pool, NOW)
-    await leave_records(pool, org, 2, 0, 0)
-    async with pool.connection() as connection, connection.transaction():
-        await connection.execute("select 1 from audit_log where org_id = %s limit 1 for update", (org,))
-        swept = await in_another_task(lambda: within(storage, lambda tx: tx.housekeeping.sweep(Sweep.DELETED_ORGANIZATIONS, NOW, 100)))
-    assert swept == 1
-    assert await records_of(pool, org) == (1, 0, 0, 0)
+# All kinds together
 
 
 @pytest.mark.slow
@@ -439,14 +346,14 @@ async def test_one_of_five_parallel_processes_sweeps(ports: Ports, pool: Pool) -
 
 @pytest.mark.slow
 async def test_housekeeping_keeps_rows_that_are_still_needed(ports: Ports, storage: Postgres, pool: Pool, clock: FakeClock) -> None:
-    ada = await add(storage, account())
-    begun = await begin(storage, ada.id, "token")
+    user = await add(storage, account())
+    begun = await begin(storage, user.id, "token")
     await within(storage, lambda tx: tx.sessions.end(begun.id, NOW))
     young = account("young@example.com", email_verified_at=None, created_at=NOW)
     await add(storage, young)
     await within(storage, lambda tx: tx.logins.record_success(replace(begun, created_at=NOW - 1000 * DAY), "password"))
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(events.password_changed(ada.id, "set"))
+        tx.record(events.password_changed(user.id, "set"))
     clock.advance(23 * HOUR)
     assert await housekeeping.sweep(ports, uuid4()) == {}
     clock.advance(2 * HOUR)

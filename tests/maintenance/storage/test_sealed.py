@@ -69,7 +69,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         for number in range(4):
             facts = await tx.billing.lock_facts(f"sub_{number}", NOW)
             await tx.billing.save_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
-    ada, names = (await add(storage, account())).id, [new_id() for _ in Provider]
+    user, names = (await add(storage, account())).id, [new_id() for _ in Provider]
     for name, provider in zip(names, Provider, strict=True):
         sealed = [
             AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), secret_context(str(name)))
@@ -78,13 +78,13 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         insert = """
             insert into identities (id, user_id, provider, provider_user_id, linked_at, access_token, refresh_token)
             values (%s, %s, %s, '1', %s, %s, %s)"""
-        await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
+        await run_sql(pool, insert, name, user, provider, NOW, *sealed)
         sealed = [AesVault([old]).seal(b"%s waits" % kind, secret_context(str(name))) for kind, secret_context in WAITING.items()]
         insert = """
             insert into pre_auths (id, user_id, provider, created_at, expires_at, issuer, provider_user_id, known_elsewhere, access_token,
                                    refresh_token)
             values (%s, %s, %s, %s, 'infinity', '', '1', false, %s, %s)"""
-        await run_sql(pool, insert, name, ada, provider, NOW, *sealed)
+        await run_sql(pool, insert, name, user, provider, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.save_token(mails[0], "already new", NOW)
     assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3

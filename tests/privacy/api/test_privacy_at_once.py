@@ -20,7 +20,7 @@ from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-async def ada(ports: Ports, acme: Tenant) -> Account:
+async def user(ports: Ports, acme: Tenant) -> Account:
     account = await add_account(ports, EMAIL)
     await acme.join("ada", account)
     return account
@@ -41,11 +41,11 @@ async def is_anonymized(pool: Pool, account: Account) -> bool:
 
 @pytest.mark.slow
 async def test_of_twenty_concurrent_anonymizations_one_is_recorded(
-    api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform
+    api: Api, pool: Pool, acme: Tenant, user: Account, platform: Platform
 ) -> None:
-    answers = await everyone(20, lambda number: forget(api, ada.id, (acme.token("owner"), platform.token)[number % 2]))
+    answers = await everyone(20, lambda number: forget(api, user.id, (acme.token("owner"), platform.token)[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 20}
-    assert await is_anonymized(pool, ada)
+    assert await is_anonymized(pool, user)
     assert await acme.actions() == {"user.anonymized": 1}
     await check_counts(pool)
 
@@ -76,15 +76,15 @@ async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
 
 
 @pytest.mark.slow
-async def test_no_session_survives_a_concurrent_login_or_refresh(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_no_session_survives_a_concurrent_login_or_refresh(api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
     """Neither a password nor a refresh token keeps the user signed in."""
     service = await add_service(pool, acme.org)
-    held = [(await sign_in(ports, ada)).refresh_token for _ in range(6)]
-    held += [(await sign_in_to(ports, pool, service, ada)).refresh_token for _ in range(6)]
+    held = [(await sign_in(ports, user)).refresh_token for _ in range(6)]
+    held += [(await sign_in_to(ports, pool, service, user)).refresh_token for _ in range(6)]
 
     async def act(number: int) -> Answer:
         if number == 7:
-            return await forget(api, ada.id, acme.token("owner"))
+            return await forget(api, user.id, acme.token("owner"))
         if number % 2:
             return await api.login(EMAIL, PASSWORD if number % 3 else "wrong password")
         token = held[number % len(held)]
@@ -98,8 +98,8 @@ async def test_no_session_survives_a_concurrent_login_or_refresh(api: Api, ports
     answers = await everyone(20, act)
     assert {answer.status for answer in answers} <= {200, 401, 429}
     assert answers.count(next(answer for answer in answers if "user_id" in answer.json)) == 1
-    assert await is_anonymized(pool, ada)
-    assert await run_sql(pool, "select 1 from sessions where user_id = %s", ada.id) == []
+    assert await is_anonymized(pool, user)
+    assert await run_sql(pool, "select 1 from sessions where user_id = %s", user.id) == []
     assert await run_sql(pool, "select 1 from refresh_tokens t where not exists (select 1 from sessions s where s.id = t.session_id)") == []
     tokens = [answer.json["access_token"] for answer in answers if "access_token" in answer.json]
     assert {(await api.get("/api/user", token=token)).status for token in tokens} <= {401}
@@ -124,13 +124,13 @@ async def test_no_account_is_both_a_platform_owner_and_anonymized(api: Api, port
 
 
 @pytest.mark.slow
-async def test_an_organization_always_has_one_owner(api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform) -> None:
+async def test_an_organization_always_has_one_owner(api: Api, pool: Pool, acme: Tenant, user: Account, platform: Platform) -> None:
     async def act(number: int) -> Answer:
         match number % 4:
             case 0:
                 return await acme.transfer("owner", "ada")
             case 1:
-                return await forget(api, ada.id, acme.token("owner"))
+                return await forget(api, user.id, acme.token("owner"))
             case 2:
                 return await forget(api, acme.id("owner"), (platform.token, acme.token("owner"))[number // 4 % 2])
             case _:
@@ -143,19 +143,19 @@ async def test_an_organization_always_has_one_owner(api: Api, pool: Pool, acme: 
 
 
 @pytest.mark.slow
-async def test_a_concurrent_registration_gets_the_address_or_is_refused(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_a_concurrent_registration_gets_the_address_or_is_refused(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     async def act(number: int) -> Answer:
         if number == 5:
-            return await forget(api, ada.id, acme.token("owner"))
+            return await forget(api, user.id, acme.token("owner"))
         return await api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})
 
     answers = await everyone(20, act)
     assert {answer.status for answer in answers} <= {200, 409}
-    assert await is_anonymized(pool, ada)
+    assert await is_anonymized(pool, user)
     registered = sum("message" in answer.json and "user_id" not in answer.json for answer in answers)
     found = await run_sql(pool, "select id from users where email = %s", EMAIL)
     assert len(found) == registered <= 1
-    assert (ada.id,) not in found
+    assert (user.id,) not in found
 
 
 @pytest.mark.slow
@@ -186,48 +186,48 @@ async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymi
 Changes = Sequence[tuple[str, Any]]
 
 
-async def test_an_owner_who_lost_the_organization_meanwhile_is_refused(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_an_owner_who_lost_the_organization_meanwhile_is_refused(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     changes: Changes = [
         ("select 1 from organizations where id = %s for no key update", (acme.org,)),
         ("update memberships set role = 'member' where org_id = %s and role = 'owner'", (acme.org,)),
         ("update memberships set role = 'owner' where org_id = %s and user_id = %s", (acme.org, acme.people["admin"].id)),
     ]
-    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, acme.token("owner")))
+    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
-    assert not await is_anonymized(pool, ada)
+    assert not await is_anonymized(pool, user)
 
 
-async def test_a_platform_owner_demoted_meanwhile_is_refused(api: Api, pool: Pool, ada: Account, platform: Platform) -> None:
+async def test_a_platform_owner_demoted_meanwhile_is_refused(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
     changes: Changes = [("update users set is_platform_owner = false where id = %s", (platform.account.id,))]
-    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, platform.token))
+    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, platform.token))
     assert refused(answer) == FORBIDDEN
-    assert not await is_anonymized(pool, ada)
+    assert not await is_anonymized(pool, user)
 
 
-async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
-    changes: Changes = [("update users set is_platform_owner = true where id = %s", (ada.id,))]
-    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, acme.token("owner")))
+async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
+    changes: Changes = [("update users set is_platform_owner = true where id = %s", (user.id,))]
+    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
-    assert not await is_anonymized(pool, ada)
+    assert not await is_anonymized(pool, user)
 
 
 async def test_a_membership_of_another_organization_added_meanwhile_is_respected(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account
 ) -> None:
     changes: Changes = [
-        ("select 1 from users where id = %s for no key update", (ada.id,)),
+        ("select 1 from users where id = %s for no key update", (user.id,)),
         (
             "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', now(), now())",
-            (new_id(), twin.org, ada.id),
+            (new_id(), twin.org, user.id),
         ),
     ]
-    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, acme.token("owner")))
+    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
     assert refused(answer) == FORBIDDEN
-    assert not await is_anonymized(pool, ada)
+    assert not await is_anonymized(pool, user)
 
 
 async def test_an_organization_joined_meanwhile_gets_the_event(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account, platform: Platform
 ) -> None:
     """The anonymization starts over and also locks that organization."""
     added = """
@@ -235,25 +235,25 @@ async def test_an_organization_joined_meanwhile_gets_the_event(
             insert into memberships (id, org_id, user_id, role, created_at) values (%s, %s, %s, 'member', now()) returning org_id)
         update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
     changes: Changes = [
-        ("select 1 from users where id = %s for no key update", (ada.id,)),
-        (added, (new_id(), twin.org, ada.id)),
+        ("select 1 from users where id = %s for no key update", (user.id,)),
+        (added, (new_id(), twin.org, user.id)),
     ]
-    answer = await meanwhile(pool, changes, lambda: forget(api, ada.id, platform.token))
+    answer = await meanwhile(pool, changes, lambda: forget(api, user.id, platform.token))
     assert answer.status == 200, answer.text
-    assert await is_anonymized(pool, ada)
+    assert await is_anonymized(pool, user)
     assert [await tenant.actions() for tenant in (acme, twin)] == [{"user.anonymized": 1}] * 2
 
 
-async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     login = """
         insert into login_events (id, user_id, provider, success, address, agent, created_at)
         values (%s, %s, 'password', false, '203.0.113.9', 'a browser', now())"""
-    answer = await meanwhile(pool, [(login, (new_id(), ada.id))], lambda: forget(api, ada.id, acme.token("owner")))
+    answer = await meanwhile(pool, [(login, (new_id(), user.id))], lambda: forget(api, user.id, acme.token("owner")))
     assert answer.status == 200, answer.text
-    assert await run_sql(pool, "select address, agent from login_events where user_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+    assert await run_sql(pool, "select address, agent from login_events where user_id = %s", user.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
 
 
-async def test_roles_and_memberships_stay(api: Api, acme: Tenant, ada: Account, platform: Platform) -> None:
+async def test_roles_and_memberships_stay(api: Api, acme: Tenant, user: Account, platform: Platform) -> None:
     before = await acme.roles()
     for name in ("owner", "ada"):
         assert (await forget(api, acme.id(name), platform.token)).status == 200

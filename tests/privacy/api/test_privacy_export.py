@@ -109,7 +109,7 @@ def ids(package: Any) -> list[str]:
 
 
 @pytest.fixture
-async def ada(api: Api, ports: Ports, pool: Pool) -> Subject:
+async def user(api: Api, ports: Ports, pool: Pool) -> Subject:
     return Subject(api, ports, pool, await add_account(ports, "ada@example.com"))
 
 
@@ -130,23 +130,23 @@ async def live(subject: Subject, *services: UUID) -> None:
 # Contents
 
 
-async def test_an_export_has_every_field_in_the_documented_order(ada: Subject, acme: Tenant, shop: UUID) -> None:
-    await acme.join("ada", ada.account, Role.ADMIN)
-    await run_sql(ada.pool, "update memberships set created_at = %s where user_id = %s", BEGINNING, ada.account.id)
+async def test_an_export_has_every_field_in_the_documented_order(user: Subject, acme: Tenant, shop: UUID) -> None:
+    await acme.join("ada", user.account, Role.ADMIN)
+    await run_sql(user.pool, "update memberships set created_at = %s where user_id = %s", BEGINNING, user.account.id)
     factors = {"risk_score": 50, "risk_factors": ["new_device", "unknown_location"], "city": "London", "country": "GB"}
-    old = await ada.add_login(0, success=False, address=None, agent=None)
-    new = await ada.add_login(1, shop, provider="codehost", **factors)
-    await ada.add_identity(2, "codehost")
-    await ada.add_identity(1, "websuite", shop)
-    await ada.add_mfa_event(0, "mfa_setup_initiated")
-    await ada.add_mfa_event(1, "mfa_verify_failed", success=False)
-    (first, made_first), (second, made_second) = await ada.add_passkey(0), await ada.add_passkey(1, last_used_at=BEGINNING)
+    old = await user.add_login(0, success=False, address=None, agent=None)
+    new = await user.add_login(1, shop, provider="codehost", **factors)
+    await user.add_identity(2, "codehost")
+    await user.add_identity(1, "websuite", shop)
+    await user.add_mfa_event(0, "mfa_setup_initiated")
+    await user.add_mfa_event(1, "mfa_verify_failed", success=False)
+    (first, made_first), (second, made_second) = await user.add_passkey(0), await user.add_passkey(1, last_used_at=BEGINNING)
     day = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
-    package = await ada.exported()
+    package = await user.exported()
     assert package == {
-        "user_id": ada.id,
+        "user_id": user.id,
         "email": "ada@example.com",
-        "created_at": ada.account.created_at.isoformat().replace("+00:00", "Z"),
+        "created_at": user.account.created_at.isoformat().replace("+00:00", "Z"),
         "memberships": [{"organization_id": str(acme.org), "organization_slug": "acme", "role": "admin", "joined_at": day[0]}],
         "login_events_count": 2,
         "login_events": [
@@ -203,64 +203,64 @@ async def test_an_export_has_every_field_in_the_documented_order(ada: Subject, a
     ]
 
 
-async def test_the_export_of_a_new_user_has_empty_lists(ada: Subject) -> None:
-    package = await ada.exported()
+async def test_the_export_of_a_new_user_has_empty_lists(user: Subject) -> None:
+    package = await user.exported()
     lists = ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")
     assert [package[name] for name in lists] == [[]] * 5
     assert package["login_events_count"] == 0
 
 
-async def test_an_export_has_no_data_of_other_users(ada: Subject, acme: Tenant, shop: UUID) -> None:
-    owner = Subject(ada.api, ada.ports, ada.pool, acme.people["owner"])
+async def test_an_export_has_no_data_of_other_users(user: Subject, acme: Tenant, shop: UUID) -> None:
+    owner = Subject(user.api, user.ports, user.pool, acme.people["owner"])
     await live(owner, shop)
-    package = await ada.exported()
+    package = await user.exported()
     assert [package[name] for name in ("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys")] == [[]] * 5
 
 
-async def test_an_export_has_no_secrets(ada: Subject, shop: UUID) -> None:
-    await live(ada, shop)
+async def test_an_export_has_no_secrets(user: Subject, shop: UUID) -> None:
+    await live(user, shop)
     await run_sql(
-        ada.pool, "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'mfasecret', now(), 'salt')", ada.account.id
+        user.pool, "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'mfasecret', now(), 'salt')", user.account.id
     )
-    answer = await export(ada.api, ada.id, await ada.token())
-    assert ada.account.password_hash is not None
-    for secret in (ada.account.password_hash, "mfasecret", "access", "refresh", "secret@example.com", "public_key", "credential"):
+    answer = await export(user.api, user.id, await user.token())
+    assert user.account.password_hash is not None
+    for secret in (user.account.password_hash, "mfasecret", "access", "refresh", "secret@example.com", "public_key", "credential"):
         assert secret not in answer.text
 
 
-async def test_an_export_has_the_newest_logins_up_to_the_setting(app: QuartTrio, ada: Subject) -> None:
-    logins = [await ada.add_login(number) for number in (2, 0, 4, 1, 3)]
-    change_ports(app, policy=replace(ada.ports.policy, export_login_events=3))
-    package = await ada.exported()
+async def test_an_export_has_the_newest_logins_up_to_the_setting(app: QuartTrio, user: Subject) -> None:
+    logins = [await user.add_login(number) for number in (2, 0, 4, 1, 3)]
+    change_ports(app, policy=replace(user.ports.policy, export_login_events=3))
+    package = await user.exported()
     assert ids(package) == [logins[2], logins[4], logins[0]]
     assert package["login_events_count"] == 5
 
 
 @pytest.mark.slow
-async def test_an_export_has_a_thousand_logins_by_default(ada: Subject) -> None:
+async def test_an_export_has_a_thousand_logins_by_default(user: Subject) -> None:
     many = """
         insert into login_events (id, user_id, provider, success, created_at)
         select gen_random_uuid(), %s, 'password', true, now() from generate_series(1, 1001)"""
-    await run_sql(ada.pool, many, ada.account.id)
-    package = await ada.exported()
+    await run_sql(user.pool, many, user.account.id)
+    package = await user.exported()
     assert (len(set(ids(package))), package["login_events_count"]) == (1000, 1001)
 
 
 async def test_lists_of_several_batches_are_complete(
-    app: QuartTrio, ada: Subject, acme: Tenant, twin: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
+    app: QuartTrio, user: Subject, acme: Tenant, twin: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with the same time are complete too."""
     monkeypatch.setattr(privacy, "BATCH", 1)
-    await live(ada, shop)
+    await live(user, shop)
     for tenant in (acme, twin):
-        await add_member(ada.pool, tenant.org, ada.account.id)
-    await run_sql(ada.pool, "update memberships set created_at = %s", BEGINNING)
+        await add_member(user.pool, tenant.org, user.account.id)
+    await run_sql(user.pool, "update memberships set created_at = %s", BEGINNING)
     for number in (0, 1):
-        await ada.add_login(number)
-        await ada.add_identity(number, "websuite", await add_service(ada.pool, acme.org, f"s{number}"))
-        await ada.add_mfa_event(0, f"event {number}")
-        await ada.add_passkey(0)
-    package = json.loads((await on_a_socket(app, ada)).body)
+        await user.add_login(number)
+        await user.add_identity(number, "websuite", await add_service(user.pool, acme.org, f"s{number}"))
+        await user.add_mfa_event(0, f"event {number}")
+        await user.add_passkey(0)
+    package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(found) for name, found in package.items() if isinstance(found, list)} == {
         **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3},
     }
@@ -271,18 +271,18 @@ async def test_lists_of_several_batches_are_complete(
 # Access
 
 
-async def test_platform_owners_get_everything(ada: Subject, shop: UUID, acme: Tenant, platform: Platform) -> None:
-    await acme.join("ada", ada.account)
-    await live(ada, shop)
-    assert await ada.exported(platform.token) == await ada.exported()
+async def test_platform_owners_get_everything(user: Subject, shop: UUID, acme: Tenant, platform: Platform) -> None:
+    await acme.join("ada", user.account)
+    await live(user, shop)
+    assert await user.exported(platform.token) == await user.exported()
 
 
-async def test_an_owner_gets_the_data_of_their_organization(ada: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
-    other = await add_service(ada.pool, twin.org, "other")
+async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
+    other = await add_service(user.pool, twin.org, "other")
     for tenant in (acme, twin):
-        await tenant.join("ada", ada.account)
-    await live(ada, shop, other)
-    package = await ada.exported(acme.token("owner"))
+        await tenant.join("ada", user.account)
+    await live(user, shop, other)
+    package = await user.exported(acme.token("owner"))
     assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
     assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-02T00:00:00Z"]
     assert package["login_events_count"] == 1
@@ -292,47 +292,47 @@ async def test_an_owner_gets_the_data_of_their_organization(ada: Subject, acme: 
 
 
 async def test_an_owner_of_several_organizations_gets_those_with_confirmed_memberships(
-    ada: Subject, acme: Tenant, twin: Tenant, tenants: Tenants
+    user: Subject, acme: Tenant, twin: Tenant, tenants: Tenants
 ) -> None:
     third = await tenants.add("third", cast={"member": Role.MEMBER})
     for tenant in (twin, third):
-        await run_sql(ada.pool, "delete from memberships where org_id = %s and role = 'owner'", tenant.org)
+        await run_sql(user.pool, "delete from memberships where org_id = %s and role = 'owner'", tenant.org)
         await tenant.join("owner", acme.people["owner"], Role.OWNER)
     for tenant in (acme, twin):
-        await tenant.join("ada", ada.account)
-    await add_member(ada.pool, third.org, ada.account.id)  # not confirmed
-    await live(ada, *[await add_service(ada.pool, tenant.org, tenant.slug) for tenant in (acme, twin, third)])
-    package = await ada.exported(acme.token("owner"))
+        await tenant.join("ada", user.account)
+    await add_member(user.pool, third.org, user.account.id)  # not confirmed
+    await live(user, *[await add_service(user.pool, tenant.org, tenant.slug) for tenant in (acme, twin, third)])
+    package = await user.exported(acme.token("owner"))
     assert {membership["organization_slug"] for membership in package["memberships"]} == {"acme", "twin"}
     assert (len(package["login_events"]), len(package["oauth_identities"]), package["login_events_count"]) == (2, 2, 2)
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_the_status_of_the_organization_does_not_matter(ada: Subject, acme: Tenant, status: str) -> None:
-    await acme.join("ada", ada.account)
+async def test_the_status_of_the_organization_does_not_matter(user: Subject, acme: Tenant, status: str) -> None:
+    await acme.join("ada", user.account)
     await acme.become(status)
-    assert (await ada.exported(acme.token("owner")))["user_id"] == ada.id
-    assert (await ada.exported(acme.token("ada")))["user_id"] == ada.id
+    assert (await user.exported(acme.token("owner")))["user_id"] == user.id
+    assert (await user.exported(acme.token("ada")))["user_id"] == user.id
 
 
 @pytest.mark.parametrize("whose", ["stranger", "member", "admin", "foreign owner", "owner of somebody who takes no part"])
 @pytest.mark.parametrize("target", ["known", "unknown", "no id"])
 async def test_others_are_refused_without_learning_if_the_user_exists(
-    ada: Subject, acme: Tenant, twin: Tenant, whose: str, target: str
+    user: Subject, acme: Tenant, twin: Tenant, whose: str, target: str
 ) -> None:
-    await acme.join("ada", ada.account)
+    await acme.join("ada", user.account)
     if whose.startswith("owner"):
-        await run_sql(ada.pool, "update memberships set confirmed_at = null where user_id = %s", ada.account.id)
+        await run_sql(user.pool, "update memberships set confirmed_at = null where user_id = %s", user.account.id)
     match whose:
         case "stranger":
-            token = (await sign_in(ada.ports, await add_account(ada.ports, "stranger@example.com", None))).access_token
+            token = (await sign_in(user.ports, await add_account(user.ports, "stranger@example.com", None))).access_token
         case "member" | "admin":
             token = acme.token(whose)
         case "foreign owner":
             token = twin.token("owner")
         case _:
             token = acme.token("owner")
-    answer = await export(ada.api, {"known": ada.id, "unknown": NOWHERE, "no id": "ada"}[target], token)
+    answer = await export(user.api, {"known": user.id, "unknown": NOWHERE, "no id": "ada"}[target], token)
     assert refused(answer) == FORBIDDEN
     assert answer.json["error"] == privacy_rules.ExportNotAllowed.__doc__
 
@@ -342,63 +342,63 @@ async def test_only_platform_owners_learn_that_a_user_does_not_exist(platform: P
     assert refused(await export(platform.api, target, platform.token)) == MISSING
 
 
-async def test_without_a_token_it_is_refused(ada: Subject) -> None:
-    assert refused(await export(ada.api, ada.id)) == (401, "UNAUTHORIZED")
+async def test_without_a_token_it_is_refused(user: Subject) -> None:
+    assert refused(await export(user.api, user.id)) == (401, "UNAUTHORIZED")
 
 
-async def test_an_impersonator_is_refused(ada: Subject, platform: Platform) -> None:
-    token = await impersonate(ada.ports, platform.account, ada.account)
-    assert refused(await export(ada.api, ada.id, token)) == FORBIDDEN
+async def test_an_impersonator_is_refused(user: Subject, platform: Platform) -> None:
+    token = await impersonate(user.ports, platform.account, user.account)
+    assert refused(await export(user.api, user.id, token)) == FORBIDDEN
 
 
-async def test_an_application_gets_its_users_data_of_its_organization(ada: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
-    second, other = await add_service(ada.pool, acme.org, "second"), await add_service(ada.pool, twin.org, "other")
+async def test_an_application_gets_its_users_data_of_its_organization(user: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
+    second, other = await add_service(user.pool, acme.org, "second"), await add_service(user.pool, twin.org, "other")
     for tenant in (acme, twin):
-        await tenant.join("ada", ada.account)
-    await live(ada, shop, second, other)
-    token = (await sign_in_to(ada.ports, ada.pool, shop, ada.account)).access_token
-    package = await ada.exported(token)
+        await tenant.join("ada", user.account)
+    await live(user, shop, second, other)
+    token = (await sign_in_to(user.ports, user.pool, shop, user.account)).access_token
+    package = await user.exported(token)
     assert [membership["organization_slug"] for membership in package["memberships"]] == ["acme"]
     assert [event["timestamp"] for event in package["login_events"]] == ["2026-01-03T00:00:00Z", "2026-01-02T00:00:00Z"]
     assert package["login_events_count"] == 2
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1", "codehost-2"]
     assert (package["mfa_events"], package["passkeys"]) == ([], [])
     await acme.become("suspended")
-    assert (await ada.exported(token))["login_events_count"] == 2
+    assert (await user.exported(token))["login_events_count"] == 2
 
 
 @pytest.mark.parametrize("holder", ["owner", "platform"])
-async def test_an_application_cannot_export_other_users(ada: Subject, acme: Tenant, shop: UUID, platform: Platform, holder: str) -> None:
-    await acme.join("ada", ada.account)
-    token = (await sign_in_to(ada.ports, ada.pool, shop, platform.account if holder == "platform" else acme.people["owner"])).access_token
-    for target in (ada.id, NOWHERE):
-        assert refused(await export(ada.api, target, token)) == FORBIDDEN
+async def test_an_application_cannot_export_other_users(user: Subject, acme: Tenant, shop: UUID, platform: Platform, holder: str) -> None:
+    await acme.join("ada", user.account)
+    token = (await sign_in_to(user.ports, user.pool, shop, platform.account if holder == "platform" else acme.people["owner"])).access_token
+    for target in (user.id, NOWHERE):
+        assert refused(await export(user.api, target, token)) == FORBIDDEN
 
 
-async def test_an_export_changes_nothing(ada: Subject, acme: Tenant, tenants: Tenants) -> None:
-    await acme.join("ada", ada.account)
+async def test_an_export_changes_nothing(user: Subject, acme: Tenant, tenants: Tenants) -> None:
+    await acme.join("ada", user.account)
     before = await tenants.everything()
-    await ada.exported(acme.token("owner"))
+    await user.exported(acme.token("owner"))
     assert await tenants.everything() == before
 
 
 # Streaming
 
 
-async def test_an_outage_before_the_last_list_is_an_error_response(ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    await live(ada)
+async def test_an_outage_before_the_last_list_is_an_error_response(user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live(user)
 
     async def down(*_: Any) -> Any:
         raise StorageDown
 
     monkeypatch.setattr(Privacy, "passkeys", down)
-    assert refused(await export(ada.api, ada.id, await ada.token())) == (500, "DATABASE_ERROR")
+    assert refused(await export(user.api, user.id, await user.token())) == (500, "DATABASE_ERROR")
 
 
-async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTrio, ada: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTrio, user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privacy, "BATCH", 2)
     for number in range(5):
-        await ada.add_login(number)
+        await user.add_login(number)
     read = Privacy.logins
 
     async def logins(self: Privacy, user_id: UUID, within: Any, before: Any, limit: int) -> Any:
@@ -407,9 +407,9 @@ async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTr
         return await read(self, user_id, within, before, limit)
 
     monkeypatch.setattr(Privacy, "logins", logins)
-    token = await ada.token()
+    token = await user.token()
     async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
-        await client.send(f"GET /api/privacy/export/{ada.id} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        await client.send(f"GET /api/privacy/export/{user.id} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
         answer = await client.rest()
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.count(b'"risk_score"') == 2
@@ -417,6 +417,6 @@ async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTr
     assert not answer.endswith(b"\r\n0\r\n\r\n")
 
 
-async def test_an_export_is_not_cached(ada: Subject) -> None:
-    answer = await export(ada.api, ada.id, await ada.token())
+async def test_an_export_is_not_cached(user: Subject) -> None:
+    answer = await export(user.api, user.id, await user.token())
     assert (answer.headers["Content-Type"], answer.headers["Cache-Control"]) == ("application/json", "no-store")

@@ -56,7 +56,7 @@ async def forgotten(api: Api, user_id: object, token: str) -> None:
 
 
 @pytest.fixture
-async def ada(ports: Ports, acme: Tenant) -> Account:
+async def user(ports: Ports, acme: Tenant) -> Account:
     """A confirmed member of one organization, and of no other."""
     account = await add_account(ports, EMAIL)
     await acme.join("ada", account)
@@ -160,7 +160,7 @@ async def live(tenant: Tenant, account: Account, service: UUID) -> None:
 
 @pytest.mark.slow
 async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
-    api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, twin: Tenant, ada: Account
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, twin: Tenant, user: Account
 ) -> None:
     # Actions of the user inside and outside an organization
     passwords = {"current_password": PASSWORD, "new_password": "another good password"}
@@ -169,34 +169,34 @@ async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
     answered = await add_invitation(ports, acme.org, EMAIL)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
-        tx.record(events.invitation_accepted(answered, ada.id))
+        tx.record(events.invitation_accepted(answered, user.id))
     await twin.invite(EMAIL)
     shop = await open_shop(acme)
-    await live(acme, ada, shop.id)
+    await live(acme, user, shop.id)
     await run_sql(pool, "update audit_log set address = %s", ADDRESS)  # the test client has no address
-    before = await row(pool, ada.id)
-    counts = await count(pool, ada.id, *KEPT)
-    assert 0 not in {**counts, **await count(pool, ada.id, *DELETED_ACCOUNT)}.values()
+    before = await row(pool, user.id)
+    counts = await count(pool, user.id, *KEPT)
+    assert 0 not in {**counts, **await count(pool, user.id, *DELETED_ACCOUNT)}.values()
     entries = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
     assert await mentions(pool, EMAIL) >= {"users.email", "service_users.email", "end_users.email", "mails.address", "invitations.email"}
     now = clock.now()
 
-    answer = await forget(api, ada.id, acme.token("owner"))
-    assert (answer.status, answer.json) == (200, {"success": True, "message": "The user is anonymized.", "user_id": str(ada.id)})
+    answer = await forget(api, user.id, acme.token("owner"))
+    assert (answer.status, answer.json) == (200, {"success": True, "message": "The user is anonymized.", "user_id": str(user.id)})
 
-    after = await row(pool, ada.id)
+    after = await row(pool, user.id)
     assert PLACEHOLDER.fullmatch(after["email"])
     assert after["email"] == privacy_rules.placeholder_at(now)
     assert (after["email_verified_at"], after["password_hash"], after["mfa_enabled_at"]) == (None, None, None)
     assert (after["anonymized_at"], after["created_at"]) == (now, before["created_at"])
     assert await mentions(pool, EMAIL) == set()
-    assert await count(pool, ada.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
-    assert await count(pool, ada.id, *KEPT) == counts
-    assert await run_sql(pool, "select distinct address, agent, city, country from login_events where user_id = %s", ada.id) == [
+    assert await count(pool, user.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
+    assert await count(pool, user.id, *KEPT) == counts
+    assert await run_sql(pool, "select distinct address, agent, city, country from login_events where user_id = %s", user.id) == [
         ("0.0.0.0", "anonymized", None, None)  # noqa: S104
     ]
-    assert await run_sql(pool, "select distinct address, agent from mfa_events where user_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
-    assert await run_sql(pool, "select distinct address, agent from audit_log where actor_id = %s", ada.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+    assert await run_sql(pool, "select distinct address, agent from mfa_events where user_id = %s", user.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
+    assert await run_sql(pool, "select distinct address, agent from audit_log where actor_id = %s", user.id) == [("0.0.0.0", "anonymized")]  # noqa: S104
     kept = await run_sql(pool, "select id, action, actor_id, target_id, created_at from audit_log order by id")
     assert set(entries) < set(kept), "entries stay"
     for text in ("Ada's", "London", "ada-at-codehost", "ada-at-websuite"):
@@ -207,29 +207,29 @@ async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
 
 
 async def test_an_anonymization_is_recorded_once(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account, platform: Platform
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account, platform: Platform
 ) -> None:
     """In the privacy log, and for every organization that the user is a member of, confirmed or not."""
-    await add_member(pool, twin.org, ada.id)
-    await forgotten(api, ada.id, platform.token)
-    first = await row(pool, ada.id)
+    await add_member(pool, twin.org, user.id)
+    await forgotten(api, user.id, platform.token)
+    first = await row(pool, user.id)
     platform.clock.advance(timedelta(minutes=1))
-    await forgotten(api, ada.id, platform.token)
-    assert await row(pool, ada.id) == first
+    await forgotten(api, user.id, platform.token)
+    assert await row(pool, user.id) == first
     assert await run_sql(pool, "select event_type, user_id, actor_id, agent, created_at from privacy_log") == [
-        ("user_anonymized", ada.id, platform.account.id, "the owner's browser", first["anonymized_at"])
+        ("user_anonymized", user.id, platform.account.id, "the owner's browser", first["anonymized_at"])
     ]
     for tenant in (acme, twin):
-        assert await tenant.recorded() == [("user.anonymized", "user", str(ada.id), platform.account.id, {})]
-        assert await tenant.told() == [("user.anonymized", str(ada.id), {})]
+        assert await tenant.recorded() == [("user.anonymized", "user", str(user.id), platform.account.id, {})]
+        assert await tenant.told() == [("user.anonymized", str(user.id), {})]
     assert await run_sql(pool, "select action from audit_log where org_id is null") == []
 
 
-async def test_nobody_can_sign_in_to_the_account(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_nobody_can_sign_in_to_the_account(api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
     service = await add_service(pool, acme.org)
-    plain, of_service = await sign_in(ports, ada), await sign_in_to(ports, pool, service, ada)
-    await forgotten(api, ada.id, acme.token("owner"))
-    placeholder = (await row(pool, ada.id))["email"]
+    plain, of_service = await sign_in(ports, user), await sign_in_to(ports, pool, service, user)
+    await forgotten(api, user.id, acme.token("owner"))
+    placeholder = (await row(pool, user.id))["email"]
     for tokens in (plain, of_service):
         assert (await api.get("/api/user", token=tokens.access_token)).status == 401
         assert (await api.post("/api/auth/refresh", {"refresh_token": tokens.refresh_token})).status == 401
@@ -237,28 +237,28 @@ async def test_nobody_can_sign_in_to_the_account(api: Api, ports: Ports, pool: P
         assert refused(await api.login(address)) == UNAUTHORIZED
         assert (await api.post("/api/auth/forgot-password", {"email": address})).status == 200
     await deliver(ports)
-    assert await run_sql(pool, "select 1 from one_time_tokens where user_id = %s", ada.id) == []
+    assert await run_sql(pool, "select 1 from one_time_tokens where user_id = %s", user.id) == []
 
 
 async def test_the_old_address_is_free_and_gives_no_access_to_the_old_id(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     assert (await api.post("/api/auth/register", {"email": EMAIL, "password": PASSWORD})).status == 200
     [(newcomer,)] = await run_sql(pool, "select id from users where email = %s", EMAIL)
-    assert newcomer != ada.id
+    assert newcomer != user.id
     await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where id = %s", newcomer)
     token = (await api.login()).json["access_token"]
     assert (await api.get("/api/user", token=token)).json["id"] == str(newcomer)
     assert refused(await api.get(f"{acme.path}/members", token=token)) == FORBIDDEN
-    assert refused(await api.get(f"/api/privacy/export/{ada.id}", token=token)) == FORBIDDEN
+    assert refused(await api.get(f"/api/privacy/export/{user.id}", token=token)) == FORBIDDEN
 
 
-async def test_lists_of_members_and_end_users_show_the_placeholder(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_lists_of_members_and_end_users_show_the_placeholder(api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
     shop = await open_shop(acme)
-    await add_service_user(ports, shop.id, ada.id)
-    await forgotten(api, ada.id, acme.token("owner"))
-    placeholder = (await row(pool, ada.id))["email"]
+    await add_service_user(ports, shop.id, user.id)
+    await forgotten(api, user.id, acme.token("owner"))
+    placeholder = (await row(pool, user.id))["email"]
     for path, items in ((f"{acme.path}/members", "members"), (f"{acme.path}/users", "users")):
         answer = await api.get(path, token=acme.token("owner"))
         assert answer.status == 200, answer.text
@@ -267,22 +267,22 @@ async def test_lists_of_members_and_end_users_show_the_placeholder(api: Api, por
     assert await shop.stored_emails() == [placeholder]
 
 
-async def test_a_later_export_is_redacted(api: Api, acme: Tenant, ada: Account) -> None:
+async def test_a_later_export_is_redacted(api: Api, acme: Tenant, user: Account) -> None:
     await api.login()
-    await forgotten(api, ada.id, acme.token("owner"))
-    package = (await api.get(f"/api/privacy/export/{ada.id}", token=acme.token("owner"))).json
-    assert (package["user_id"], package["memberships"][0]["organization_slug"]) == (str(ada.id), "acme")
+    await forgotten(api, user.id, acme.token("owner"))
+    package = (await api.get(f"/api/privacy/export/{user.id}", token=acme.token("owner"))).json
+    assert (package["user_id"], package["memberships"][0]["organization_slug"]) == (str(user.id), "acme")
     assert PLACEHOLDER.fullmatch(package["email"])
 
 
 async def test_invitations_to_the_address_end_in_every_organization(
-    api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant, tenants: Tenants, user: Account
 ) -> None:
     third = await tenants.add("third")
     late = await add_invitation(ports, third.org, EMAIL, expires_at=clock.now())
     made = await twin.invite(EMAIL)
-    await forgotten(api, ada.id, acme.token("owner"))
-    placeholder = (await row(pool, ada.id))["email"]
+    await forgotten(api, user.id, acme.token("owner"))
+    placeholder = (await row(pool, user.id))["email"]
     assert await twin.statuses() == {placeholder: "cancelled"}
     assert await third.statuses() == {placeholder: "expired"}
     assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 400
@@ -300,28 +300,28 @@ async def test_invitations_to_the_address_end_in_every_organization(
     assert (await twin.invite(EMAIL))["invitation"]["id"] != invitation
 
 
-async def test_invitations_that_the_user_sent_stay(api: Api, acme: Tenant, ada: Account) -> None:
+async def test_invitations_that_the_user_sent_stay(api: Api, acme: Tenant, user: Account) -> None:
     await acme.set_role("owner", "ada", "admin")
     await acme.invite("guest@example.com", by="ada")
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     assert await acme.statuses() == {"guest@example.com": "pending"}
 
 
-async def test_emails_to_other_users_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_emails_to_other_users_stay(api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for address in (EMAIL, "eve@example.com"):
             await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email(address), ports.clock.now()))
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     assert await run_sql(pool, "select address from mails") == [("eve@example.com",)]
 
 
-async def test_entries_of_other_users_stay(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
+async def test_entries_of_other_users_stay(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
     await live(acme, acme.people["admin"], await add_service(pool, acme.org))
     admin = acme.people["admin"].id
     await acme.invite("guest@example.com", by="admin")
     counts = await count(pool, admin, *DELETED_ACCOUNT, *KEPT)
     sessions = await run_sql(pool, "select * from sessions where user_id = %s order by id", admin)
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     assert await count(pool, admin, *DELETED_ACCOUNT, *KEPT) == counts
     assert await run_sql(pool, "select * from sessions where user_id = %s order by id", admin) == sessions
     assert await run_sql(pool, "select address from login_events where user_id = %s", admin) == [(ADDRESS,)]
@@ -329,19 +329,19 @@ async def test_entries_of_other_users_stay(api: Api, pool: Pool, acme: Tenant, a
 
 
 async def test_entries_of_actions_by_email_links_are_redacted(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, user: Account
 ) -> None:
     """These entries have no actor, but an address."""
     insert = """
         insert into audit_log (id, org_id, action, target_type, target_id, address, agent, details, created_at)
         values (gen_random_uuid(), %s, %s, 'user', %s, %s, 'a browser', '{}', now())"""
     for org, action in ((acme.org, "user.joined"), (acme.org, "security.password.changed"), (None, "security.password.changed")):
-        await run_sql(pool, insert, org, action, str(ada.id), ADDRESS)
-    await run_sql(pool, insert, acme.org, "user.removed", str(ada.id), None)  # an action of the service itself
+        await run_sql(pool, insert, org, action, str(user.id), ADDRESS)
+    await run_sql(pool, insert, acme.org, "user.removed", str(user.id), None)  # an action of the service itself
     made = await twin.invite(EMAIL)
     assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s where action = 'invitation.declined'", ADDRESS)
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     entries = "select action, address from audit_log where actor_id is null order by action, address"
     assert await run_sql(pool, entries) == [
         ("invitation.declined", "0.0.0.0"),  # noqa: S104
@@ -353,28 +353,28 @@ async def test_entries_of_actions_by_email_links_are_redacted(
 
 
 async def test_entries_of_the_users_actions_on_others_are_redacted(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account, platform: Platform
 ) -> None:
     """The user was a platform owner, and impersonated a user, removed a second factor and anonymized a user."""
     victim = await add_account(ports, "victim@example.com", None)
-    await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.id)
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", user.id)
     await forgotten(api, victim.id, acme.token("ada"))
-    session = (await sign_in(ports, acme.people["admin"], impersonator=ada)).session_id
+    session = (await sign_in(ports, acme.people["admin"], impersonator=user)).session_id
     insert_mfa = """
         insert into mfa_events (id, user_id, event_type, success, actor_id, impersonator_id, address, agent, created_at)
         values (gen_random_uuid(), %s, 'mfa_disabled', true, %s, %s, '203.0.113.9', 'a browser', now())"""
-    for actor, impersonator in ((ada.id, None), (None, ada.id)):
+    for actor, impersonator in ((user.id, None), (None, user.id)):
         await run_sql(pool, insert_mfa, acme.people["admin"].id, actor, impersonator)
     insert = """
         insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, details, created_at)
         values (gen_random_uuid(), %s, 'organization.updated', 'organization', 'x', %s, %s, '203.0.113.9', 'a browser', '{}', now())"""
-    await run_sql(pool, insert, acme.org, acme.people["admin"].id, ada.id)
-    await run_sql(pool, "update users set is_platform_owner = false where id = %s", ada.id)
-    await forgotten(api, ada.id, platform.token)
+    await run_sql(pool, insert, acme.org, acme.people["admin"].id, user.id)
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", user.id)
+    await forgotten(api, user.id, platform.token)
     blank = [("0.0.0.0", "anonymized")]  # noqa: S104
     assert await run_sql(pool, "select distinct address, agent from mfa_events") == blank
-    assert await run_sql(pool, "select distinct address, agent from audit_log where impersonator_id = %s", ada.id) == blank
-    assert await run_sql(pool, "select distinct address, agent from privacy_log where actor_id = %s", ada.id) == blank
+    assert await run_sql(pool, "select distinct address, agent from audit_log where impersonator_id = %s", user.id) == blank
+    assert await run_sql(pool, "select distinct address, agent from privacy_log where actor_id = %s", user.id) == blank
     [(address, agent, ended)] = await run_sql(pool, "select address, agent, ended_at from sessions where id = %s", session)
     assert [(address, agent)] == blank
     assert ended is not None
@@ -397,19 +397,19 @@ async def change_account_email(ports: Ports, account: Account, *addresses: str) 
 
 async def test_former_addresses_are_removed_too(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant) -> None:
     """In entries and events of answered invitations, in pending invitations, and in emails."""
-    ada = await add_account(ports, FORMER)
-    await acme.join("ada", ada)
+    user = await add_account(ports, FORMER)
+    await acme.join("ada", user)
     answered = await add_invitation(ports, acme.org, FORMER)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
-        tx.record(events.invitation_accepted(answered, ada.id))
+        tx.record(events.invitation_accepted(answered, user.id))
     for address in ("countess@example.com", EMAIL):
-        changed = await api.patch("/api/user", {"email": address}, token=(await sign_in(ports, ada)).access_token)
+        changed = await api.patch("/api/user", {"email": address}, token=(await sign_in(ports, user)).access_token)
         assert changed.status == 200, changed.text
     made = [await twin.invite(address) for address in (FORMER, "countess@example.com", EMAIL)]
     for address in (FORMER, "countess@example.com"):
         assert {"mails.address", "former_addresses.email", "audit_log.details", "events.data"} <= await mentions(pool, address)
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     for address in (FORMER, "countess@example.com", EMAIL):
         assert await mentions(pool, address) == set()
     ended = "select status from invitations where org_id = %s"
@@ -420,16 +420,16 @@ async def test_former_addresses_are_removed_too(api: Api, ports: Ports, pool: Po
 
 
 async def test_a_former_address_that_another_account_has_now_stays(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, user: Account
 ) -> None:
-    await change_account_email(ports, ada, FORMER, "ada.king@example.com")
+    await change_account_email(ports, user, FORMER, "ada.king@example.com")
     await add_account(ports, FORMER)
     made = [await twin.invite(address) for address in (FORMER, EMAIL)]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email(FORMER), ports.clock.now()))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.privacy.list_involved_organizations(ada.id) == sorted([acme.org, twin.org])
-    await forgotten(api, ada.id, acme.token("owner"))
+        assert await tx.privacy.list_involved_organizations(user.id) == sorted([acme.org, twin.org])
+    await forgotten(api, user.id, acme.token("owner"))
     assert (await twin.statuses())[FORMER] == "pending"
     assert await mentions(pool, EMAIL) == set()
     assert await mentions(pool, FORMER) == {"users.email", "invitations.email", "audit_log.details", "events.data", "mails.address"}
@@ -437,13 +437,13 @@ async def test_a_former_address_that_another_account_has_now_stays(
 
 
 async def test_former_addresses_are_deleted_with_the_account(ports: Ports, pool: Pool) -> None:
-    ada = await add_account(ports, FORMER)
-    await change_account_email(ports, ada, EMAIL, FORMER, EMAIL, EMAIL)
+    user = await add_account(ports, FORMER)
+    await change_account_email(ports, user, EMAIL, FORMER, EMAIL, EMAIL)
     known = "select user_id, email, until from former_addresses order by email"
     now = ports.clock.now()
-    assert await run_sql(pool, known) == [(ada.id, FORMER, now), (ada.id, EMAIL, now)]
+    assert await run_sql(pool, known) == [(user.id, FORMER, now), (user.id, EMAIL, now)]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.accounts.remove(ada.id)
+        await tx.accounts.remove(user.id)
     assert await run_sql(pool, known) == []
 
 
@@ -456,16 +456,16 @@ async def test_the_address_of_an_acceptance_is_redacted(
 ) -> None:
     """The invitation was accepted with the token, without a session."""
     made = await twin.invite(EMAIL)
-    ada = await add_account(ports, EMAIL)
+    user = await add_account(ports, EMAIL)
     assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s, agent = 'a browser'", ADDRESS)
     if case.startswith("left"):
-        await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+        await run_sql(pool, "delete from memberships where user_id = %s", user.id)
     if case not in ("member", "left"):
-        await change_account_email(ports, ada, FORMER)
+        await change_account_email(ports, user, FORMER)
     if case.startswith("still"):
         await add_account(ports, EMAIL)
-    await forgotten(api, ada.id, platform.token)
+    await forgotten(api, user.id, platform.token)
     entries = "select action, address, agent from audit_log where org_id = %s and actor_id is null order by action"
     assert [entry for entry in await run_sql(pool, entries, twin.org) if entry[0] != "user.anonymized"] == [
         ("invitation.accepted", "0.0.0.0", "anonymized"),  # noqa: S104
@@ -475,12 +475,12 @@ async def test_the_address_of_an_acceptance_is_redacted(
 
 
 async def test_the_address_of_a_declined_invitation_is_redacted_for_every_entry(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account
 ) -> None:
     made = await twin.invite(EMAIL)
     assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s, details = '{}' where action = 'invitation.declined'", ADDRESS)
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     assert await run_sql(pool, "select address, details from audit_log where action = 'invitation.declined'") == [("0.0.0.0", {})]  # noqa: S104
 
 
@@ -492,7 +492,7 @@ AT_HOME: Final = "203.0.113.77"
 
 
 @pytest.fixture
-async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+async def long_logs(pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """Add more entries of the user to every log than one batch redacts."""
     monkeypatch.setattr(log_redaction_rules, "FIRST", 3)
     monkeypatch.setattr(log_redaction, "BATCH", 7)
@@ -501,7 +501,7 @@ async def long_logs(pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.
     audit = """
         insert into audit_log
             (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, agent, details, created_at) """
-    someone, mine, admin = "gen_random_uuid()", f"'{ada.id}'", f"'{acme.people['admin'].id}'"
+    someone, mine, admin = "gen_random_uuid()", f"'{user.id}'", f"'{acme.people['admin'].id}'"
     where = f"'{AT_HOME}', 'a browser'"
     # Three entries with the same time
     many = f"now() - number / 3 * interval '1 second' from generate_series(1, {ENTRIES}) number"
@@ -545,16 +545,16 @@ async def check_redacted(pool: Pool) -> None:
 
 
 @pytest.mark.slow
-async def test_long_logs_are_redacted_before_the_response(api: Api, pool: Pool, acme: Tenant, ada: Account, long_logs: None) -> None:
+async def test_long_logs_are_redacted_before_the_response(api: Api, pool: Pool, acme: Tenant, user: Account, long_logs: None) -> None:
     assert await shown(pool) == ENTRIES * len(log_redaction_rules.PersonalLog)
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     await check_redacted(pool)
     sizes = await run_sql(pool, "select count(*) from login_events group by xmin")
     assert max(size for (size,) in sizes) <= log_redaction_rules.BATCH, "each transaction is short"
 
 
 @pytest.fixture
-async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def cut_off(api: Api, acme: Tenant, user: Account, long_logs: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anonymize the user in a process that crashes right after the commit."""
 
     async def ends(*_: object) -> None:
@@ -562,15 +562,15 @@ async def cut_off(api: Api, acme: Tenant, ada: Account, long_logs: None, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(log_redaction, "finish", ends)
-        assert (await forget(api, ada.id, acme.token("owner"))).status == 500
+        assert (await forget(api, user.id, acme.token("owner"))).status == 500
 
 
 @pytest.mark.slow
 async def test_the_account_is_anonymized_before_its_logs_are_redacted(
-    api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None
+    api: Api, pool: Pool, acme: Tenant, user: Account, cut_off: None
 ) -> None:
     assert await mentions(pool, EMAIL) == set()
-    assert await count(pool, ada.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
+    assert await count(pool, user.id, *DELETED_ACCOUNT) == dict.fromkeys(DELETED_ACCOUNT, 0)
     assert await shown(pool) == (ENTRIES - log_redaction_rules.FIRST) * len(log_redaction_rules.PersonalLog)
 
 
@@ -583,19 +583,19 @@ async def test_the_housekeeper_redacts_the_rest_after_a_crash(ports: Ports, pool
 
 
 @pytest.mark.slow
-async def test_a_second_request_redacts_the_rest(api: Api, pool: Pool, acme: Tenant, ada: Account, cut_off: None) -> None:
-    before = await row(pool, ada.id)
-    await forgotten(api, ada.id, acme.token("owner"))
+async def test_a_second_request_redacts_the_rest(api: Api, pool: Pool, acme: Tenant, user: Account, cut_off: None) -> None:
+    before = await row(pool, user.id)
+    await forgotten(api, user.id, acme.token("owner"))
     await check_redacted(pool)
-    assert await row(pool, ada.id) == before
+    assert await row(pool, user.id) == before
     assert len(await acme.told()) == 1
 
 
 @pytest.mark.slow
-async def test_the_rest_is_redacted_even_if_the_account_is_deleted(ports: Ports, pool: Pool, ada: Account, cut_off: None) -> None:
-    await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
+async def test_the_rest_is_redacted_even_if_the_account_is_deleted(ports: Ports, pool: Pool, user: Account, cut_off: None) -> None:
+    await run_sql(pool, "delete from memberships where user_id = %s", user.id)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await accounts.delete_account(tx, ada.id)
+        await accounts.delete_account(tx, user.id)
     assert await shown(pool) > 0
     assert await housekeeping.sweep(ports, new_id()) is not None
     await check_redacted(pool)
@@ -603,9 +603,9 @@ async def test_the_rest_is_redacted_even_if_the_account_is_deleted(ports: Ports,
 
 @pytest.mark.slow
 async def test_an_export_before_the_redaction_ends_is_redacted(
-    api: Api, pool: Pool, platform: Platform, ada: Account, cut_off: None
+    api: Api, pool: Pool, platform: Platform, user: Account, cut_off: None
 ) -> None:
-    answer = await api.get(f"/api/privacy/export/{ada.id}", token=platform.token)
+    answer = await api.get(f"/api/privacy/export/{user.id}", token=platform.token)
     assert await shown(pool) > 0
     assert len(answer.json["login_events"]) == answer.json["login_events_count"] == ENTRIES
     keys = ("ip_address", "user_agent", "geo_city", "geo_country")
@@ -614,7 +614,7 @@ async def test_an_export_before_the_redaction_ends_is_redacted(
 
 @pytest.mark.slow
 async def test_concurrent_requests_redact_each_entry_once(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, monkeypatch: pytest.MonkeyPatch, cut_off: None
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest.MonkeyPatch, cut_off: None
 ) -> None:
     rest, done = await shown(pool), 0
     redact = Privacy.redact
@@ -628,7 +628,7 @@ async def test_concurrent_requests_redact_each_entry_once(
     monkeypatch.setattr(Privacy, "redact", counted)
 
     async def act(number: int) -> object:
-        return await housekeeping.sweep(ports, new_id()) if number % 4 == 0 else (await forget(api, ada.id, acme.token("owner"))).status
+        return await housekeeping.sweep(ports, new_id()) if number % 4 == 0 else (await forget(api, user.id, acme.token("owner"))).status
 
     answers = await everyone(12, act)
     assert [answer for answer in answers if isinstance(answer, int)] == [200] * 9
@@ -672,27 +672,27 @@ async def test_owners_can_anonymize_themselves(api: Api, pool: Pool, acme: Tenan
 
 
 async def test_the_owner_of_all_the_users_organizations_can_anonymize_them(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account
+    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account
 ) -> None:
-    await twin.join("ada", ada)
-    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+    await twin.join("ada", user)
+    assert refused(await forget(api, user.id, acme.token("owner"))) == FORBIDDEN
     await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
     await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
     assert [len(await tenant.told()) for tenant in (acme, twin)] == [1, 1]
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
-async def test_the_status_of_the_organization_does_not_matter(api: Api, acme: Tenant, ada: Account, status: str) -> None:
+async def test_the_status_of_the_organization_does_not_matter(api: Api, acme: Tenant, user: Account, status: str) -> None:
     await acme.become(status)
-    await forgotten(api, ada.id, acme.token("owner"))
+    await forgotten(api, user.id, acme.token("owner"))
 
 
-async def test_an_anonymized_account_stays_as_it_is_for_owners_too(api: Api, pool: Pool, acme: Tenant, ada: Account) -> None:
-    await forgotten(api, ada.id, acme.token("owner"))
-    first = await row(pool, ada.id)
-    await forgotten(api, ada.id, acme.token("owner"))
-    assert await row(pool, ada.id) == first
+async def test_an_anonymized_account_stays_as_it_is_for_owners_too(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:
+    await forgotten(api, user.id, acme.token("owner"))
+    first = await row(pool, user.id)
+    await forgotten(api, user.id, acme.token("owner"))
+    assert await row(pool, user.id) == first
     assert len(await acme.told()) == 1
     assert await run_sql(pool, "select count(*) from privacy_log") == [(1,)]
 
@@ -700,7 +700,7 @@ async def test_an_anonymized_account_stays_as_it_is_for_owners_too(api: Api, poo
 @pytest.mark.parametrize("whose", ["self", "stranger", "member", "admin", "foreign owner"])
 @pytest.mark.parametrize("target", ["known", "without memberships", "unknown", "no id"])
 async def test_others_are_refused_without_learning_if_the_user_exists(
-    api: Api, ports: Ports, acme: Tenant, twin: Tenant, tenants: Tenants, ada: Account, whose: str, target: str
+    api: Api, ports: Ports, acme: Tenant, twin: Tenant, tenants: Tenants, user: Account, whose: str, target: str
 ) -> None:
     loner = await add_account(ports, "loner@example.com", None)
     match whose:
@@ -713,7 +713,7 @@ async def test_others_are_refused_without_learning_if_the_user_exists(
         case _:
             token = acme.token(whose)
     before = await tenants.everything()
-    ids = {"known": ada.id, "without memberships": loner.id, "unknown": NOWHERE, "no id": "ada"}
+    ids = {"known": user.id, "without memberships": loner.id, "unknown": NOWHERE, "no id": "ada"}
     answer = await forget(api, ids[target], token)
     assert refused(answer) == FORBIDDEN
     assert answer.json["error"] == privacy_rules.AnonymizationNotAllowed.__doc__
@@ -721,19 +721,19 @@ async def test_others_are_refused_without_learning_if_the_user_exists(
 
 
 async def test_the_owner_of_an_organization_with_an_unconfirmed_membership_is_refused(
-    api: Api, pool: Pool, acme: Tenant, ada: Account, tenants: Tenants
+    api: Api, pool: Pool, acme: Tenant, user: Account, tenants: Tenants
 ) -> None:
-    await run_sql(pool, "update memberships set confirmed_at = null where user_id = %s", ada.id)
+    await run_sql(pool, "update memberships set confirmed_at = null where user_id = %s", user.id)
     before = await tenants.everything()
-    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+    assert refused(await forget(api, user.id, acme.token("owner"))) == FORBIDDEN
     assert await tenants.everything() == before
 
 
-async def test_every_membership_must_be_confirmed(api: Api, pool: Pool, acme: Tenant, twin: Tenant, ada: Account) -> None:
+async def test_every_membership_must_be_confirmed(api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account) -> None:
     await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
     await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
-    await add_member(pool, twin.org, ada.id)
-    assert refused(await forget(api, ada.id, acme.token("owner"))) == FORBIDDEN
+    await add_member(pool, twin.org, user.id)
+    assert refused(await forget(api, user.id, acme.token("owner"))) == FORBIDDEN
 
 
 async def test_an_owner_cannot_anonymize_an_end_user_without_a_membership(
@@ -749,16 +749,16 @@ async def test_an_owner_cannot_anonymize_an_end_user_without_a_membership(
 
 @pytest.mark.parametrize("by", ["owner", "platform", "self"])
 async def test_platform_owners_must_be_demoted_first(
-    api: Api, pool: Pool, acme: Tenant, ada: Account, platform: Platform, tenants: Tenants, by: str
+    api: Api, pool: Pool, acme: Tenant, user: Account, platform: Platform, tenants: Tenants, by: str
 ) -> None:
-    await run_sql(pool, "update users set is_platform_owner = true where id = %s", ada.id)
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", user.id)
     before = await tenants.everything()
-    answer = await forget(api, ada.id, {"owner": acme.token("owner"), "platform": platform.token, "self": acme.token("ada")}[by])
+    answer = await forget(api, user.id, {"owner": acme.token("owner"), "platform": platform.token, "self": acme.token("ada")}[by])
     assert refused(answer) == FORBIDDEN
     assert answer.json["error"] == privacy_rules.CannotAnonymizePlatformOwner.__doc__
     assert await tenants.everything() == before
-    await run_sql(pool, "update users set is_platform_owner = false where id = %s", ada.id)
-    await forgotten(api, ada.id, platform.token)
+    await run_sql(pool, "update users set is_platform_owner = false where id = %s", user.id)
+    await forgotten(api, user.id, platform.token)
 
 
 @pytest.mark.parametrize("target", [str(UUID(int=7)), "ada"])
@@ -771,16 +771,16 @@ async def test_without_a_token_it_is_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize("target", ["owner", "ada"])
-async def test_an_impersonator_is_refused(api: Api, ports: Ports, acme: Tenant, ada: Account, platform: Platform, target: str) -> None:
+async def test_an_impersonator_is_refused(api: Api, ports: Ports, acme: Tenant, user: Account, platform: Platform, target: str) -> None:
     token = await impersonate(ports, platform.account, acme.people["owner"])
     assert refused(await forget(api, acme.id(target), token)) == FORBIDDEN
 
 
 @pytest.mark.parametrize("holder", ["owner", "platform"])
 async def test_applications_are_refused_for_every_user(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, ada: Account, platform: Platform, holder: str
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, user: Account, platform: Platform, holder: str
 ) -> None:
     account = platform.account if holder == "platform" else acme.people["owner"]
     token = (await sign_in_to(ports, pool, await add_service(pool, acme.org), account)).access_token
-    for target in (ada.id, account.id, NOWHERE):
+    for target in (user.id, account.id, NOWHERE):
         assert refused(await forget(api, target, token)) == FORBIDDEN

@@ -32,7 +32,7 @@ def conninfo() -> Iterator[str]:
 
 
 @pytest.fixture
-async def ada(ports: Ports, pool: Pool) -> Account:
+async def user(ports: Ports, pool: Pool) -> Account:
     account = await add_account(ports, "ada@example.com", None)
     many = """
         insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
@@ -45,10 +45,10 @@ async def ada(ports: Ports, pool: Pool) -> Account:
 
 
 @pytest.mark.slow
-async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: Ports, ada: Account) -> None:
+async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: Ports, user: Account) -> None:
     change_ports(app, policy=replace(ports.policy, export_login_events=2 * LOGINS))
-    token = (await sign_in(ports, ada)).access_token
-    request = f"GET /api/privacy/export/{ada.id} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+    token = (await sign_in(ports, user)).access_token
+    request = f"GET /api/privacy/export/{user.id} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
     mark, found, size, tail, end = b'"risk_score":30', 0, 0, b"", b""
     async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
         tracemalloc.start()
@@ -71,14 +71,14 @@ async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: P
 
 
 @pytest.mark.slow
-async def test_large_logs_are_redacted_in_short_transactions(api: Api, pool: Pool, ada: Account, platform: Platform) -> None:
-    answer = await api.delete(f"/api/privacy/forget/{ada.id}", token=platform.token)
+async def test_large_logs_are_redacted_in_short_transactions(api: Api, pool: Pool, user: Account, platform: Platform) -> None:
+    answer = await api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
     assert answer.status == 200, answer.text
     rows = "select address, agent, city, country, count(*) from login_events where user_id = %s group by 1, 2, 3, 4"
-    assert await run_sql(pool, rows, ada.id) == [("0.0.0.0", "anonymized", None, None, LOGINS)]  # noqa: S104
+    assert await run_sql(pool, rows, user.id) == [("0.0.0.0", "anonymized", None, None, LOGINS)]  # noqa: S104
     by_transaction = """
         select count(*), e.xmin = u.xmin from login_events e join users u on u.id = e.user_id where u.id = %s group by e.xmin, u.xmin"""
-    counts = await run_sql(pool, by_transaction, ada.id)
+    counts = await run_sql(pool, by_transaction, user.id)
     assert {count for count, anonymizes in counts if anonymizes} == {log_redaction_rules.FIRST}
     assert max(count for count, _ in counts) <= log_redaction_rules.BATCH
     assert await run_sql(pool, "select * from blankings") == []

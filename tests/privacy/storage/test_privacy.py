@@ -30,7 +30,7 @@ PLACEHOLDER = Email("anonymized-1@deleted.local")
 
 
 @pytest.fixture
-async def ada(storage: Postgres) -> Account:
+async def user(storage: Postgres) -> Account:
     return await add(storage, account(ADA))
 
 
@@ -49,18 +49,18 @@ async def invite(pool: Pool, org: UUID, email: str = ADA, status: str = "pending
 
 
 async def test_the_controls_over_a_user_match_ownership_and_confirmation(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account, eve: Account
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, user: Account, eve: Account
 ) -> None:
     owned, unconfirmed, alone = [await add_organization(pool, slug) for slug in ("owned", "unconfirmed", "alone")]
     for org, role, confirmed in ((acme, "admin", True), (owned, "owner", True), (unconfirmed, "owner", False)):
         await add_member(pool, org, eve.id, role)
-        await add_member(pool, org, ada.id, confirmed=confirmed)
-    await add_member(pool, twin, ada.id, confirmed=True)
+        await add_member(pool, org, user.id, confirmed=confirmed)
+    await add_member(pool, twin, user.id, confirmed=True)
     await add_member(pool, alone, eve.id, "owner")
     async with storage.reading() as read:
-        found = await read.privacy.list_membership_controls(ada.id, eve.id)
+        found = await read.privacy.list_membership_controls(user.id, eve.id)
         assert [belonging.org_id for belonging in found if belonging.gives_control] == [owned]
-        assert not any(belonging.gives_control for belonging in await read.privacy.list_membership_controls(eve.id, ada.id))
+        assert not any(belonging.gives_control for belonging in await read.privacy.list_membership_controls(eve.id, user.id))
         assert found == sorted(
             [
                 MembershipControl(acme, True, False),
@@ -74,14 +74,14 @@ async def test_the_controls_over_a_user_match_ownership_and_confirmation(
 
 
 async def test_an_anonymization_involves_organizations_by_membership_and_invitation(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account
+    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, user: Account
 ) -> None:
     third, fourth = await add_organization(pool, "third"), await add_organization(pool, "fourth")
     for org in (acme, third):
-        await add_member(pool, org, ada.id)
+        await add_member(pool, org, user.id)
     for org, email, status in ((acme, ADA, "pending"), (twin, ADA, "pending"), (fourth, ADA, "rejected"), (fourth, EVE, "pending")):
         await invite(pool, org, email, status)
-    assert await within(storage, lambda tx: tx.privacy.list_involved_organizations(ada.id)) == sorted([acme, twin, third])
+    assert await within(storage, lambda tx: tx.privacy.list_involved_organizations(user.id)) == sorted([acme, twin, third])
 
 
 async def test_organizations_are_locked_until_the_transaction_ends(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
@@ -93,58 +93,58 @@ async def test_organizations_are_locked_until_the_transaction_ends(storage: Post
 
 
 async def test_memberships_are_locked_until_the_transaction_ends(
-    storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account
+    storage: Postgres, pool: Pool, acme: UUID, user: Account, eve: Account
 ) -> None:
-    for person in (ada, eve):
+    for person in (user, eve):
         await add_member(pool, acme, person.id)
     async with storage.transaction(by=System()) as tx:
-        await tx.privacy.lock_memberships(ada.id)
-        assert await is_locked(pool, "memberships", "user_id = %s", ada.id)
+        await tx.privacy.lock_memberships(user.id)
+        assert await is_locked(pool, "memberships", "user_id = %s", user.id)
         assert not await is_locked(pool, "memberships", "user_id = %s", eve.id)
 
 
-async def test_the_new_address_is_copied_to_all_lists(storage: Postgres, pool: Pool, acme: UUID, ada: Account) -> None:
+async def test_the_new_address_is_copied_to_all_lists(storage: Postgres, pool: Pool, acme: UUID, user: Account) -> None:
     service = await add_service(pool, acme)
-    await within(storage, lambda tx: tx.end_users.enroll(service, ada.id, NOW, signed_in=True))
-    await within(storage, lambda tx: tx.privacy.replace_email(ada.id, PLACEHOLDER, NOW))
-    found = await within(storage, lambda tx: tx.accounts.by_id(ada.id))
+    await within(storage, lambda tx: tx.end_users.enroll(service, user.id, NOW, signed_in=True))
+    await within(storage, lambda tx: tx.privacy.replace_email(user.id, PLACEHOLDER, NOW))
+    found = await within(storage, lambda tx: tx.accounts.by_id(user.id))
     assert found is not None
     assert (found.email, found.anonymized_at, found.password_hash, found.email_verified_at) == (PLACEHOLDER, NOW, None, None)
-    assert (found.created_at, found.first_verified_at, found.is_usable) == (ada.created_at, ada.first_verified_at, False)
+    assert (found.created_at, found.first_verified_at, found.is_usable) == (user.created_at, user.first_verified_at, False)
     for relation in ("service_users", "end_users"):
         assert await run_sql(pool, f"select email from {relation}") == [(PLACEHOLDER,)]  # noqa: S608
 
 
-async def test_a_taken_placeholder_is_refused(storage: Postgres, ada: Account, eve: Account) -> None:
+async def test_a_taken_placeholder_is_refused(storage: Postgres, user: Account, eve: Account) -> None:
     with pytest.raises(EmailTaken):
-        await within(storage, lambda tx: tx.privacy.replace_email(ada.id, eve.email, NOW))
-    assert await within(storage, lambda tx: tx.accounts.by_id(ada.id)) == ada
+        await within(storage, lambda tx: tx.privacy.replace_email(user.id, eve.email, NOW))
+    assert await within(storage, lambda tx: tx.accounts.by_id(user.id)) == user
 
 
-async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Postgres, pool: Pool, ada: Account) -> None:
+async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Postgres, pool: Pool, user: Account) -> None:
     login = "insert into login_events (id, user_id, provider, success, created_at) values (%s, %s, 'password', false, now())"
     done = trio.Event()
 
     async def write() -> None:
-        await run_sql(pool, login, uuid4(), ada.id)
+        await run_sql(pool, login, uuid4(), user.id)
         done.set()
 
     async with trio.open_nursery() as nursery, storage.transaction(by=System()) as tx:
-        await tx.privacy.replace_email(ada.id, PLACEHOLDER, NOW)
+        await tx.privacy.replace_email(user.id, PLACEHOLDER, NOW)
         nursery.start_soon(write)
         await somebody_waits(pool)
         assert not done.is_set()
     assert done.is_set()
 
 
-async def test_invitations_end_only_in_locked_organizations(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, ada: Account) -> None:
+async def test_invitations_end_only_in_locked_organizations(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, user: Account) -> None:
     third = await add_organization(pool, "third")
     held, late, answered = await invite(pool, acme), await invite(pool, twin, expires_at=NOW), await invite(pool, third, status="rejected")
     unheld = await invite(pool, third)
     other = await invite(pool, acme, EVE)
     ended = await within(
         storage,
-        lambda tx: tx.privacy.end_invitations(ada.id, ada.email, PLACEHOLDER, [acme, twin], NOW),
+        lambda tx: tx.privacy.end_invitations(user.id, user.email, PLACEHOLDER, [acme, twin], NOW),
     )
     assert {invitation.id: (invitation.email, invitation.status) for invitation in ended} == {
         held: (PLACEHOLDER, InvitationStatus.CANCELLED),
@@ -160,14 +160,14 @@ async def test_invitations_end_only_in_locked_organizations(storage: Postgres, p
     }
 
 
-async def test_the_privacy_log_outlives_accounts(storage: Postgres, pool: Pool, ada: Account, eve: Account) -> None:
+async def test_the_privacy_log_outlives_accounts(storage: Postgres, pool: Pool, user: Account, eve: Account) -> None:
     caller = Person(user_id=eve.id, email=eve.email, session_id=uuid4(), address="203.0.113.9", agent="tests")
-    await within(storage, lambda tx: tx.privacy.record_anonymization(ada.id, caller, NOW))
-    for person in (ada, eve):
+    await within(storage, lambda tx: tx.privacy.record_anonymization(user.id, caller, NOW))
+    for person in (user, eve):
         await within(storage, lambda tx, user_id=person.id: tx.accounts.remove(user_id))  # type: ignore[misc]
     columns = "event_type, user_id, actor_id, address, agent, created_at"
     assert await run_sql(pool, f"select {columns} from privacy_log") == [  # noqa: S608
-        ("user_anonymized", ada.id, eve.id, "203.0.113.9", "tests", NOW)
+        ("user_anonymized", user.id, eve.id, "203.0.113.9", "tests", NOW)
     ]
 
 
@@ -177,9 +177,9 @@ MANY = 20_000
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 async def test_redaction_reads_only_the_users_entries_of_large_logs(
-    storage: Postgres, pool: Pool, acme: UUID, ada: Account, eve: Account, mode: str
+    storage: Postgres, pool: Pool, acme: UUID, user: Account, eve: Account, mode: str
 ) -> None:
-    await add_member(pool, acme, ada.id)
+    await add_member(pool, acme, user.id)
     entries = """
         insert into audit_log (id, org_id, action, target_type, target_id, actor_id, impersonator_id, address, details, created_at)
         select gen_random_uuid(), case when number %% 10 > 0 then %s::uuid end,
@@ -203,14 +203,14 @@ async def test_redaction_reads_only_the_users_entries_of_large_logs(
                now()
         from generate_series(1, %s) number"""
     await run_sql(pool, invitations, acme, MANY)
-    for org, actor, target in ((acme, ada.id, "x"), (None, ada.id, "x"), (None, None, str(ada.id)), (acme, None, str(ada.id))):
+    for org, actor, target in ((acme, user.id, "x"), (None, user.id, "x"), (None, None, str(user.id)), (acme, None, str(user.id))):
         insert = """
             insert into audit_log (id, org_id, action, target_type, target_id, actor_id, address, details, created_at)
             values (gen_random_uuid(), %s, 'security.password.changed', 'user', %s, %s, '203.0.113.9', '{}', now())"""
         await run_sql(pool, insert, org, target, actor)
     await invite(pool, acme)
     await run_sql(pool, "analyze audit_log, mfa_events, mails, invitations, memberships")
-    asked = {"user_id": ada.id, "email": ADA}
+    asked = {"user_id": user.id, "email": ADA}
     nodes = [
         *[node for log in PersonalLog for node in await plan_nodes(pool, LOG_REDACTIONS[log], {**asked, "log": log, "limit": 1000}, mode)],
         *await plan_nodes(pool, REDACT_JOINS, asked, mode),

@@ -10,7 +10,7 @@ from tests.proof.access.calls import Request, call, in_any_way, prepare, routes
 from tests.proof.access.state import put_back, state
 from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
 from tests.proof.access.world import KEYS, Caller, World
-from tests.proof.test_every_endpoint import EXISTING, needs_inventory, plain
+from tests.proof.test_every_endpoint import ENDPOINTS, unnamed
 from tests.support.builders import Answer, Api
 
 pytestmark = pytest.mark.slow
@@ -56,16 +56,16 @@ def difference(answer: Answer, expected: str) -> str | None:
 
 # Routes that refuse what is done in an organization that is not active, although no path names it; and where it is named instead.
 ORGANIZATION_NOT_IN_THE_PATH = {
-    "POST /api/auth/refresh": "the context of the session (decisions, point 48)",
-    "POST /api/invitations/accept": "the invitation (decisions, point 49)",
+    "POST /api/auth/refresh": "the context of the session (decision 48)",
+    "POST /api/invitations/accept": "the invitation (decision 49)",
     "POST /app/invitations/accept": "the invitation",
-    "POST /auth/device/code": "the service (security.md T-5)",
+    "POST /auth/device/code": "the service (security T-5)",
     "POST /auth/token": "the context of the session, or the service",
     "GET /auth/authorize": "the service",
     "POST /auth/authorize": "the service",
-    "POST /auth/device/verify": "that of the device",
+    "POST /auth/device/verify": "the organization of the device",
     **{
-        f"{way} /saml/<org_slug>/<service_slug>/{step}": "the service's, for whoever comes (decisions, point 179)"
+        f"{way} /saml/<org_slug>/<service_slug>/{step}": "the service, for all callers (decision 179)"
         for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
     },
 }
@@ -73,14 +73,14 @@ ORGANIZATION_NOT_IN_THE_PATH = {
 SENDS_TO_SIGN_IN = {"GET /auth/authorize", "POST /auth/authorize"}
 # Routes that let everybody in who has the right credential, and refuse because of what is asked about.
 REFUSES_INSIDE = {
-    "GET /api/user/devices/<device_id>": "somebody else's (identity.md section 4.3)",
-    "PATCH /api/user/devices/<device_id>": "the same",
-    "DELETE /api/user/devices/<device_id>": "the same",
-    "GET /app/account/devices/<device_id>": "the same",
-    "POST /app/account/devices/<device_id>/revoke": "the same",
-    "GET /api/privacy/export/<user_id>": "who it is of (security.md Y-1)",
-    "DELETE /scim/v2/Groups/<group_id>": "an organization is not deleted so (identity.md section 4.6)",
-    "DELETE /api/privacy/forget/<user_id>": "who it is, and whose the organizations are (security.md Y-2)",
+    "GET /api/user/devices/<device_id>": "a device of another user",
+    "PATCH /api/user/devices/<device_id>": "a device of another user",
+    "DELETE /api/user/devices/<device_id>": "a device of another user",
+    "GET /app/account/devices/<device_id>": "a device of another user",
+    "POST /app/account/devices/<device_id>/revoke": "a device of another user",
+    "GET /api/privacy/export/<user_id>": "depends on the user (security Y-1)",
+    "DELETE /scim/v2/Groups/<group_id>": "directories cannot delete organizations (decision 123)",
+    "DELETE /api/privacy/forget/<user_id>": "depends on the user, and on the owners of their organizations (security Y-2)",
 }
 
 
@@ -149,13 +149,13 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
     return "403" if caller.impersonated and not access.impersonated else None
 
 
-@needs_inventory
 def test_the_table_agrees_with_the_documents() -> None:
     """With the Who column, and with the rule that an organization must be active (identity.md section 5.2)."""
-    by_path = {plain(route): row for route, row in TABLE.items() if route == in_any_way(route)}
+    by_path = {unnamed(route): row for route, row in TABLE.items() if route == in_any_way(route)}
     wrong = []
-    for documented, _ in EXISTING:
-        name = f"{documented['method']} {plain(documented['path'])}"
+    for endpoint in ENDPOINTS:
+        documented = endpoint.row
+        name = f"{documented['method']} {unnamed(documented['path'])}"
         row = by_path.get(name)
         if row is None:
             continue  # the method is not written, or the route is not in the table, which another test says
@@ -175,7 +175,7 @@ def test_the_table_agrees_with_the_documents() -> None:
             want = dict.fromkeys(row, False) | {"directory": name not in REFUSED_TO_ALL, "visiting-directory": name not in REFUSED_TO_ALL}
         elif documented["auth"] is not None:
             kind, _, permission = documented["auth"].partition(":")
-            assert kind == "api_key", f"nobody knows what {kind} is"
+            assert kind == "api_key", f"unknown kind of credential: {kind}"
             want = dict.fromkeys(PEOPLE.values(), False) | {"suspended-key": False, "expired-key": False}
             want |= {name: Permission(permission) in KEYS[name] for name in ("key", "reading-key", "writing-key")}
         if documented["org_must_be_active"] and documented["auth"] == "jwt":
@@ -184,4 +184,4 @@ def test_the_table_agrees_with_the_documents() -> None:
             want |= dict.fromkeys(("stranger", "guest", "foreign", "platform"), False)
             want |= {caller: False for caller in row if caller.endswith("application")}
         wrong += [f"{name}: {caller} {'may' if right else 'may not'}" for caller, right in want.items() if (caller in let_in) != right]
-    assert not wrong, f"The documents say otherwise: {wrong}"
+    assert not wrong, f"The inventory says otherwise: {wrong}"

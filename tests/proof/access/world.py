@@ -23,7 +23,7 @@ from core.authentication.browser import form_token
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
 from core.federation.oauth.authorization_rules import s256_challenge as challenge_of_verifier
-from core.federation.oauth.device_flow_rules import USER_CODE_LENGTH, USER_CODE_ALPHABET
+from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, USER_CODE_LENGTH
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
 from core.kernel.providers import Provider

@@ -49,20 +49,20 @@ async def come_back(visitor: SamlBrowser, service: ServiceProvider) -> PostedRes
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_users_sign_in_and_out(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_users_sign_in_and_out(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     service = await provider_of(kind, visitor, shop)
     after = redirect_target(await visitor.open(service.ask("there & back").removeprefix(BASE_URL)))
     await visitor.sign_in_at(after)
     response = posted_response(await visitor.open(after))
     assert response.relay_state == "there & back"
     arrived = service.take(response.document)
-    assert arrived == AcceptedUser(EMAIL, response.session_index, {"email": [EMAIL], "id": [str(ada.id)]})
+    assert arrived == AcceptedUser(EMAIL, response.session_index, {"email": [EMAIL], "id": [str(user.id)]})
     service.signed_out(redirect_target(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
     assert not await visitor.is_in()
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_users_sign_in_with_http_post(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_users_sign_in_with_http_post(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
     path = redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
@@ -73,7 +73,7 @@ async def test_users_sign_in_with_http_post(kind: type[ServiceProvider], visitor
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_a_login_without_a_password_is_accepted(
-    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account, pool: Pool
+    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
     """Two of the libraries request a password by default."""
     service = await provider_of(kind, visitor, shop)
@@ -84,7 +84,7 @@ async def test_a_login_without_a_password_is_accepted(
     assert service.take(response.document).name_id == EMAIL
 
 
-async def test_python3_saml_can_request_a_subject(visitor: SamlBrowser, shop: SamlApplication, ada: Account) -> None:
+async def test_python3_saml_can_request_a_subject(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     service = Python3Saml(shop, (await visitor.open(f"{shop.path}/metadata")).text)
     await visitor.sign_in()
     for whom, taken in ((EMAIL, True), ("grace@example.com", False)):
@@ -97,7 +97,7 @@ async def test_python3_saml_can_request_a_subject(visitor: SamlBrowser, shop: Sa
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_tampered_responses_are_refused(
-    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, ada: Account
+    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
     service = await provider_of(kind, visitor, shop)
     await visitor.sign_in()
@@ -118,7 +118,7 @@ async def test_old_and_foreign_responses_are_refused(
     kind: type[ServiceProvider],
     visitor: SamlBrowser,
     shop: SamlApplication,
-    ada: Account,
+    user: Account,
     ports: Ports,
     pool: Pool,
     acme: Tenant,
@@ -131,7 +131,7 @@ async def test_old_and_foreign_responses_are_refused(
     impostor = await add_application(
         ports, pool, acme.org, acme.slug, "impostor", entity_id=shop.entity_id, acs_url=shop.acs_url, slo_url=shop.configuration.slo_url
     )
-    await add_service_user(ports, impostor.id, ada.id)
+    await add_service_user(ports, impostor.id, user.id)
     clock.advance(timedelta(seconds=1))
     forged = await visitor.sign_on(impostor)
     clock.advance(timedelta(minutes=-10))
@@ -144,7 +144,7 @@ async def test_old_and_foreign_responses_are_refused(
 
 @needs_xmlsec1
 async def test_the_xmlsec1_command_verifies_both_signatures(
-    visitor: SamlBrowser, shop: SamlApplication, ada: Account, tmp_path: Path
+    visitor: SamlBrowser, shop: SamlApplication, user: Account, tmp_path: Path
 ) -> None:
     await visitor.sign_in()
     posted = await visitor.sign_on(shop)

@@ -20,17 +20,17 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts, devices, mfa, mfa_rules
 from core.accounts.accounts_rules import CurrentPasswordWrong, LinkInvalid
 from core.accounts.attempt_limits_rules import TooManyAttempts
-from core.accounts.devices_rules import PresentedDevice, DeviceIsCurrent, DeviceNotFound, DeviceOfAnotherUser, Location, ListedDevice
+from core.accounts.devices_rules import DeviceIsCurrent, DeviceNotFound, DeviceOfAnotherUser, ListedDevice, Location, PresentedDevice
 from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
 from core.authentication import login, session_start, sessions, signing_keys
-from core.authentication.login_rules import CredentialsInvalid, PreAuthToken, PreAuthInvalid, SignedIn
+from core.authentication.login_rules import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
 from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.principals import Anonymous, Person, PreAuthClaims, ServiceContext
 from core.kernel.values import digest, new_id
 from ports import Ports
-from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeGeoIp
+from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics
 from tests.support.background import Background
 from tests.support.builders import FIREFOX, PASSWORD, add_account, add_organization, deliver, link, make_ports, make_vault, run_sql
 from tests.support.mfa import add_mfa

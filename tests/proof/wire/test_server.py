@@ -15,7 +15,7 @@ import trio.testing
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from entrypoints.http.edge.middleware import App, RequestRecord, Receive, Scope, Send
+from entrypoints.http.edge.middleware import App, Receive, RequestRecord, Scope, Send
 from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, SEND_WITHIN, BindError, listen, serve_http
 from tests.proof.wire.wire import Client, serving
 from tests.support.waiting import PATIENCE, eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from entrypoints.http.edge.middleware import App, RequestRecord, EdgeMiddleware
+from entrypoints.http.edge.middleware import App, EdgeMiddleware, RequestRecord
 from entrypoints.http.edge.server import listen, serve_http
 from tests.support.waiting import PATIENCE, eventually
 

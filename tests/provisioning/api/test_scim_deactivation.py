@@ -16,7 +16,7 @@ from tests.support.saml_browser import SamlBrowser
 from tests.support.scim import GRACE, Directory, directory_of, problem
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
-from tests.tenancy.api.organizations import refresh
+from tests.tenancy.organizations import refresh
 
 
 async def test_an_account_used_only_here_is_deactivated_and_activated(acme: Tenant, directory: Directory) -> None:
@@ -66,8 +66,8 @@ async def test_deleting_the_organization_reactivates_the_accounts_its_directory_
 
 
 async def test_the_whole_account_of_a_confirmed_member_is_deactivated(acme: Tenant, directory: Directory) -> None:
-    ada = await add_own_account(acme)
-    await directory.deactivate(ada)
+    user = await add_own_account(acme)
+    await directory.deactivate(user)
     assert (await acme.api.login("ada@example.com")).status == 401
 
 

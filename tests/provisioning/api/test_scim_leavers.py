@@ -16,7 +16,7 @@ from tests.support.builders import PASSWORD, Answer, add_account, add_member, ev
 from tests.support.scim import GRACE, Directory, directory_of, problem
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
-from tests.tenancy.api.invitations import accept
+from tests.tenancy.invitations import accept
 
 PRIVATE = "grace@home.example"
 

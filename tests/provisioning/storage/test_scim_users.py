@@ -172,15 +172,15 @@ async def test_users_have_their_state_and_profile(users_of_acme: list[ScimUser])
 
 
 async def test_activating_restores_the_suspended_membership_unchanged(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    ada = account(is_platform_owner=False)
-    await add(storage, ada)
-    await add_member(pool, acme, ada.id, Role.ADMIN, confirmed=True)
+    user = account(is_platform_owner=False)
+    await add(storage, user)
+    await add_member(pool, acme, user.id, Role.ADMIN, confirmed=True)
     membership = "select id, role, created_at, confirmed_at from memberships where user_id = %s"
-    before = await run_sql(pool, membership, ada.id)
-    await within(storage, lambda tx: tx.scim_users.deactivate(acme, ada.id, NOW, whole_account=False))
-    assert await run_sql(pool, membership, ada.id) == []
-    await within(storage, lambda tx: tx.scim_users.reactivate(acme, ada.id, NOW))
-    assert await run_sql(pool, membership, ada.id) == before
+    before = await run_sql(pool, membership, user.id)
+    await within(storage, lambda tx: tx.scim_users.deactivate(acme, user.id, NOW, whole_account=False))
+    assert await run_sql(pool, membership, user.id) == []
+    await within(storage, lambda tx: tx.scim_users.reactivate(acme, user.id, NOW))
+    assert await run_sql(pool, membership, user.id) == before
     assert await run_sql(pool, "select membership_id, role, deactivated_at from scim_users") == [(None, None, None)]
     assert await run_sql(pool, "select member_count from organizations where id = %s", acme) == [(1,)]
 

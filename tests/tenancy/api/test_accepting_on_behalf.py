@@ -19,7 +19,7 @@ from tests.tenancy.invitations import FULL
 
 @pytest.mark.parametrize(("by", "role"), [("owner", "member"), ("owner", "admin"), ("admin", "member")])
 async def test_a_manager_accepts_on_behalf_of_a_user_with_an_account(acme: Tenant, api: Api, ports: Ports, by: str, role: str) -> None:
-    ada = await add_account(ports, EMAIL, None)
+    user = await add_account(ports, EMAIL, None)
     made = await acme.invite(role=role)
     answer = await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))
     assert (answer.status, answer.json) == (200, {})
@@ -27,7 +27,7 @@ async def test_a_manager_accepts_on_behalf_of_a_user_with_an_account(acme: Tenan
     assert await acme.actions() == Counter(["user.invited", "invitation.accepted", "user.joined"])
     accepted, joined = await acme.entry("invitation.accepted"), await acme.entry("user.joined")
     assert accepted["actor_id"] == joined["actor_id"] == acme.people[by].id
-    assert joined["target_id"] == str(ada.id)
+    assert joined["target_id"] == str(user.id)
     assert refused(await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token(by))) == MISSING
 
 

@@ -79,29 +79,29 @@ async def test_a_user_signs_in_to_a_created_account_after_a_password_reset(
 
 
 async def test_an_existing_account_is_not_changed_and_its_membership_is_unconfirmed(acme: Tenant, api: Api, ports: Ports) -> None:
-    ada = await add_account(ports)
+    user = await add_account(ports)
     await accept(api, (await acme.invite())["token"])
     assert (await acme.members())[EMAIL] == ("member", False)
     async with ports.storage.reading() as read:
-        assert await read.accounts.by_id(ada.id) == ada
+        assert await read.accounts.by_id(user.id) == user
 
 
 async def test_an_unverified_account_stays_unverified(acme: Tenant, api: Api, ports: Ports) -> None:
-    ada = await add_account(ports, verified=False)
+    user = await add_account(ports, verified=False)
     await accept(api, (await acme.invite())["token"])
     async with ports.storage.reading() as read:
-        assert await read.accounts.by_id(ada.id) == ada  # its password, too (security A-7)
+        assert await read.accounts.by_id(user.id) == user  # its password, too (security A-7)
     assert (await api.login()).status == 401
 
 
 @pytest.mark.parametrize("by_hash", [False, True])
 async def test_accepting_while_signed_in_confirms_the_membership(acme: Tenant, api: Api, ports: Ports, by_hash: bool) -> None:
-    ada = await add_account(ports, EMAIL, None)
+    user = await add_account(ports, EMAIL, None)
     made = await acme.invite()
     secret = made["invitation"]["token"] if by_hash else made["token"]
-    assert (await accept(api, secret, token=(await sign_in(ports, ada)).access_token)).status == 200
+    assert (await accept(api, secret, token=(await sign_in(ports, user)).access_token)).status == 200
     assert (await acme.members())[EMAIL] == ("member", True)
-    assert [(await acme.entry(action))["actor_id"] for action in ("invitation.accepted", "user.joined")] == [ada.id, ada.id]
+    assert [(await acme.entry(action))["actor_id"] for action in ("invitation.accepted", "user.joined")] == [user.id, user.id]
 
 
 async def test_another_user_session_cannot_accept(acme: Tenant, api: Api, ports: Ports) -> None:
@@ -123,10 +123,10 @@ async def test_an_invalid_access_token_is_refused_even_though_none_is_needed(acm
 
 async def test_an_impersonator_cannot_accept(acme: Tenant, api: Api, ports: Ports) -> None:
     steward = await add_platform_owner(ports)
-    ada = await add_account(ports, EMAIL, None)
+    user = await add_account(ports, EMAIL, None)
     made = await acme.invite()
     for secret in (made["token"], made["invitation"]["token"]):
-        assert refused(await accept(api, secret, token=await impersonate(ports, steward, ada))) == FORBIDDEN
+        assert refused(await accept(api, secret, token=await impersonate(ports, steward, user))) == FORBIDDEN
     on_behalf = f"{acme.invitations}/{made['invitation']['id']}/accept"
     assert refused(await api.post(on_behalf, token=await impersonate(ports, steward, acme.people["owner"]))) == FORBIDDEN
     assert await acme.statuses() == {EMAIL: "pending"}
@@ -211,8 +211,8 @@ async def test_an_invitation_is_valid_until_the_last_microsecond(acme: Tenant, a
 async def test_an_invitation_of_an_inactive_organization_can_only_be_declined(acme: Tenant, api: Api, ports: Ports, status: str) -> None:
     made = await acme.invite()
     await acme.become(status)
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
-    for options in ({}, {"token": ada.access_token}):
+    user = await sign_in(ports, await add_account(ports, EMAIL, None))
+    for options in ({}, {"token": user.access_token}):
         assert refused(await accept(api, made["token"], **options)) == NOT_ACTIVE
     assert await acme.statuses() == {EMAIL: "pending"}
     assert (await decline(api, made["token"])).status == 200
@@ -250,9 +250,9 @@ async def test_an_invitation_stays_pending_if_the_organization_is_full(acme: Ten
 
 @pytest.mark.parametrize("signed_in", [False, True])
 async def test_a_user_who_is_already_a_member_cannot_accept(acme: Tenant, api: Api, ports: Ports, signed_in: bool) -> None:
-    ada = await add_account(ports, EMAIL, None)
+    user = await add_account(ports, EMAIL, None)
     made = await acme.invite(role="admin")
-    await acme.join("ada", ada, Role.MEMBER)
+    await acme.join("ada", user, Role.MEMBER)
     options = {"token": acme.token("ada")} if signed_in else {}
     assert refused(await accept(api, made["token"], **options)) == BAD
     assert (await acme.members())[EMAIL] == ("member", True)
@@ -281,7 +281,7 @@ async def test_an_account_with_an_unproven_new_address_cannot_join(acme: Tenant,
 
 
 async def test_the_error_does_not_reveal_why_an_account_cannot_join(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
-    ada = await add_account(ports, EMAIL, None)
+    user = await add_account(ports, EMAIL, None)
     made = await acme.invite()
     errors = []
     for change in (
@@ -289,7 +289,7 @@ async def test_the_error_does_not_reveal_why_an_account_cannot_join(acme: Tenant
         "email_verified_at = now(), deactivated_at = now()",
         "deactivated_at = null, anonymized_at = now()",
     ):
-        await run_sql(pool, f"update users set {change} where id = %s", ada.id)  # noqa: S608
+        await run_sql(pool, f"update users set {change} where id = %s", user.id)  # noqa: S608
         answer = await accept(api, made["token"])
         errors.append((*refused(answer), answer.json["error"]))
     assert errors == [(*BAD, InviteeCannotJoin.__doc__)] * 3

@@ -34,14 +34,14 @@ async def test_concurrent_acceptances_do_not_exceed_the_member_limit(acme: Tenan
 @pytest.mark.parametrize("exists", [True, False])
 async def test_one_of_many_concurrent_acceptances_wins(acme: Tenant, api: Api, ports: Ports, pool: Pool, exists: bool) -> None:
     made = await acme.invite()
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None)) if exists else None
+    user = await sign_in(ports, await add_account(ports, EMAIL, None)) if exists else None
 
     async def act(number: int) -> Answer:
-        match number % 3 if ada else 0:
+        match number % 3 if user else 0:
             case 0:
                 return await accept(api, made["token"])
             case 1:
-                return await accept(api, made["invitation"]["token"], token=ada.access_token if ada else None)
+                return await accept(api, made["invitation"]["token"], token=user.access_token if user else None)
         return await api.post(f"{acme.invitations}/{made['invitation']['id']}/accept", token=acme.token("owner"))
 
     answers = await everyone(20, act)

@@ -26,7 +26,7 @@ from tests.tenancy.organizations import ACME, NOT_ACTIVE, NOW, log, recorded_eve
 
 
 async def test_a_new_organization_is_pending_on_the_free_tier_and_owned_by_its_creator(api: Api, ports: Ports, pool: Pool) -> None:
-    ada, token = await add_person(ports, pool, "ada")
+    user, token = await add_person(ports, pool, "ada")
     answer = await api.post("/api/organizations", {"slug": "acme", "name": "  Acme Ltd. "}, token=token)
     assert answer.status == 200
     org = answer.json["organization"]["id"]
@@ -47,13 +47,13 @@ async def test_a_new_organization_is_pending_on_the_free_tier_and_owned_by_its_c
         "membership": {
             "id": answer.json["membership"]["id"],
             "org_id": org,
-            "user_id": str(ada.id),
+            "user_id": str(user.id),
             "role": "owner",
             "created_at": NOW,
         },
     }
     details = {"slug": "acme", "name": "Acme Ltd.", "status": "pending"}
-    assert await log(pool) == [(UUID(org), "organization.created", "organization", org, ada.id, details)]
+    assert await log(pool) == [(UUID(org), "organization.created", "organization", org, user.id, details)]
     assert await recorded_events(pool) == [(UUID(org), "organization.created", org, details)]
     assert await run_sql(pool, "select member_count from organizations") == [(1,)]
 
@@ -65,12 +65,12 @@ async def test_its_creator_is_a_confirmed_member(api: Api, ports: Ports, pool: P
 
 
 async def test_an_organization_created_by_an_impersonator_has_an_unconfirmed_owner(api: Api, ports: Ports, pool: Pool) -> None:
-    ada, own = await add_person(ports, pool, "ada")
+    user, own = await add_person(ports, pool, "ada")
     support = await add_platform_owner(ports)
-    token = await impersonate(ports, support, ada)
+    token = await impersonate(ports, support, user)
     assert (await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)).status == 200
-    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(ada.id, support.id)]
-    assert await run_sql(pool, "select user_id, confirmed_at from memberships") == [(ada.id, None)]
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(user.id, support.id)]
+    assert await run_sql(pool, "select user_id, confirmed_at from memberships") == [(user.id, None)]
     await api.get(ACME, token=own)
     assert await run_sql(pool, "select confirmed_at is null from memberships") == [(False,)]
 

@@ -69,10 +69,10 @@ async def test_a_deleted_organization_leaves_no_rows(api: Api, ports: Ports, poo
 
 async def test_the_accounts_and_sessions_of_its_members_remain(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    ada, token = await add_person(ports, pool, "ada", org, "owner")
-    in_context = await token_of(ports, ada, org)
+    user, token = await add_person(ports, pool, "ada", org, "owner")
+    in_context = await token_of(ports, user, org)
     assert (await api.delete(ACME, token=token)).status == 204
-    assert await run_sql(pool, "select id from users") == [(ada.id,)]
+    assert await run_sql(pool, "select id from users") == [(user.id,)]
     assert (await api.get("/api/user", token=token)).status == 200
     # A token of the organization no longer works (security J-6).
     refused = await api.get("/api/user", token=in_context)
@@ -82,11 +82,11 @@ async def test_the_accounts_and_sessions_of_its_members_remain(api: Api, ports: 
 
 async def test_only_the_platform_log_records_a_deletion(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    user, token = await add_person(ports, pool, "ada", org, "owner")
     await api.patch(ACME, {"name": "Acme Ltd."}, token=token)
     await api.delete(ACME, token=token, headers={"User-Agent": "tests"})
     details = {"slug": "acme", "name": "Acme Ltd."}
-    assert await log(pool) == [(None, "organization.deleted", "organization", str(org), ada.id, details)]
+    assert await log(pool) == [(None, "organization.deleted", "organization", str(org), user.id, details)]
     assert await recorded_events(pool) == [(None, "organization.deleted", str(org), details)]
     assert await run_sql(pool, "select agent from audit_log") == [("tests",)]
 
@@ -104,14 +104,14 @@ async def test_the_slug_of_a_deleted_organization_is_free(api: Api, ports: Ports
 
 async def test_an_impersonator_cannot_delete_an_organization(api: Api, ports: Ports, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
-    ada, _ = await add_person(ports, pool, "ada", org, "owner")
+    user, _ = await add_person(ports, pool, "ada", org, "owner")
     support = await add_platform_owner(ports)
-    token = await impersonate(ports, support, ada)
+    token = await impersonate(ports, support, user)
     answer = await api.delete(ACME, token=token)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert "impersonating" in answer.json["error"]
     assert (await api.patch(ACME, {"name": "New"}, token=token)).status == 200
-    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(ada.id, support.id)]
+    assert await run_sql(pool, "select actor_id, impersonator_id from audit_log where org_id is not null") == [(user.id, support.id)]
 
 
 async def test_the_housekeeper_removes_the_rest_of_a_large_organization(
@@ -139,7 +139,7 @@ async def test_one_of_twenty_concurrent_deletions_wins(api: Api, ports: Ports, p
 async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, ports: Ports, pool: Pool) -> None:
     """Updates, selections, and password changes, which write an event for each organization."""
     org = await add_organization(pool, "acme")
-    ada, token = await add_person(ports, pool, "ada", org, "owner")
+    user, token = await add_person(ports, pool, "ada", org, "owner")
     others = [await add_account(ports, f"person-{number}@example.com") for number in range(6)]
     for other in others:
         await add_member(pool, org, other.id, "admin")
@@ -159,7 +159,7 @@ async def test_requests_that_run_during_a_deletion_all_get_an_answer(api: Api, p
     answers = await everyone(19, act)
     assert {answer.status for answer in answers} <= {200, 204, 401, 404}
     assert [answer.status for answer in answers].count(204) == 1
-    assert {user for (user,) in await run_sql(pool, "select id from users")} == {ada.id, *(other.id for other in others)}
+    assert {target for (target,) in await run_sql(pool, "select id from users")} == {user.id, *(other.id for other in others)}
     # A password change that read the memberships before the deletion may write its events after it.
     await housekeeping.sweep(ports, new_id())
     assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)

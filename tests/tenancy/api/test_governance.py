@@ -197,16 +197,16 @@ async def test_an_unknown_tier_answers_404_in_every_status(platform: Platform, p
 
 @pytest.mark.parametrize("status", STATUSES)
 async def test_an_organization_of_any_status_can_be_deleted(platform: Platform, ports: Ports, pool: Pool, status: str) -> None:
-    ada = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None)
     org, other = await add_organization(pool, "acme", status), await add_organization(pool, "other", status)
     for one in (org, other):
-        await add_member(pool, one, ada.id, "owner")
+        await add_member(pool, one, user.id, "owner")
     answer = await platform.do("delete", org)
     assert (answer.status, answer.text) == (204, "")
     assert (await platform.do("delete", org)).status == 404
     assert await platform.slugs() == ["other"]
     assert await run_sql(pool, "select org_id from memberships") == [(other,)]
-    assert await run_sql(pool, "select 1 from users where id = %s", ada.id)
+    assert await run_sql(pool, "select 1 from users where id = %s", user.id)
     assert await run_sql(pool, "select action, org_id, target_id, actor_id from audit_log") == [
         ("organization.deleted", None, str(org), platform.account.id)
     ]
@@ -291,15 +291,15 @@ def calls(org: object) -> list[tuple[str, str]]:
 
 @pytest.mark.slow
 async def test_only_platform_owners_can_call_these_routes(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    user, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
+    await add_member(pool, org, user.id, "owner")
     before = await run_sql(pool, "select * from organizations")
     for token in (
         (await sign_in(ports, eve)).access_token,
-        (await sign_in(ports, ada)).access_token,
-        (await sign_in(ports, ada, org)).access_token,
-        await impersonate(ports, platform.account, ada, org),
+        (await sign_in(ports, user)).access_token,
+        (await sign_in(ports, user, org)).access_token,
+        await impersonate(ports, platform.account, user, org),
     ):
         for org_id in (org, NOWHERE, "nothing"):
             for method, path in calls(org_id):
@@ -313,8 +313,8 @@ async def test_only_platform_owners_can_call_these_routes(platform: Platform, po
 
 
 async def test_the_error_names_impersonation_as_the_reason(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada = await add_account(ports, "ada@example.com", None)
-    answer = await platform.api.get(LIST, token=await impersonate(ports, platform.account, ada))
+    user = await add_account(ports, "ada@example.com", None)
+    answer = await platform.api.get(LIST, token=await impersonate(ports, platform.account, user))
     assert "impersonating" in answer.json["error"]
 
 
@@ -345,10 +345,10 @@ async def test_an_id_in_upper_case_answers_404(platform: Platform, pool: Pool) -
 
 
 async def test_suspension_and_activation_take_effect_with_the_next_request(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
-    tokens = await sign_in(ports, ada, org)
+    await add_member(pool, org, user.id, "owner")
+    tokens = await sign_in(ports, user, org)
 
     async def members() -> Answer:
         return await platform.api.get("/api/organizations/acme/members", token=tokens.access_token)
@@ -368,9 +368,9 @@ async def test_suspension_and_activation_take_effect_with_the_next_request(platf
 
 
 async def test_members_see_the_effective_limit_and_its_source(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    user, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
     org = await add_organization(pool, "acme", "pending")
-    await add_member(pool, org, ada.id, "owner")
+    await add_member(pool, org, user.id, "owner")
     await add_member(pool, org, eve.id)
     token = (await sign_in(ports, eve)).access_token
 

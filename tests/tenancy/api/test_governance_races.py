@@ -116,10 +116,10 @@ async def test_the_demotion_is_checked_before_the_tier_and_the_status(platform: 
 
 
 async def test_a_change_by_a_member_that_waited_for_a_suspension_is_refused(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
-    token = (await sign_in(ports, ada)).access_token
+    await add_member(pool, org, user.id, "owner")
+    token = (await sign_in(ports, user)).access_token
     suspension = ("update organizations set status = 'suspended' where id = %s", (org,))
     answer = await meanwhile(pool, [suspension], lambda: platform.api.patch("/api/organizations/acme", {"name": "Other"}, token=token))
     assert (answer.status, answer.code) == (403, "ORGANIZATION_NOT_ACTIVE")

@@ -215,9 +215,9 @@ async def test_the_page_after_accepting_does_not_reveal_whether_an_account_exist
 async def test_accepting_on_the_page_leaves_the_membership_of_an_existing_account_unconfirmed(
     app: QuartTrio, token: str, ports: Ports, pool: Pool
 ) -> None:
-    ada = await add_account(ports)
+    user = await add_account(ports)
     assert (await submit(app, "accept", token)).status == 200
-    assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", ada.id) == [(None,)]
+    assert await run_sql(pool, "select confirmed_at from memberships where user_id = %s", user.id) == [(None,)]
 
 
 async def test_declining_is_confirmed_and_final(app: QuartTrio, token: str, pool: Pool) -> None:

@@ -26,7 +26,7 @@ from tests.tenancy.organizations import ACME, NOT_ACTIVE, ROLES, log, recorded_e
 
 
 async def test_a_user_lists_their_own_organizations_in_any_status(api: Api, ports: Ports, pool: Pool) -> None:
-    ada, token = await add_person(ports, pool, "ada")
+    user, token = await add_person(ports, pool, "ada")
     _, other = await add_person(ports, pool, "eve")
     for slug, status, role in (
         ("b", "suspended", "owner"),
@@ -34,7 +34,7 @@ async def test_a_user_lists_their_own_organizations_in_any_status(api: Api, port
         ("a", "active", "member"),
         ("d", "rejected", "owner"),
     ):
-        await add_member(pool, await add_organization(pool, slug, status), ada.id, role)
+        await add_member(pool, await add_organization(pool, slug, status), user.id, role)
     await add_organization(pool, "foreign")
     listed = (await api.get("/api/organizations", token=token)).json
     assert [(item["organization"]["slug"], item["organization"]["status"], item["membership"]["role"]) for item in listed] == [
@@ -43,7 +43,7 @@ async def test_a_user_lists_their_own_organizations_in_any_status(api: Api, port
         ("c", "pending", "admin"),
         ("d", "rejected", "owner"),
     ]
-    assert {item["membership"]["user_id"] for item in listed} == {str(ada.id)}
+    assert {item["membership"]["user_id"] for item in listed} == {str(user.id)}
     assert all(item["membership"]["org_id"] == item["organization"]["id"] for item in listed)
     assert (await api.get("/api/organizations", token=other)).json == []
 
@@ -133,8 +133,8 @@ async def test_a_token_of_a_deleted_organization_does_not_work_in_its_successor(
 ) -> None:
     """Slug and owner are the same, but the id in the token is not (security J-6)."""
     org = await add_organization(pool, "acme")
-    ada, token = await add_person(ports, pool, "ada", org, "owner")
-    of_old = await token_of(ports, ada, org)
+    user, token = await add_person(ports, pool, "ada", org, "owner")
+    of_old = await token_of(ports, user, org)
     assert (await api.delete(ACME, token=of_old)).status == 204
     created = await api.post("/api/organizations", {"slug": "acme", "name": "Acme"}, token=token)
     assert created.status == 200
@@ -149,9 +149,9 @@ async def test_a_token_of_another_organization_works_because_its_organization_is
     api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
 ) -> None:
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    ada, _ = await add_person(ports, pool, "ada", org, "owner")
-    await add_member(pool, twin, ada.id)
-    assert (await api.call(method, path, body, token=await token_of(ports, ada, twin))).status in (200, 204)
+    user, _ = await add_person(ports, pool, "ada", org, "owner")
+    await add_member(pool, twin, user.id)
+    assert (await api.call(method, path, body, token=await token_of(ports, user, twin))).status in (200, 204)
     assert await run_sql(pool, "select name from organizations where slug = 'twin'") == [("Twin",)]
 
 
@@ -162,9 +162,9 @@ async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(a
     The profile shows it, and is refused.
     """
     org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    ada, _ = await add_person(ports, pool, "ada", org, "owner")
-    await add_member(pool, twin, ada.id)
-    token = await token_of(ports, ada, org)
+    user, _ = await add_person(ports, pool, "ada", org, "owner")
+    await add_member(pool, twin, user.id)
+    token = await token_of(ports, user, org)
     await run_sql(pool, end, org)
     assert [own["organization"]["slug"] for own in (await api.get("/api/organizations", token=token)).json] == ["twin"]
     assert (await api.get("/api/invitations", token=token)).json == []

@@ -48,10 +48,10 @@ async def test_two_tiers_exist_at_first(platform: Platform) -> None:
 
 
 async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
+    user, eve = await add_account(ports, "ada@example.com", None), await add_account(ports, "eve@example.com", None)
     org = await add_organization(pool, "acme")
     await add_member(pool, org, eve.id, "admin")
-    await add_member(pool, org, ada.id, "owner")
+    await add_member(pool, org, user.id, "owner")
     await run_sql(pool, "update organizations set created_at = '2026-01-02T03:04:05Z', updated_at = '2026-02-03T04:05:06.7Z'")
     assert await platform.listed() == {
         "organizations": [
@@ -72,7 +72,7 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
                     "suspended_reason": None,
                 },
                 "owner": {
-                    "id": str(ada.id),
+                    "id": str(user.id),
                     "email": "ada@example.com",
                     "is_platform_owner": False,
                     "created_at": ports.clock.now().isoformat().replace("+00:00", "Z"),
@@ -85,11 +85,11 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
 
 
 async def test_an_organization_without_an_owner_is_listed_with_a_placeholder(platform: Platform, ports: Ports, pool: Pool) -> None:
-    ada = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None)
     org = await add_organization(pool, "acme")
-    await add_member(pool, org, ada.id, "owner")
-    await run_sql(pool, "delete from memberships where user_id = %s", ada.id)
-    await run_sql(pool, "delete from users where id = %s", ada.id)
+    await add_member(pool, org, user.id, "owner")
+    await run_sql(pool, "delete from memberships where user_id = %s", user.id)
+    await run_sql(pool, "delete from users where id = %s", user.id)
     [item] = (await platform.listed())["organizations"]
     assert item["owner"] == {
         "id": "unknown",

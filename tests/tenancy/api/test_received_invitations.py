@@ -27,13 +27,13 @@ async def received(api: Api, session: SignedIn) -> Answer:
 
 
 async def test_a_user_sees_the_invitations_they_received(acme: Tenant, tenants: Tenants, api: Api, ports: Ports, clock: FakeClock) -> None:
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
+    user = await sign_in(ports, await add_account(ports, EMAIL, None))
     first = await acme.invite(role="admin")
     await acme.invite("other@example.com")
     clock.advance(timedelta(seconds=1))
     other = await tenants.add("acme-two")
     second = await other.invite()
-    answer = await received(api, ada)
+    answer = await received(api, user)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.json == [
         {
@@ -55,22 +55,22 @@ async def test_the_received_list_has_only_pending_invitations(
     made = await canceling.invite()
     await api.post(f"{canceling.invitations}/{made['invitation']['id']}", token=canceling.token("owner"))
     await decline(api, (await (await tenants.add("acme-three")).invite())["token"])
-    ada = await sign_in(ports, account)
-    assert (await received(api, ada)).json == []
+    user = await sign_in(ports, account)
+    assert (await received(api, user)).json == []
     accepted = await (await tenants.add("acme-four")).invite()
-    assert len((await received(api, ada)).json) == 1
+    assert len((await received(api, user)).json) == 1
     await accept(api, accepted["token"])
-    assert (await received(api, ada)).json == []
+    assert (await received(api, user)).json == []
 
 
 async def test_an_unverified_address_has_an_empty_received_list(acme: Tenant, api: Api, ports: Ports, pool: Pool) -> None:
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None, verified=False))
+    user = await sign_in(ports, await add_account(ports, EMAIL, None, verified=False))
     made = await acme.invite()
-    assert (await received(api, ada)).json == []
+    assert (await received(api, user)).json == []
     for answer in (accept, decline):
-        assert refused(await answer(api, made["invitation"]["token"], token=ada.access_token)) == BAD
+        assert refused(await answer(api, made["invitation"]["token"], token=user.access_token)) == BAD
     await run_sql(pool, "update users set email_verified_at = now(), first_verified_at = now() where email = %s", EMAIL)
-    assert len((await received(api, ada)).json) == 1
+    assert len((await received(api, user)).json) == 1
 
 
 async def test_the_received_list_needs_a_session(api: Api) -> None:
@@ -80,7 +80,7 @@ async def test_the_received_list_needs_a_session(api: Api) -> None:
 @pytest.mark.parametrize("name", ["accept", "decline"])
 async def test_the_hash_from_the_received_list_works_for_the_recipient_only(acme: Tenant, api: Api, ports: Ports, name: str) -> None:
     answer = {"accept": accept, "decline": decline}[name]
-    ada = await sign_in(ports, await add_account(ports, EMAIL, None))
+    user = await sign_in(ports, await add_account(ports, EMAIL, None))
     eve = await sign_in(ports, await add_account(ports, "eve@example.com", None))
     hashed = (await acme.invite())["invitation"]["token"]
     unknown = await answer(api, str(uuid4()))
@@ -89,10 +89,10 @@ async def test_the_hash_from_the_received_list_works_for_the_recipient_only(acme
         refusal = await answer(api, hashed, **options)
         assert refused(refusal) == BAD
         assert refusal.json["error"] == unknown.json["error"]
-    assert refused(await answer(api, hashed.upper(), token=ada.access_token)) == BAD
-    assert refused(await answer(api, sha256(hashed), token=ada.access_token)) == BAD
+    assert refused(await answer(api, hashed.upper(), token=user.access_token)) == BAD
+    assert refused(await answer(api, sha256(hashed), token=user.access_token)) == BAD
     assert await acme.statuses() == {EMAIL: "pending"}
-    [invitation] = (await received(api, ada)).json
-    done = await answer(api, invitation["token"], token=ada.access_token)
+    [invitation] = (await received(api, user)).json
+    done = await answer(api, invitation["token"], token=user.access_token)
     assert (done.status, done.json) == (200, {})
     assert await acme.statuses() == {EMAIL: {"accept": "accepted", "decline": "rejected"}[name]}

@@ -26,7 +26,7 @@ async def control(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
 
 
 async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postgres, acme: UUID, twin: UUID) -> None:
-    await add(storage, ada := account(), eve := account(EVE, origin=AccountOrigin.SCIM, origin_org_id=acme, password_hash=None))
+    await add(storage, user := account(), eve := account(EVE, origin=AccountOrigin.SCIM, origin_org_id=acme, password_hash=None))
     plain = AccountControl(
         org_id=acme,
         origin=AccountOrigin.PLATFORM,
@@ -40,8 +40,8 @@ async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postg
         member_elsewhere=False,
         end_user_elsewhere=False,
     )
-    assert await control(storage, ada.id, acme) == plain
-    assert await control(storage, ada.id, twin) == replace(plain, org_id=twin)
+    assert await control(storage, user.id, acme) == plain
+    assert await control(storage, user.id, twin) == replace(plain, org_id=twin)
     provisioned = replace(plain, origin=AccountOrigin.SCIM, origin_org_id=acme, has_password=False)
     assert await control(storage, eve.id, acme) == provisioned
     assert await control(storage, eve.id, twin) == replace(provisioned, org_id=twin)
@@ -49,32 +49,32 @@ async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postg
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_a_membership_counts_here_and_elsewhere(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, role: Role) -> None:
-    ada = await add(storage, account(is_platform_owner=True))
-    await add_member(pool, acme, ada.id, role)
-    here, there = await control(storage, ada.id, acme), await control(storage, ada.id, twin)
+    user = await add(storage, account(is_platform_owner=True))
+    await add_member(pool, acme, user.id, role)
+    here, there = await control(storage, user.id, acme), await control(storage, user.id, twin)
     assert (here.role, here.member_elsewhere, here.is_platform_owner) == (role, False, True)
     assert (there.role, there.member_elsewhere) == (None, True)
-    await add_member(pool, twin, ada.id)
-    assert (await control(storage, ada.id, acme)).member_elsewhere
+    await add_member(pool, twin, user.id)
+    assert (await control(storage, user.id, acme)).member_elsewhere
 
 
 async def test_using_a_service_counts_while_its_organization_exists(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
-    ada = await add(storage, account())
-    await use(storage, await add_service(pool, acme), ada.id)
-    assert not (await control(storage, ada.id, acme)).end_user_elsewhere
-    assert (await control(storage, ada.id, twin)).end_user_elsewhere
+    user = await add(storage, account())
+    await use(storage, await add_service(pool, acme), user.id)
+    assert not (await control(storage, user.id, acme)).end_user_elsewhere
+    assert (await control(storage, user.id, twin)).end_user_elsewhere
     await run_sql(pool, "delete from organizations where id = %s", acme)
-    assert not (await control(storage, ada.id, twin)).end_user_elsewhere
+    assert not (await control(storage, user.id, twin)).end_user_elsewhere
 
 
 async def test_an_identity_counts_for_the_account_and_for_a_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     insert = """
         insert into identities (id, user_id, service_id, provider, provider_user_id, linked_at)
         values (gen_random_uuid(), %s, %s, 'codehost', gen_random_uuid(), now())"""
     for service in (None, await add_service(pool, acme)):
-        await run_sql(pool, insert, ada.id, service)
-        assert (await control(storage, ada.id, acme)).has_identity
+        await run_sql(pool, insert, user.id, service)
+        assert (await control(storage, user.id, acme)).has_identity
         await run_sql(pool, "delete from identities")
     assert not (await control(storage, eve.id, acme)).has_identity
 
@@ -90,19 +90,19 @@ async def test_an_identity_counts_for_the_account_and_for_a_service(storage: Pos
 async def test_an_address_counts_only_at_a_verified_domain_of_the_organization(
     storage: Postgres, pool: Pool, acme: UUID, twin: UUID, verified: bool, address: str, at: bool
 ) -> None:
-    ada = await add(storage, account(address))
+    user = await add(storage, account(address))
     insert = """
         insert into domains (org_id, domain, challenge, verified_at, created_at)
         values (%s, 'acme.example', 'x', case when %s then now() end, now())"""
     await run_sql(pool, insert, acme, verified)
-    assert (await control(storage, ada.id, acme)).at_verified_domain == at
-    assert not (await control(storage, ada.id, twin)).at_verified_domain
+    assert (await control(storage, user.id, acme)).at_verified_domain == at
+    assert not (await control(storage, user.id, twin)).at_verified_domain
 
 
 async def test_removing_an_account_removes_only_its_own_sessions(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
-    for one in (ada, eve):
+    await add(storage, user := account(), eve := account(EVE))
+    for one in (user, eve):
         await begin(storage, one.id, str(one.id))
-    await within(storage, lambda tx: tx.accounts.remove(ada.id))
+    await within(storage, lambda tx: tx.accounts.remove(user.id))
     assert await run_sql(pool, "select id from users") == [(eve.id,)]
     assert await run_sql(pool, "select s.user_id from refresh_tokens t join sessions s on s.id = t.session_id") == [(eve.id,)]

@@ -97,11 +97,11 @@ async def test_the_organization_with_the_closest_verified_domain_owns_an_address
     storage: Postgres, pool: Pool, address: str, at_it: bool
 ) -> None:
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    ada = await add(storage, account(address))
+    user = await add(storage, account(address))
 
     async def at_verified_domain() -> list[bool]:
         async with storage.transaction(by=SYSTEM) as tx:
-            return [(await tx.accounts.account_control(ada.id, org)).at_verified_domain for org in (acme, twin)]
+            return [(await tx.accounts.account_control(user.id, org)).at_verified_domain for org in (acme, twin)]
 
     await put(storage, claim(acme), claim(twin))
     assert await at_verified_domain() == [False, False]

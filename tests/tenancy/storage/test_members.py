@@ -45,27 +45,27 @@ async def everything(pool: Pool) -> set[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Postgres, pool: Pool, role: Role) -> None:
-    ada = await add(storage, account(is_platform_owner=role is Role.ADMIN))
+    user = await add(storage, account(is_platform_owner=role is Role.ADMIN))
     org = await add_organization(pool, "acme")
-    one = membership(org, ada.id, role, confirmed_at=None if role is Role.MEMBER else NOW - SECOND)
+    one = membership(org, user.id, role, confirmed_at=None if role is Role.MEMBER else NOW - SECOND)
     await join(storage, one)
-    assert await everything(pool) == {(one.id, org, ada.id, role, NOW - HOUR, one.confirmed_at)}
+    assert await everything(pool) == {(one.id, org, user.id, role, NOW - HOUR, one.confirmed_at)}
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.members.lock(org, ada.id) == one
-        assert await tx.members.page(org, None, ALL) == [ListedMember(ada.id, ADA, ada.is_platform_owner, one)]
-        assert await tx.members.page(org, role, ALL) == [ListedMember(ada.id, ADA, ada.is_platform_owner, one)]
+        assert await tx.members.lock(org, user.id) == one
+        assert await tx.members.page(org, None, ALL) == [ListedMember(user.id, ADA, user.is_platform_owner, one)]
+        assert await tx.members.page(org, role, ALL) == [ListedMember(user.id, ADA, user.is_platform_owner, one)]
 
 
 async def test_a_membership_is_found_by_organization_and_user_together(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, mine := membership(acme, ada.id, Role.OWNER), hers := membership(twin, eve.id, Role.OWNER))
+    await join(storage, mine := membership(acme, user.id, Role.OWNER), hers := membership(twin, eve.id, Role.OWNER))
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.members.lock(acme, ada.id) == mine
+        assert await tx.members.lock(acme, user.id) == mine
         assert await tx.members.lock(twin, eve.id) == hers
         assert await tx.members.lock(acme, eve.id) is None
-        assert await tx.members.lock(twin, ada.id) is None
-        assert await tx.members.lock(uuid4(), ada.id) is None
+        assert await tx.members.lock(twin, user.id) is None
+        assert await tx.members.lock(uuid4(), user.id) is None
         assert await tx.members.lock(acme, uuid4()) is None
 
 
@@ -107,108 +107,108 @@ async def test_count_counts_one_role_in_one_organization(storage: Postgres, pool
 
 
 async def test_a_user_has_one_membership_per_organization(storage: Postgres, pool: Pool) -> None:
-    ada = await add(storage, account())
+    user = await add(storage, account())
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, membership(acme, ada.id))
+    await join(storage, membership(acme, user.id))
     with pytest.raises(AlreadyMember):
-        await join(storage, membership(acme, ada.id, Role.ADMIN))
-    await join(storage, membership(twin, ada.id))
+        await join(storage, membership(acme, user.id, Role.ADMIN))
+    await join(storage, membership(twin, user.id))
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
 
 
 async def test_an_organization_has_one_owner(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, membership(acme, ada.id, Role.OWNER), membership(acme, eve.id), membership(twin, ada.id, Role.OWNER))
+    await join(storage, membership(acme, user.id, Role.OWNER), membership(acme, eve.id), membership(twin, user.id, Role.OWNER))
     with pytest.raises(psycopg.errors.UniqueViolation):
         await within(storage, lambda tx: tx.members.set_role(acme, eve.id, Role.OWNER))
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.members.set_role(acme, ada.id, Role.ADMIN)
+        await tx.members.set_role(acme, user.id, Role.ADMIN)
         await tx.members.set_role(acme, eve.id, Role.OWNER)
-    assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {(acme, eve.id), (twin, ada.id)}
+    assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {(acme, eve.id), (twin, user.id)}
 
 
 async def test_a_role_change_affects_one_membership(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id))
+    await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(twin, user.id))
     before = await everything(pool)
-    await within(storage, lambda tx: tx.members.set_role(acme, ada.id, Role.ADMIN))
+    await within(storage, lambda tx: tx.members.set_role(acme, user.id, Role.ADMIN))
     [changed] = await everything(pool) - before
-    assert (changed[1:4], len(await everything(pool) & before)) == ((acme, ada.id, "admin"), 2)
+    assert (changed[1:4], len(await everything(pool) & before)) == ((acme, user.id, "admin"), 2)
     changed_once = await everything(pool)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.members.set_role(uuid4(), ada.id, Role.OWNER)
+        await tx.members.set_role(uuid4(), user.id, Role.OWNER)
         await tx.members.set_role(acme, uuid4(), Role.OWNER)
     assert await everything(pool) == changed_once
 
 
 async def test_a_removal_affects_one_membership_and_the_count(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id))
-    await within(storage, lambda tx: tx.members.remove(acme, ada.id, NOW))
-    assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (twin, ada.id)}
+    await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(twin, user.id))
+    await within(storage, lambda tx: tx.members.remove(acme, user.id, NOW))
+    assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (twin, user.id)}
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
     # Removing a non-member, or a member of another organization, does not change the count.
     async with storage.transaction(by=SYSTEM) as tx:
-        for org, user in ((acme, ada.id), (twin, eve.id), (acme, uuid4())):
-            await tx.members.remove(org, user, NOW)
+        for org, target in ((acme, user.id), (twin, eve.id), (acme, uuid4())):
+            await tx.members.remove(org, target, NOW)
     assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
 
 
 async def test_a_rollback_does_not_change_the_count(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
-    await join(storage, membership(org, ada.id))
+    await join(storage, membership(org, user.id))
     with pytest.raises(AlreadyMember):
-        await join(storage, membership(org, eve.id), membership(org, ada.id))
+        await join(storage, membership(org, eve.id), membership(org, user.id))
     assert await count_of(pool, org) == (1, 1)
 
 
 async def test_a_confirmation_affects_one_membership_and_only_the_first_counts(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    pairs = ((acme, ada.id), (acme, eve.id), (twin, ada.id))
-    await join(storage, *(membership(org, user, confirmed_at=None) for org, user in pairs))
+    pairs = ((acme, user.id), (acme, eve.id), (twin, user.id))
+    await join(storage, *(membership(org, target, confirmed_at=None) for org, target in pairs))
     async with storage.autocommit() as at_once:
-        await at_once.members.confirm(acme, ada.id, NOW)
-        await at_once.members.confirm(acme, ada.id, NOW + HOUR)
+        await at_once.members.confirm(acme, user.id, NOW)
+        await at_once.members.confirm(acme, user.id, NOW + HOUR)
         await at_once.members.confirm(twin, eve.id, NOW)
-    confirmed = {(org, user): at for _, org, user, _, _, at in await everything(pool)}
-    assert confirmed == {(acme, ada.id): NOW, (acme, eve.id): None, (twin, ada.id): None}
+    confirmed = {(org, target): at for _, org, target, _, _, at in await everything(pool)}
+    assert confirmed == {(acme, user.id): NOW, (acme, eve.id): None, (twin, user.id): None}
 
 
 async def test_a_lock_affects_one_membership_only(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    mine, hers, elsewhere = membership(acme, ada.id), membership(acme, eve.id), membership(twin, ada.id)
+    mine, hers, elsewhere = membership(acme, user.id), membership(acme, eve.id), membership(twin, user.id)
     await join(storage, mine, hers, elsewhere)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.members.lock(acme, ada.id)
+        await tx.members.lock(acme, user.id)
         assert [await is_locked(pool, "memberships", "id = %s", one.id) for one in (mine, hers, elsewhere)] == [True, False, False]
-        assert not await is_locked(pool, "users", "id = %s", ada.id)
+        assert not await is_locked(pool, "users", "id = %s", user.id)
         assert not await is_locked(pool, "organizations", "id = %s", acme)
     assert not await is_locked(pool, "memberships", "id = %s", mine.id)
 
 
 async def test_a_lock_that_waited_returns_the_committed_change(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     org = await add_organization(pool, "acme")
-    await join(storage, mine := membership(org, ada.id), membership(org, eve.id))
+    await join(storage, mine := membership(org, user.id), membership(org, eve.id))
     found: dict[UUID, Membership | None] = {}
 
-    async def look(user: UUID) -> None:
-        found[user] = await within(storage, lambda tx: tx.members.lock(org, user))
+    async def look(target: UUID) -> None:
+        found[target] = await within(storage, lambda tx: tx.members.lock(org, target))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        await tx.members.set_role(org, ada.id, Role.ADMIN)
+        await tx.members.set_role(org, user.id, Role.ADMIN)
         await tx.members.remove(org, eve.id, NOW)
-        for user in (ada.id, eve.id):
-            nursery.start_soon(look, user)
+        for target in (user.id, eve.id):
+            nursery.start_soon(look, target)
         await somebody_waits(pool, 2)
         assert not found
-    assert found == {ada.id: replace(mine, role=Role.ADMIN), eve.id: None}
+    assert found == {user.id: replace(mine, role=Role.ADMIN), eve.id: None}
 
 
 async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage: Postgres, pool: Pool) -> None:

@@ -141,12 +141,12 @@ async def test_an_organization_is_found_by_its_exact_slug_in_any_status(storage:
 
 
 async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug(storage: Postgres, pool: Pool) -> None:
-    await add(storage, ada := account(), eve := account(EVE))
+    await add(storage, user := account(), eve := account(EVE))
     c, a, b, foreign = [organization(slug) for slug in ("c", "a", "b", "foreign")]
     b = replace(b, status=OrganizationStatus.REJECTED, **BARE)
     await add_organizations(storage, c, a, b, foreign)
     memberships = {
-        one.id: Membership(id=uuid4(), org_id=one.id, user_id=ada.id, role=role, created_at=NOW - DAY, confirmed_at=confirmed)
+        one.id: Membership(id=uuid4(), org_id=one.id, user_id=user.id, role=role, created_at=NOW - DAY, confirmed_at=confirmed)
         for one, role, confirmed in ((c, Role.OWNER, NOW), (a, Role.ADMIN, None), (b, Role.MEMBER, NOW - HOUR))
     }
     async with storage.transaction(by=SYSTEM) as tx:
@@ -154,7 +154,7 @@ async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug
             await tx.members.add(membership)
     await add_member(pool, foreign.id, eve.id, "owner")
     async with storage.reading() as read:
-        assert await read.organizations.by_member(ada.id) == [
+        assert await read.organizations.by_member(user.id) == [
             (replace(one, member_count=1, members_changed_at=memberships[one.id].created_at), memberships[one.id]) for one in (a, b, c)
         ]
         assert [one.slug for one, _ in await read.organizations.by_member(eve.id)] == ["foreign"]

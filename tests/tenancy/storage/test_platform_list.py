@@ -14,18 +14,18 @@ from tests.support.rows import ADA, EVE, NOW, account, add, plan_nodes
 
 
 async def test_an_organization_is_listed_with_its_owner(storage: Postgres, pool: Pool) -> None:
-    ada, eve = account(ADA, is_platform_owner=True), account(EVE)
-    await add(storage, ada, eve)
+    user, eve = account(ADA, is_platform_owner=True), account(EVE)
+    await add(storage, user, eve)
     org, lost = await add_organization(pool, "acme"), await add_organization(pool, "lost")
     for one in (org, lost):
         await add_member(pool, one, eve.id, "admin")
-    await add_member(pool, org, ada.id, "owner")
+    await add_member(pool, org, user.id, "owner")
     await run_sql(pool, "update organizations set created_at = created_at - interval '1 day' where id = %s", org)
     async with storage.reading() as read:
         listed = await read.organizations.page_with_owners(None, None, 50, 0)
         organizations = [await read.organizations.by_id(one) for one in (lost, org)]
     assert [item.organization for item in listed.items] == organizations
-    assert [item.owner for item in listed.items] == [DELETED_ACCOUNT, AccountSummary(str(ada.id), ADA, True, ada.created_at)]
+    assert [item.owner for item in listed.items] == [DELETED_ACCOUNT, AccountSummary(str(user.id), ADA, True, user.created_at)]
     assert listed.total == 2
 
 

@@ -1,0 +1,65 @@
+"""Webhook dispatchers that work on a queue, and their progress."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import structlog
+import trio
+import trio.testing
+
+from actors.mailbox import Mailbox
+from actors.webhook_dispatcher import webhook_dispatcher
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.support.waiting import PATIENCE, eventually
+from tests.support.webhooks import queue
+
+
+@asynccontextmanager
+async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
+    """Run that many dispatchers, and yield their mailboxes."""
+    inboxes = [Mailbox() for _ in range(count)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for inbox in inboxes:
+                nursery.start_soon(lambda inbox: webhook_dispatcher(ports, inbox, **options), inbox)
+            yield inboxes
+            nursery.cancel_scope.cancel()
+
+
+async def settled(inbox: Mailbox) -> None:
+    """Return once the dispatcher has found no more delivery to start, and waits for the next post."""
+    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the dispatcher waits")
+
+
+async def until_each(pool: Pool, description: str, condition: Callable[[Mapping[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Return the queue once the condition holds for every delivery."""
+
+    async def holds_for_all() -> bool:
+        rows = await queue(pool)
+        return bool(rows) and all(map(condition, rows))
+
+    await eventually(holds_for_all, description)
+    return await queue(pool)
+
+
+async def all_delivered(pool: Pool) -> list[dict[str, Any]]:
+    return await until_each(pool, "all are delivered", lambda row: row["delivered"])
+
+
+async def all_attempted(pool: Pool, times: int = 1) -> list[dict[str, Any]]:
+    return await until_each(pool, f"all were attempted {times} times", lambda row: row["attempt_count"] == times)
+
+
+@contextmanager
+def logged() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
+        yield entries
+
+
+async def attempts_of(pool: Pool, inbox: Mailbox, attempt: int) -> dict[str, Any]:
+    """Return the only delivery after that many attempts."""
+    [row] = await all_attempted(pool, attempt)
+    await settled(inbox)
+    return row

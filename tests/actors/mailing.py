@@ -1,0 +1,110 @@
+"""A queue of emails, mailers that work on it, and a storage with outages."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any
+
+import structlog
+import trio
+
+from actors.mailbox import Mailbox
+from actors.mailer import mailer
+from adapters.postgres.engine.pool import Pool
+from core import email_preparation
+from core.accounts import email_queue, email_queue_rules
+from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail
+from core.kernel.errors import StorageDown
+from core.kernel.principals import SYSTEM, Caller
+from core.kernel.values import Email
+from ports import Ports
+from ports.outside import EmailMessage
+from ports.storage import Reading, Storage, Transaction
+from tests.support.builders import run_sql
+from tests.support.waiting import PATIENCE, eventually
+
+ADA, BOB = Email("ada@example.com"), Email("bob@example.com")
+MIDDLE = 0.5  # the middle of the spread, so that delays are exact
+
+
+async def queue(ports: Ports, kind: EmailKind, *addresses: Email) -> list[QueuedEmail]:
+    queued = [email_queue_rules.new_email(kind, address, ports.clock.now()) for address in addresses]
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for mail in queued:
+            await tx.email_queue.add(mail)
+    return queued
+
+
+async def claim_one(ports: Ports) -> QueuedEmail:
+    [mail] = await email_queue.claim_due(ports, 10)
+    return mail
+
+
+async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
+    prepared = await email_preparation.prepare(ports, await claim_one(ports))
+    assert not isinstance(prepared, EmailResult)
+    return prepared
+
+
+async def rows(pool: Pool) -> list[dict[str, Any]]:
+    """Return the queue in the database, oldest first."""
+    columns = ("id", "outcome", "attempts", "claims", "token", "last_failure", "due_at", "finished_at")
+    found = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608  (those of the line above)
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
+async def all_finished(pool: Pool) -> None:
+    async def finished() -> bool:
+        return all(row["finished_at"] is not None for row in await rows(pool))
+
+    await eventually(finished)
+
+
+@asynccontextmanager
+async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
+    """Run that many mailers, and yield their mailboxes."""
+    inboxes = [Mailbox() for _ in range(count)]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for inbox in inboxes:
+                nursery.start_soon(lambda inbox: mailer(ports, inbox, **options), inbox)
+            yield inboxes
+            nursery.cancel_scope.cancel()
+
+
+async def settled(inbox: Mailbox) -> None:
+    """Return once the mailer has handled every post, found no more email to start, and waits for the next post.
+
+    It is not enough that no task runs, because a task that waits for the database does not run either.
+    """
+    await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
+
+
+@contextmanager
+def logged() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as entries:
+        yield entries
+
+
+class ShakyStorage:
+    """A storage that is down for the next `outages` transactions."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.outages = 0
+        self._storage = storage
+
+    @asynccontextmanager
+    async def transaction(self, by: Caller, *, in_session: bool = True) -> AsyncIterator[Transaction]:
+        if self.outages > 0:
+            self.outages -= 1
+            raise StorageDown
+        async with self._storage.transaction(by=by, in_session=in_session) as tx:
+            yield tx
+
+    def reading(self) -> AbstractAsyncContextManager[Reading]:
+        return self._storage.reading()
+
+    def autocommit(self) -> Any:
+        return self._storage.autocommit()
+
+    async def ping(self) -> None:
+        await self._storage.ping()

@@ -1,0 +1,63 @@
+"""Purchases, and rounds of the billing reconciler."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from actors import billing_reconciler as actor
+from core.billing import reconciliation
+from core.kernel.values import new_id
+from ports import Ports
+from tests.billing.api.billing import Till
+from tests.fakes.http_server import Answer
+from tests.fakes.payments import FakePayments, Object
+from tests.support.builders import run_sql
+
+HOLDER = new_id()
+
+
+async def buy(till: Till, provider: FakePayments, *, heard: bool) -> Object:
+    """Let the member buy a subscription, and deliver its events if `heard`."""
+    made = provider.complete((await till.begin()).json["session_id"])
+    if heard:
+        await provider.deliver(till.sent)
+    provider.events.clear()
+    provider.asked.clear()
+    return made
+
+
+async def reconcile(ports: Ports) -> dict[str, int]:
+    done = await reconciliation.reconcile(ports, HOLDER)
+    assert done is not None, "no other process has the lease"
+    return dict(done)
+
+
+async def run_rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list[Mapping[str, int]]:
+    """Reconcile `count` times with a pause before each, and return the results that are not empty."""
+    done = []
+    for _ in range(count):
+        till.clock.advance(pause)
+        done.append(await actor.reconcile(ports, HOLDER))
+    return [each for each in done if each]
+
+
+async def active_subscriptions(till: Till) -> list[str | None]:
+    """Return the provider's ids of the active subscriptions, with None for those without a provider."""
+    found = await run_sql(till.tenant.pool, "select provider_subscription_id from subscriptions where status = 'active'")
+    return [name for (name,) in found]
+
+
+async def add_failing_check(till: Till, provider: FakePayments, name: str, since: datetime) -> None:
+    """Add a subscription with this id to check, and let the provider fail for it."""
+    facts = "insert into billing_facts (provider_subscription_id, org_id, heard_at, check_at) values (%s, %s, %s, %s)"
+    await run_sql(till.tenant.pool, facts, name, till.tenant.org, since, since)
+    provider.answers[f"subscriptions/{name}"] = Answer(500)
+
+
+async def buy_twice(till: Till, provider: FakePayments) -> tuple[Object, Object]:
+    """Let the member complete two checkouts. Return the subscription that became ours, and the duplicate."""
+    sessions = [(await till.begin()).json["session_id"] for _ in range(2)]
+    made = {one["id"]: one for one in [provider.complete(session) for session in sessions]}
+    await provider.deliver(till.sent)
+    [ours] = await active_subscriptions(till)
+    provider.events.clear()
+    return made.pop(ours), next(iter(made.values()))

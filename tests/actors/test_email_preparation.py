@@ -1,0 +1,135 @@
+"""The preparation of queued emails: tokens, limits, and reasons not to send an email."""
+
+from datetime import timedelta
+
+import pytest
+
+import actors.mailer
+from adapters.postgres.engine.pool import Pool
+from core import email_preparation
+from core.accounts import email_queue, email_queue_rules
+from core.accounts.email_queue_rules import EmailKind, EmailOutcome, EmailResult
+from core.accounts.one_time_tokens import TokenPurpose
+from core.kernel.values import digest
+from ports import Ports
+from tests.actors.mailing import ADA, BOB, MIDDLE, all_finished, claim_one, logged, mailing, prepared_one, queue, rows
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.builders import add_account, link
+from tests.support.waiting import PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the poll interval longer than any test, so that polling does not do the work of a message."""
+    monkeypatch.setattr(actors.mailer, "POLL", 10 * PATIENCE)
+
+
+async def test_all_attempts_send_the_same_message(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    await add_account(ports, ADA, verified=False)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
+    mail, first = await prepared_one(ports)
+    due_at = await email_queue.record_failure(ports, mail, "refused", MIDDLE)
+    assert due_at == clock.now() + timedelta(seconds=5)
+    clock.advance(timedelta(seconds=5))
+    _, second = await prepared_one(ports)
+    assert second == first
+
+
+async def test_a_token_is_encrypted_in_the_queue(ports: Ports, pool: Pool) -> None:
+    await add_account(ports, ADA, verified=False)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
+    mail, letter = await prepared_one(ports)
+    [row] = await rows(pool)
+    assert mail.token == link(letter)
+    assert row["token"] is not None
+    assert mail.token.encode() not in row["token"]
+    await email_queue.record_sent(ports, mail)
+    [row] = await rows(pool)
+    assert row["token"] is None
+
+
+@pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD])
+async def test_no_email_goes_to_an_address_without_an_account(ports: Ports, pool: Pool, sent: FakeMailTransport, kind: EmailKind) -> None:
+    await queue(ports, kind, ADA)
+    with logged() as log:
+        async with mailing(ports):
+            await all_finished(pool)
+    assert sent.letters == []
+    [row] = await rows(pool)
+    assert (row["outcome"], row["token"], row["attempts"]) == ("dropped", None, 0)
+    assert {entry["log_level"] for entry in log} == {"debug"}
+
+
+async def test_no_email_goes_to_a_deactivated_account(ports: Ports) -> None:
+    await add_account(ports, ADA, deactivated_at=ports.clock.now())
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
+    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
+
+
+async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
+    await add_account(ports, ADA)
+    await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
+    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
+
+
+async def test_a_recipient_gets_five_emails_with_tokens_per_hour(
+    ports: Ports, pool: Pool, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    await add_account(ports, ADA, verified=False)
+    await add_account(ports, BOB, verified=False)
+    await queue(ports, EmailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
+    async with mailing(ports) as [inbox]:
+        await all_finished(pool)
+        assert sorted(letter.to for letter in sent.letters) == [ADA] * 5 + [BOB]
+        clock.advance(timedelta(minutes=59))
+        await queue(ports, EmailKind.RESET_PASSWORD, ADA)  # all kinds with a token count
+        await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)  # has no token
+        inbox.post()
+        await all_finished(pool)
+        assert [letter.subject for letter in sent.letters[6:]] == ["Your password was changed - Gatehouse"]
+        clock.advance(timedelta(minutes=1))
+        await queue(ports, EmailKind.RESET_PASSWORD, ADA)
+        inbox.post()
+        await all_finished(pool)
+    assert [letter.subject for letter in sent.letters[7:]] == ["Set a new password - Gatehouse"]
+
+
+async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: FakeClock) -> None:
+    await add_account(ports, ADA)
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
+    mail, first = await prepared_one(ports)
+    await email_queue.record_failure(ports, mail, "refused", MIDDLE)
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
+    mail, second = await prepared_one(ports)
+    await email_queue.record_sent(ports, mail)
+    async with ports.storage.reading() as read:
+        assert not await read.one_time_tokens.is_live(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
+        assert await read.one_time_tokens.is_live(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
+    clock.advance(timedelta(seconds=5))
+    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(
+        EmailOutcome.DROPPED
+    )  # its link would not be valid
+
+
+async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    await add_account(ports, ADA)
+    await queue(ports, EmailKind.RESET_PASSWORD, ADA)
+    mail, _ = await prepared_one(ports)
+    await email_queue.record_failure(ports, mail, "refused", MIDDLE)
+    clock.advance(ports.policy.reset_ttl)
+    ended = await email_preparation.prepare(ports, await claim_one(ports))
+    assert ended == EmailResult(EmailOutcome.GIVEN_UP, "its link expired before it could be sent")
+    [row] = await rows(pool)
+    assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
+
+
+def test_delays_double_up_to_an_hour() -> None:
+    assert [email_queue_rules.backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
+        5,
+        10,
+        20,
+        2560,
+        3600,
+        3600,
+    ]
+    assert [email_queue_rules.backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]

@@ -1,0 +1,17 @@
+"""A database session for a test."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from adapters.postgres.engine.connecting import connect
+from adapters.postgres.engine.driver import Connection
+from tests.support.waiting import PATIENCE
+
+
+@asynccontextmanager
+async def session(conninfo: str, statement_timeout_ms: int = 0) -> AsyncIterator[Connection]:
+    connection = await connect(conninfo, timeout=PATIENCE, statement_timeout_ms=statement_timeout_ms)
+    try:
+        yield connection
+    finally:
+        connection.finish()
