@@ -1,4 +1,4 @@
-"""Where addresses are, by the file that the operator has configured."""
+"""Locations of addresses from the operator's GeoIP file."""
 
 import random
 from pathlib import Path
@@ -20,7 +20,7 @@ def file() -> GeoIpFile:
 
 
 @pytest.mark.parametrize(
-    ("address", "place"),
+    ("address", "location"),
     [
         ("203.0.113.0", LISBON),
         ("203.0.113.255", LISBON),
@@ -29,8 +29,8 @@ def file() -> GeoIpFile:
         ("2001:db8:1::5", Location("Oslo", "NO")),
     ],
 )
-def test_an_address_has_the_city_and_country_of_its_network(file: GeoIpFile, address: str, place: Location) -> None:
-    assert file.locate(address) == place
+def test_an_address_has_the_city_and_country_of_its_network(file: GeoIpFile, address: str, location: Location) -> None:
+    assert file.locate(address) == location
 
 
 @pytest.mark.parametrize(
@@ -41,18 +41,18 @@ def test_other_addresses_have_no_location(file: GeoIpFile, address: str | None) 
 
 
 @pytest.mark.parametrize(
-    ("address", "place"),
+    ("address", "location"),
     [
-        ("192.0.2.1", None),  # a city in no country
+        ("192.0.2.1", None),  # a city without a country
         ("192.0.2.17", Location(None, "IT")),  # a city that is not an object
-        ("192.0.2.33", Location("Lon?don" + "n" * 93, "GB")),  # a control character, and a name without end
+        ("192.0.2.33", Location("Lon?don" + "n" * 93, "GB")),  # a control character, and an overlong name
         ("192.0.2.49", None),
         ("192.0.2.65", None),
         ("192.0.2.81", None),
     ],
 )
-def test_the_usable_parts_of_a_malformed_record_are_used(file: GeoIpFile, address: str, place: Location | None) -> None:
-    assert file.locate(address) == place
+def test_the_usable_parts_of_a_malformed_record_are_used(file: GeoIpFile, address: str, location: Location | None) -> None:
+    assert file.locate(address) == location
 
 
 def test_without_a_file_every_location_is_unknown() -> None:
@@ -61,7 +61,7 @@ def test_without_a_file_every_location_is_unknown() -> None:
 
 def test_the_shipped_file_equals_the_output_of_its_script(tmp_path: Path) -> None:
     write(tmp_path / "made.mmdb")
-    # All but when it was made.
+    # Everything except the time of creation.
     assert len((tmp_path / "made.mmdb").read_bytes()) == len(SHIPPED.read_bytes())
     assert GeoIpFile(tmp_path / "made.mmdb").locate("203.0.113.9") == LISBON
 

@@ -1,5 +1,4 @@
-"""The guard of calls to targets that tenants chose: which addresses it lets through, and what it lets through besides (security.md W-1,
-W-3 and P-7; decisions, point 222)."""
+"""Address checks for targets that tenants chose, and the networks that the operator allows (security W-1, W-3, P-7, decision 222)."""
 
 import socket
 from ipaddress import ip_address, ip_network
@@ -22,7 +21,7 @@ from adapters.http.guard import (
 from core.kernel.outbound import SendFailure
 
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
-# By the range that refuses it; beside each network of W-1 stand its ends where another one does not begin there.
+# Refused addresses by their network: the first and last addresses of each network (security W-1).
 REFUSED = {
     "this network": ("0.0.0.0", "0.255.255.255"),  # noqa: S104  (nobody binds to it)
     "loopback": ("127.0.0.1", "127.255.255.254", "::1"),
@@ -46,7 +45,7 @@ REFUSED = {
 
 
 def names(addresses: dict[str, list[str]]) -> Any:
-    """A lookup that knows these names, and literals."""
+    """Return a lookup that knows these names, and IP addresses."""
 
     def look_up(host: str, port: int, **options: Any) -> list[tuple[Any, Any, Any, Any, tuple[Any, ...]]]:
         assert options["type"] == socket.SOCK_STREAM
@@ -63,7 +62,7 @@ def names(addresses: dict[str, list[str]]) -> Any:
 
 
 async def refusal(guard: Guard, host: str, port: int = 443) -> SendFailure:
-    """Why the target is refused; what is told of it is of the fixed set, and nothing else is in it."""
+    """Return the reason of a refusal. The error contains nothing but this reason."""
     with pytest.raises(TargetRefused) as caught:
         await guard.addresses(host, port)
     assert str(caught.value) == caught.value.reason.value
@@ -112,7 +111,7 @@ async def test_an_unknown_name_is_not_resolved() -> None:
     assert await refusal(guard, "empty.example") is SendFailure.NOT_RESOLVED
 
 
-# Names of several addresses, and names that change
+# Names with several addresses, and names that change
 
 
 @pytest.mark.parametrize("bad", ["127.0.0.1", "10.1.2.3", "::1", "::ffff:127.0.0.1", "fe80::1%1"])
@@ -157,17 +156,17 @@ async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() ->
     try:
         for _ in range(3):
             assert await refusal(guard, "slow.example") is SendFailure.NOT_RESOLVED
-        # Nor does it take threads from others than those who look up names.
+        # It uses no threads of other work.
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
     finally:
         release.set()
 
 
-# What the operator opens
+# Networks that the operator allows
 
 
 @pytest.mark.parametrize(
-    ("text", "openings"),
+    ("text", "targets"),
     [
         ("", ()),
         (" , ", ()),
@@ -176,11 +175,11 @@ async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() ->
         ("10.0.0.0/8:2525, 127.0.0.1:25", (AllowedTarget(ip_network("10.0.0.0/8"), 2525), AllowedTarget(ip_network("127.0.0.1/32"), 25))),
         ("fd00::/8,[fd00::/8]:443,", (AllowedTarget(ip_network("fd00::/8")), AllowedTarget(ip_network("fd00::/8"), 443))),
         ("[::1]:25", (AllowedTarget(ip_network("::1"), 25),)),
-        ("::1:25", (AllowedTarget(ip_network("::1:25")),)),  # which is an address
+        ("::1:25", (AllowedTarget(ip_network("::1:25")),)),  # this is an address
         ("0.0.0.0/0,::/0", (AllowedTarget(ip_network("0.0.0.0/0")), AllowedTarget(ip_network("::/0")))),
     ],
 )
-def test_allowed_targets_are_networks_with_or_without_a_port(text: str, openings: tuple[AllowedTarget, ...]) -> None:
+def test_allowed_targets_are_networks_with_or_without_a_port(text: str, targets: tuple[AllowedTarget, ...]) -> None:
     assert parse_allowed_targets(text) == openings
 
 

@@ -1,4 +1,4 @@
-"""Every statement about the mail servers of organizations (decisions, point 208; security.md L-1, T-1 and W-7)."""
+"""The repository of mail servers of organizations (security L-1, T-1, W-7, decision 208)."""
 
 from dataclasses import fields
 from uuid import UUID
@@ -26,7 +26,7 @@ async def server_of(storage: Postgres, org: UUID) -> MailServer | None:
 
 
 def shown(server: MailServer) -> SmtpSettings:
-    """What is left without the password."""
+    """Return the settings without the password."""
     return SmtpSettings(**{field.name: getattr(server, field.name) for field in fields(SmtpSettings)})
 
 
@@ -82,7 +82,7 @@ async def test_the_password_is_encrypted_for_its_row_and_column(storage: Postgre
     stored = dict(await run_sql(pool, "select org_id, password from smtp_settings"))
     assert PASSWORD.encode() not in stored[acme]
     assert stored[acme] != stored[other_tenant]
-    # In another organization's row it opens nothing; and what is without it can be seen all the same.
+    # It cannot be decrypted in another organization's row. The other settings can still be read.
     await run_sql(pool, "update smtp_settings set password = %s where org_id = %s", stored[acme], other_tenant)
     with pytest.raises(SealBroken):
         await server_of(storage, other_tenant)

@@ -1,4 +1,4 @@
-"""One-time codes, against RFC 6238 and other people's software."""
+"""One-time codes, compared with RFC 6238 and with other implementations."""
 
 import base64
 import shutil
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CODES: "OneTimeCodes" = TotpCodes()
 STEP = timedelta(seconds=30)
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
-# The key of RFC 6238, appendix B, and its codes of SHA-1, of which we have the last six digits.
+# The key of RFC 6238 appendix B and its codes for SHA-1. We use their last six digits.
 RFC_SECRET = base64.b32encode(b"12345678901234567890").decode()
 RFC_CODES = [(59, "287082"), (1111111109, "081804"), (1111111111, "050471"), (1234567890, "005924"), (2000000000, "279037")]
 
@@ -85,7 +85,7 @@ def test_the_uri_contains_issuer_email_and_secret(email: str) -> None:
     assert unquote(parts.path) == f"/Gate & house:{email}"
     assert parts.path.count("/") == 1
     assert parse_qs(parts.query, strict_parsing=True) == {"secret": [secret], "issuer": ["Gate & house"]}
-    assert "+" not in parts.query  # which some apps show for a space
+    assert "+" not in parts.query  # some apps would show a plus sign for a space
 
 
 def test_another_library_can_read_the_uri() -> None:

@@ -1,5 +1,4 @@
-"""The mail servers of organizations: reached through the guard, encrypted, and repeated to nobody (decisions, point 208; security.md E-1,
-E-4, W-1 and W-7)."""
+"""SMTP servers of organizations: checked addresses, encryption, and errors without quotes (security E-1, E-4, W-1, W-7, decision 208)."""
 
 import ssl
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ RESOLVES = names({HOST: ["127.0.0.1"], "127.0.0.1": ["127.0.0.1"]})
 
 
 def at(port: int, host: str = HOST, **changes: Any) -> MailServer:
-    """Where a server of a test is; not encrypted unless that is asked for."""
+    """Return settings for a server on this machine, by default without encryption."""
     return mail_server(ACME, host=host, port=port, **{"tls": False, **changes})
 
 
@@ -43,12 +42,12 @@ def of(url: str) -> MailServer:
 
 
 def servers(tls: ssl.SSLContext | None = None, **options: Any) -> OrganizationSmtp:
-    """As they are where the operator lets tenants reach this machine."""
+    """Return the transport of an installation where tenants can reach this machine."""
     return OrganizationSmtp(Guard(OPEN, lookup=RESOLVES), tls=tls, **options)
 
 
 async def refused(own: OrganizationSmtp, server: MailServer) -> str:
-    """Why the letter was not taken, after the words that every such reason begins with."""
+    """Return the reason of a refusal without its fixed prefix."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
         await own.send(LETTER, server)
     assert caught.value.__cause__ is None
@@ -59,7 +58,7 @@ async def refused(own: OrganizationSmtp, server: MailServer) -> str:
     return reason.removeprefix(prefix)
 
 
-# Where they are
+# Addresses
 
 
 async def test_the_sender_of_an_email_is_the_organization() -> None:
@@ -100,8 +99,10 @@ async def test_this_machine_can_be_reached_if_the_operator_allows_it(opening: st
 
 async def test_a_check_does_not_reveal_whether_a_name_exists() -> None:
     own = OrganizationSmtp(Guard(lookup=names({"inside.example": ["10.0.0.1"]})))
-    assert await own.check_server(at(587, "inside.example")) is await own.check_server(at(587, "nobody.example")) is MailServerCheck.NO_ADDRESS
-    # The operator may know.
+    assert (
+        await own.check_server(at(587, "inside.example")) is await own.check_server(at(587, "nobody.example")) is MailServerCheck.NO_ADDRESS
+    )
+    # The operator's log contains the reason.
     assert await refused(own, at(587, "nobody.example")) == "the host name was not resolved"
 
 
@@ -129,7 +130,7 @@ async def test_an_email_is_refused_if_there_is_no_server() -> None:
     assert await servers().check_server(gone) is MailServerCheck.NOT_REACHED
 
 
-# Signing in
+# Authentication
 
 
 async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
@@ -165,20 +166,20 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of another name, and of the very address that is connected to."""
+    """A certificate for another name and for the address of the connection."""
     return make_certificate(tmp_path_factory.mktemp("tls") / "other.pem", "mail.other.example", "127.0.0.1")
 
 
 @contextmanager
 def encrypting(how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SmtpSink, MailServer, list[str]]]:
-    """A server that encrypts in this way, where it is, and the names that it is asked for."""
+    """Run a server with this kind of encryption. Yield the server, its settings and the requested names."""
     asked: list[str] = []
     context = server_context(certificate)
     context.sni_callback = lambda _, name, __: asked.append(name) if name else None
     sink = SmtpSink(starttls=context, login=("acme", PASSWORD)) if how == "STARTTLS" else SmtpSink(tls=context)
     with sink:
         if how == "implicit":
-            monkeypatch.setattr(adapters.email.transports, "IMPLICIT_TLS", sink.port)  # since no test can have port 465
+            monkeypatch.setattr(adapters.email.transports, "IMPLICIT_TLS", sink.port)  # tests cannot listen on port 465
         yield sink, at(sink.port, tls=True, password=PASSWORD if how == "STARTTLS" else None), asked
 
 
@@ -194,9 +195,9 @@ async def test_a_certificate_is_compared_with_the_host_name_and_not_with_the_add
         await own.send(LETTER, server)
         assert await own.check_server(server) is MailServerCheck.GOOD
         assert asked == [HOST, HOST]
-        # By its address it is another one.
+        # The certificate does not contain the address.
         assert await own.check_server(replace(server, host="127.0.0.1")) is MailServerCheck.NOT_ENCRYPTED
-        # Nobody that the system believes in vouches for it.
+        # The system does not trust its issuer.
         assert await servers().check_server(server) is MailServerCheck.NOT_ENCRYPTED
         assert await refused(servers(), server) == "the connection could not be encrypted"
     assert len(sink.messages) == 1
@@ -221,7 +222,7 @@ async def test_nothing_is_sent_unencrypted_if_encryption_is_configured() -> None
     assert sink.messages == []
 
 
-# Servers that mean no good
+# Malicious servers
 
 
 async def test_no_error_quotes_a_reply_of_the_server() -> None:
@@ -268,7 +269,7 @@ async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None
 
     async with server_that(silent) as url:
         own = servers(session_deadline=0.05, check_deadline=0.05, connections=1)
-        for _ in range(2):  # the second one needs the first one's thread
+        for _ in range(2):  # the second email needs the thread of the first one
             assert await refused(own, of(url)) == "not finished within 0.05 s"
             assert await own.check_server(of(url)) is MailServerCheck.NOT_REACHED
         await eventually(lambda: own._threads.borrowed_tokens == 0)

@@ -1,4 +1,4 @@
-"""Passwords, against the attacks of security.md section 2."""
+"""Password hashing (security A-1, A-2, B-2)."""
 
 import threading
 from contextlib import suppress
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def small_passwords(concurrency: int = 2, queue: int = 32) -> Argon2Passwords:
-    """Argon2 at its cheapest: these tests are about what surrounds it."""
+    """Argon2 with its lowest cost. These tests are about the code around it."""
     return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=concurrency, queue=queue)
 
 
 class Gate:
-    """Stands in for the C library: every verification says that it began and then waits to be let through."""
+    """A replacement for the C library. Each verification reports its start and then waits."""
 
     def __init__(self, passwords: Argon2Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = threading.Semaphore(0)
@@ -57,7 +57,7 @@ async def test_passwords_are_compared_byte_for_byte() -> None:
     passwords = small_passwords()
     composed, decomposed = "caf\u00e9-caf\u00e9", "cafe\u0301-cafe\u0301"
     assert not await passwords.verify(await passwords.hash(composed), decomposed)
-    assert not await passwords.verify(await passwords.hash("before\0after"), "before\0other")  # nothing ends at NUL
+    assert not await passwords.verify(await passwords.hash("before\0after"), "before\0other")  # a NUL does not end the password
     long = "x" * 127
     assert not await passwords.verify(await passwords.hash(long + "a"), long + "b")
 
@@ -128,7 +128,7 @@ async def test_a_hash_with_other_parameters_is_outdated() -> None:
     for other in (PasswordHasher(2, 8, 1), PasswordHasher(1, 16, 1), PasswordHasher(1, 16, 2)):
         older = other.hash("correct horse")
         assert passwords.is_outdated(older)
-        assert await passwords.verify(older, "correct horse")  # and still opens until it is rehashed
+        assert await passwords.verify(older, "correct horse")  # an outdated hash still verifies
 
 
 async def test_a_damaged_hash_raises_an_error() -> None:
@@ -162,13 +162,13 @@ async def test_a_full_queue_refuses_immediately(monkeypatch: pytest.MonkeyPatch)
         await gate.wait_begun(2)
         await trio.testing.wait_all_tasks_blocked()
         for attempt in (passwords.verify(None, "correct horse"), passwords.hash("correct horse")):
-            with pytest.raises(Limited) as refusal:  # at once, as nobody is let through the gate meanwhile
+            with pytest.raises(Limited) as refusal:  # immediately: no verification has ended yet
                 await attempt
             assert refusal.value.retry_after == 1
         gate.open.release(2 + 32)
     assert len(gate.verified) == 2 + 32
     gate.open.release()
-    assert not await passwords.verify(None, "correct horse")  # there is room again
+    assert not await passwords.verify(None, "correct horse")  # the queue has room again
 
 
 async def test_a_canceled_call_frees_its_place_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ async def test_a_canceled_hash_keeps_its_thread_until_it_ends(monkeypatch: pytes
     gate.open.release(2)
 
     async def verified() -> bool:
-        with suppress(Limited):  # the thread has not come back yet
+        with suppress(Limited):  # the thread is still busy
             assert not await passwords.verify(None, "next")
             return True
         return False
@@ -246,4 +246,4 @@ async def test_close_ends_all_threads() -> None:
     passwords.close()
     for _ in range(2):
         await eventually(lambda: not passwords._threads._alive, "the threads have ended")
-        assert not await passwords.verify(None, "correct horse")  # what is still under way at the end is not lost
+        assert not await passwords.verify(None, "correct horse")  # work that has started still ends

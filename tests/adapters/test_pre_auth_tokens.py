@@ -1,4 +1,4 @@
-"""Pre-auth tokens: JWTs that continue a sign-in, and nothing else (identity.md section 5; security.md J-1 to J-3, J-8)."""
+"""Pre-auth tokens: JWTs that are valid only to continue a sign-in (security J-1, J-2, J-3, J-8)."""
 
 from datetime import timedelta
 from typing import Any
@@ -52,7 +52,7 @@ def test_access_tokens_and_pre_auth_tokens_are_not_interchangeable() -> None:
         TOKENS.read(TOKENS.sign_pre_auth(PRE_AUTH), NOW)
     with pytest.raises(WrongToken):
         TOKENS.read_pre_auth(TOKENS.sign(CLAIMS), NOW)
-    for header, payload in ((TYPE, PAYLOAD), (HEADER, SAID)):  # nor under the header of the other
+    for header, payload in ((TYPE, PAYLOAD), (HEADER, SAID)):  # also with the header of the other kind
         token = forged(header, payload)
         with pytest.raises((TokenInvalid, WrongToken)):
             TOKENS.read(token, NOW)

@@ -1,4 +1,4 @@
-"""The metrics: their names and labels, and that every process of a service shows the same figures."""
+"""Prometheus metrics: names, labels, and the same figures from every process of a service."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ports.observe import Metrics
 
 
-# organizations.md section 4.11
+# docs/reference/metrics.md
 DOCUMENTED = {
     "sso_http_request_duration_seconds": "histogram",
     "sso_db_pool_connections_total": "gauge",
@@ -33,7 +33,7 @@ DOCUMENTED = {
     "sso_mfa_adoption_percentage": "gauge",
     "sso_login_failures_total": "counter",
     "sso_auth_tokens_issued_total": "counter",
-    # Which the documents do not have: decisions, point 213.
+    # Added by decision 213.
     "sso_siem_failures_total": "counter",
     "sso_siem_dropped_entries_total": "counter",
 }
@@ -41,7 +41,7 @@ DOCUMENTED = {
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An instance says its directory to the library by a variable, which must not outlive the test."""
+    """Restore the environment variable that an instance sets for the library."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, "")
     monkeypatch.delenv(DIRECTORY_VARIABLE)
 
@@ -60,13 +60,13 @@ def metrics(directory: Path) -> Iterator[PrometheusMetrics]:
 
 
 def types(exposition: bytes) -> dict[str, str]:
-    """The type of each metric, by the name it has in the text."""
+    """Return the type of each metric by its name."""
     lines = (line.split(" ") for line in exposition.decode().splitlines() if line.startswith("# TYPE "))
     return {name: kind for _, _, name, kind in lines}
 
 
 def samples(metrics: PrometheusMetrics, name: str) -> dict[tuple[str, ...], float]:
-    """The values of one series by the values of its labels, in the order of their names."""
+    """Return the values of a metric by its label values, which are sorted by label name."""
     return {
         tuple(value for _, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(metrics.exposition().decode())
@@ -80,7 +80,7 @@ def value(metrics: PrometheusMetrics, name: str, *labels: str) -> float:
 
 
 def elsewhere(directory: Path, script: str) -> int:
-    """Run the script on the metrics of another process; its process id."""
+    """Run a script with metrics in another process and return its process id."""
     code = f"import os; from adapters.prometheus import PrometheusMetrics; metrics = PrometheusMetrics(); {script}; print(os.getpid())"
     environment = os.environ | {DIRECTORY_VARIABLE: str(directory)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
@@ -185,7 +185,7 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
     assert value(metrics, "sso_db_pool_connections_total", "postgres") == 3
     assert value(metrics, "sso_db_pool_connections_max", "postgres") == 20
-    assert value(metrics, "sso_active_users_total") == 8  # not a sum: the newest is right
+    assert value(metrics, "sso_active_users_total") == 8  # the most recent value, not a sum
     assert value(metrics, "sso_mfa_adoption_percentage") == 25
 
     forget_process(pid, directory)
@@ -193,14 +193,12 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
     assert value(metrics, "sso_active_users_total") == 8
 
-    elsewhere(directory, "pass")  # a worker that only just started knows nothing yet
+    elsewhere(directory, "pass")  # a worker that has just started has no figures yet
     assert value(metrics, "sso_active_users_total") == 8
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
 
 
-def test_a_service_has_its_own_directory_and_removes_those_of_killed_services(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_has_its_own_directory_and_removes_those_of_killed_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

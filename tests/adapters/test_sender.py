@@ -1,5 +1,4 @@
-"""Posts to targets that tenants chose, to real servers on real sockets: what may be asked of whom, and what anybody is told of the answer
-(security.md W-1 to W-4)."""
+"""POST requests to targets that tenants chose, with real servers and sockets (security W-1, W-2, W-3, W-4)."""
 
 import gzip
 import socket
@@ -24,7 +23,7 @@ Stream = trio.abc.Stream
 
 
 class Server:
-    """Answers each connection with the same bytes, and keeps what it was sent last."""
+    """A server that answers each connection with the same bytes and keeps the last request."""
 
     def __init__(self, answer: bytes | Callable[[Stream], Awaitable[None]]) -> None:
         self._answer = answer
@@ -54,7 +53,7 @@ async def serving(
             async with served:
                 await server.serve(served)
         except trio.BrokenResourceError:
-            pass  # the other side has had enough
+            pass  # the client has closed the connection
 
     async with trio.open_nursery() as nursery:
         yield server, await _listen(nursery, handle)
@@ -69,7 +68,7 @@ async def _listen(nursery: trio.Nursery, handle: Callable[[trio.SocketStream], A
 
 
 def looking_up(*addresses: str) -> Callable[..., Any]:
-    """Every name has these addresses."""
+    """Return a lookup that has these addresses for every name."""
 
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]

@@ -1,4 +1,4 @@
-"""Mail by SMTP: the URL, the message, encryption and login, every way to fail; and the folder's files."""
+"""Delivery of emails: the server URL, the MIME message, encryption, authentication, failures, and the files of the folder."""
 
 import base64
 import ssl
@@ -36,7 +36,7 @@ LETTER = EmailMessage(
 
 
 async def refused(transport: SmtpTransport | FolderTransport, letter: EmailMessage = LETTER) -> str:
-    """Why the letter was not taken; no cause goes along, for it could show what was sent."""
+    """Return the reason of a refusal. The error has no cause, which could contain the sent data."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
         await transport.send(letter)
     assert caught.value.__cause__ is None
@@ -288,7 +288,7 @@ async def test_nothing_is_sent_if_starttls_is_not_offered() -> None:
     assert sink.messages == []
 
 
-# -- servers with bad manners ------------------------------------------------------------------------------------------
+# -- misbehaving servers -----------------------------------------------------------------------------------------------
 
 
 async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None:
@@ -297,7 +297,7 @@ async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None
 
     async with server_that(silent) as url:
         transport = SmtpTransport(url, SENDER, session_deadline=0.1, connections=1)
-        for _ in range(2):  # the second one needs the first one's thread
+        for _ in range(2):  # the second email needs the thread of the first one
             assert "not finished within 0.1 s" in await refused(transport)
 
 
@@ -358,7 +358,7 @@ async def test_the_error_omits_a_password_that_the_server_echoes() -> None:
 
 
 def files(directory: Path) -> dict[str, int]:
-    """The names in a directory, in order, with their modes."""
+    """Return the sorted file names of a directory with their modes."""
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in sorted(directory.iterdir())}
 
 

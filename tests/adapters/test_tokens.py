@@ -1,4 +1,4 @@
-"""Access tokens, against the attacks of security.md section 4."""
+"""Access tokens and attacks on them (security J-1, J-2, J-3, J-6, J-7)."""
 
 import base64
 import hashlib
@@ -41,9 +41,9 @@ def pem_of(private: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
     return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
-# Making a key and reading one take tens of milliseconds each, so the tests share theirs.
+# Creating and loading a key takes tens of milliseconds each, so the tests share their keys.
 KEY = new_signing_key("key-in-use")
-STRANGER = new_signing_key("key-in-use")  # the same id on another key
+STRANGER = new_signing_key("key-in-use")  # another key with the same id
 TOKENS = JwtTokens(BASE_URL)
 TOKENS.use([KEY], NOW)
 
@@ -73,7 +73,7 @@ PAYLOAD: dict[str, Any] = {
     "org": "acme",
     "org_id": "3e6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a04",
 }
-# Of an application that has signed somebody in.
+# The claims of a token for an application.
 SERVICE_CLAIMS = replace(
     CLAIMS,
     service="shop",
@@ -101,7 +101,7 @@ def unb64(text: str) -> bytes:
 
 
 def forged(header: object, payload: object, sign: Callable[[bytes], bytes] | None = None) -> str:
-    """A token with exactly this header and payload; signed with the key in use unless told otherwise."""
+    """Return a token with exactly this header and payload, by default signed with the current key."""
     signing_input = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(payload).encode())}"
     return f"{signing_input}.{b64((sign or rs256)(signing_input.encode()))}"
 
@@ -122,7 +122,7 @@ def without(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def refused(token: str, tokens: JwtTokens = TOKENS, now: datetime = NOW) -> bool:
-    """Whether the token is refused as one that is not ours: neither accepted, nor expired, nor an error of another kind."""
+    """Return whether the token is refused as invalid, and not accepted or refused with another error."""
     try:
         tokens.read(token, now)
     except TokenExpired:
@@ -142,7 +142,7 @@ def test_an_access_token_contains_the_signed_claims() -> None:
 
 
 def test_a_forged_token_with_the_right_key_is_accepted() -> None:
-    """The other tests change one thing each about this one, so it has to be good; its header is also not written as ours are."""
+    """The other tests change one part of this token each, so it must be valid. Its header differs from ours in form."""
     assert TOKENS.read(forged(dict(reversed(HEADER.items())), PAYLOAD), NOW) == CLAIMS
 
 
@@ -164,7 +164,7 @@ def test_the_claims_of_an_organization_are_absent_without_one() -> None:
 def test_a_token_for_a_service_has_its_audience_and_the_plan_of_the_user() -> None:
     token = TOKENS.sign(SERVICE_CLAIMS)
     assert json.loads(unb64(token.split(".")[1])) == SERVICE_PAYLOAD
-    # What it says of plans is for the application; nothing of ours goes by it.
+    # The plan is only for the application, so `read` does not return it.
     assert TOKENS.read(token, NOW) == replace(SERVICE_CLAIMS, plan=None, subscription_status=None, features=None)
 
 
@@ -190,7 +190,7 @@ def test_missing_entitlements_are_absent_and_empty_ones_are_present() -> None:
 
 
 def test_the_largest_possible_plan_fits_into_a_token() -> None:
-    longest = "\U0001f600" * 100  # each is twelve letters of JSON
+    longest = "\U0001f600" * 100  # each character takes twelve bytes of JSON
     features = plans_rules.check_features(["x" * (plans_rules.MAX_FEATURES_SIZE - len('[""]'))])
     claims = replace(
         SERVICE_CLAIMS, plan=longest, features=features, org="o" * 63, service="s" * 63, email=Email("x" * 64 + "@" + "y" * 189)
@@ -320,7 +320,7 @@ def test_the_audience_of_an_application_and_the_service_need_each_other() -> Non
         assert refused(forged(HEADER, without(SERVICE_PAYLOAD, name))), name
     for service in ("", None, 5, ["shop"], True):
         assert refused(forged(HEADER, SERVICE_PAYLOAD | {"service": service})), service
-    assert refused(forged(HEADER, PAYLOAD | {"service": "shop"})), "one of ours names none"
+    assert refused(forged(HEADER, PAYLOAD | {"service": "shop"})), "a token for us names no service"
 
 
 def test_each_claim_is_required() -> None:
@@ -431,7 +431,7 @@ def test_keys_rotate_with_overlap() -> None:
     assert json.loads(unb64(tokens.sign(CLAIMS).split(".")[0]))["kid"] == "key-of-today"
     of_old = TOKENS.sign(CLAIMS)
     assert tokens.read(of_old, NOW) == CLAIMS
-    with pytest.raises(UnknownKey):  # not after its time, even when nobody looked for new keys
+    with pytest.raises(UnknownKey):  # not after its retirement, even if no new keys were loaded
         tokens.read(of_old, NOW + timedelta(minutes=16))
     tokens.use([new], NOW + timedelta(seconds=1))  # removing a key invalidates its tokens
     with pytest.raises(UnknownKey):
@@ -454,7 +454,7 @@ def test_known_keys_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(serialization, "load_pem_private_key", None)
     tokens.use([SigningKey(KEY.kid, KEY.private_key, KEY.created_at, NOW + timedelta(hours=1))], NOW)
     assert tokens.read(TOKENS.sign(CLAIMS), NOW) == CLAIMS
-    with pytest.raises(LookupError):  # it retires now
+    with pytest.raises(LookupError):  # the only key has a retirement time
         tokens.sign(CLAIMS)
 
 

@@ -1,4 +1,4 @@
-"""What is read out of User-Agent headers (decisions, points 79 and 85; security.md L-3)."""
+"""Parsing of User-Agent headers (security L-3, decisions 79, 85)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Secrets at rest, against the attacks of security.md section 19."""
+"""Encryption of stored secrets (security L-1, L-2)."""
 
 import base64
 import hashlib
@@ -8,7 +8,7 @@ import pytest
 from adapters.crypto import AesVault, generate_key, parse_keys
 from ports.crypto import SealBroken, SecretContext, Vault
 
-PLACE = SecretContext("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
+CONTEXT = SecretContext("mfa_secrets", "0b6a3c56-0b2c-4c3f-9c39-2f9c3b1f7a01", "secret")
 
 
 def new_vault(*ids: str) -> AesVault:
@@ -18,79 +18,79 @@ def new_vault(*ids: str) -> AesVault:
 def test_the_vault_decrypts_its_values() -> None:
     vault: Vault = new_vault()
     for plaintext in (b"", b"x", b"secret" * 1000):
-        sealed = vault.seal(plaintext, PLACE)
-        assert vault.open(sealed, PLACE) == plaintext
-        assert len(plaintext) < 6 or plaintext not in sealed  # a single byte is in there by chance now and then
-    assert vault.seal(b"x", PLACE) != vault.seal(b"x", PLACE)
+        sealed = vault.seal(plaintext, CONTEXT)
+        assert vault.open(sealed, CONTEXT) == plaintext
+        assert len(plaintext) < 6 or plaintext not in sealed  # a short plaintext can occur in the ciphertext by chance
+    assert vault.seal(b"x", CONTEXT) != vault.seal(b"x", CONTEXT)
 
 
 def test_a_value_decrypts_only_in_its_context() -> None:
     vault = new_vault()
-    sealed = vault.seal(b"secret", PLACE)
-    for place in (
+    sealed = vault.seal(b"secret", CONTEXT)
+    for context in (
         SecretContext("mfa_secrets", "other-row", "secret"),
-        SecretContext("mfa_secrets", PLACE.row, "backup"),
-        SecretContext("webhooks", PLACE.row, "secret"),
-        SecretContext("mfa_secrets", PLACE.row + "s", "ecret"),
+        SecretContext("mfa_secrets", CONTEXT.row, "backup"),
+        SecretContext("webhooks", CONTEXT.row, "secret"),
+        SecretContext("mfa_secrets", CONTEXT.row + "s", "ecret"),
     ):
-        with pytest.raises(SealBroken, match="comes from another place"):
-            vault.open(sealed, place)
+        with pytest.raises(SealBroken, match="comes from another context"):
+            vault.open(sealed, context)
 
 
 def test_contexts_with_the_same_joined_text_are_different() -> None:
     vault = new_vault()
     sealed = vault.seal(b"secret", SecretContext("a", "b", "c.d"))
-    for place in (SecretContext("a.c", "b", "d"), SecretContext("a", "bc", ".d"), SecretContext("ab", "", "c.d")):
+    for context in (SecretContext("a.c", "b", "d"), SecretContext("a", "bc", ".d"), SecretContext("ab", "", "c.d")):
         with pytest.raises(SealBroken):
-            vault.open(sealed, place)
+            vault.open(sealed, context)
 
 
 def test_a_value_with_any_changed_byte_does_not_decrypt() -> None:
     vault = new_vault("k1", "k2")
-    sealed = vault.seal(b"secret", PLACE)
+    sealed = vault.seal(b"secret", CONTEXT)
     for position in range(len(sealed)):
         for bit in (1, 128):
             changed = bytearray(sealed)
             changed[position] ^= bit
             with pytest.raises(SealBroken):
-                vault.open(bytes(changed), PLACE)
+                vault.open(bytes(changed), CONTEXT)
     for broken in (b"", b"\x01", b"secret", sealed[:-1], sealed[1:], sealed + b"x", b"\x01\xff" + sealed[2:]):
         with pytest.raises(SealBroken):
-            vault.open(broken, PLACE)
+            vault.open(broken, CONTEXT)
         assert not vault.is_current(broken[:10])
 
 
 def test_a_value_does_not_decrypt_under_another_key_id() -> None:
-    key = b"k" * 32  # the same key under both ids: still the id is part of what the tag covers
+    key = b"k" * 32  # the same key under both ids: the tag also covers the id
     vault = AesVault([("k1", key), ("k2", key)])
-    sealed = vault.seal(b"secret", PLACE)
+    sealed = vault.seal(b"secret", CONTEXT)
     assert sealed[:4] == b"\x01\x02k1"
     with pytest.raises(SealBroken):
-        vault.open(b"\x01\x02k2" + sealed[4:], PLACE)
+        vault.open(b"\x01\x02k2" + sealed[4:], CONTEXT)
 
 
 def test_the_error_names_an_unknown_key_and_there_is_no_fallback() -> None:
-    sealed = new_vault("old").seal(b"secret", PLACE)
-    with pytest.raises(SealBroken, match="sealed under the key 'old', which is not configured"):
-        new_vault("new").open(sealed, PLACE)
-    with pytest.raises(SealBroken, match="is not a sealed value"):
-        new_vault("new").open(b"plaintext that was never sealed, long enough for a nonce and a tag", PLACE)
+    sealed = new_vault("old").seal(b"secret", CONTEXT)
+    with pytest.raises(SealBroken, match="encrypted with the key 'old', which is not configured"):
+        new_vault("new").open(sealed, CONTEXT)
+    with pytest.raises(SealBroken, match="is not an encrypted value"):
+        new_vault("new").open(b"plaintext that was never sealed, long enough for a nonce and a tag", CONTEXT)
 
 
 def test_the_first_key_encrypts_and_all_keys_decrypt() -> None:
     before, after = new_vault("old"), new_vault("new", "old")
-    sealed = before.seal(b"secret", PLACE)
+    sealed = before.seal(b"secret", CONTEXT)
     assert before.is_current(sealed)
     assert not after.is_current(sealed)
-    again = after.seal(after.open(sealed, PLACE), PLACE)
+    again = after.seal(after.open(sealed, CONTEXT), CONTEXT)
     assert after.is_current(again)
-    assert new_vault("new").open(again, PLACE) == b"secret"
+    assert new_vault("new").open(again, CONTEXT) == b"secret"
 
 
 def test_columns_do_not_share_a_derived_key() -> None:
     vault = new_vault()
-    for place in (PLACE, SecretContext("webhooks", PLACE.row, "secret"), SecretContext("mfa_secrets", PLACE.row, "backup")):
-        vault.seal(b"secret", place)
+    for context in (CONTEXT, SecretContext("webhooks", CONTEXT.row, "secret"), SecretContext("mfa_secrets", CONTEXT.row, "backup")):
+        vault.seal(b"secret", context)
     assert len({id(cipher) for cipher in vault._derived.values()}) == 3
     nonce = b"n" * 12
     assert len({cipher.encrypt(nonce, b"secret", None) for cipher in vault._derived.values()}) == 3
@@ -99,7 +99,7 @@ def test_columns_do_not_share_a_derived_key() -> None:
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ([], "There is no encryption key"),
+        ([], "At least one encryption key is needed"),
         ([("k1", b"")], "'k1' has 0 bytes; it must have 32"),
         ([("k1", b"x" * 32), ("k2", b"x" * 31)], "'k2' has 31 bytes; it must have 32"),
         ([("", b"x" * 32)], "The id of encryption key 1"),
@@ -125,7 +125,7 @@ def test_a_generated_key_can_be_parsed() -> None:
     first, second = generate_key(), generate_key()
     assert first != second
     vault = AesVault(parse_keys(f"{first},{second}"))
-    assert vault.open(vault.seal(b"secret", PLACE), PLACE) == b"secret"
+    assert vault.open(vault.seal(b"secret", CONTEXT), CONTEXT) == b"secret"
 
 
 @pytest.mark.parametrize("text", ["", "k1", "c2VjcmV0LXNlY3JldA==", "k1:c2Vj*cmV0", "k1:a", "k1:c2VjcmV0, ", "k1:\u00e9"])
@@ -137,9 +137,9 @@ def test_unreadable_keys_are_refused_without_repeating_them(text: str) -> None:
 
 def test_the_representation_contains_no_secret() -> None:
     vault = AesVault([("k1", b"0123456789abcdef0123456789ABCDEF")])
-    sealed = vault.seal(b"open sesame", PLACE)
+    sealed = vault.seal(b"open sesame", CONTEXT)
     with pytest.raises(SealBroken) as broken:
-        vault.open(sealed + b"x", PLACE)
+        vault.open(sealed + b"x", CONTEXT)
     shown = repr(vault) + repr(broken.value)
     assert "0123456789" not in shown
     assert "sesame" not in shown

@@ -242,8 +242,8 @@ async def test_claims_of_a_token_give_no_access_to_another_organization(
 ) -> None:
     account = await add_account(ports)
     login = (await api.login()).json
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "acme-two")
-    for one in (org, twin):
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "acme-two")
+    for one in (org, other_tenant):
         await add_member(pool, one, account.id, "admin")
     await run_sql(pool, "update sessions set org_id = %s", org)
     pair = await sessions.refresh(ports, Anonymous(), login["refresh_token"])

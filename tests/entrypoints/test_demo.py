@@ -1,4 +1,4 @@
-"""`gatehouse demo`: what it says is there is there, and a second time adds nothing."""
+"""`gatehouse demo`: all data works, and a second run adds nothing."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,7 +28,7 @@ from tests.support.mfa import Authenticator, add_mfa
 from tests.support.saml import SamlApplication, new_certificate
 from tests.support.saml_browser import SamlBrowser
 
-# What each run makes anew, or what is only ever added to; and secrets that go on signing for a day beside those that replace them.
+# Tables with rows that each run replaces or adds, and with old secrets that stay valid for a day.
 REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates"}
 SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", "secret")
 
@@ -36,7 +36,7 @@ SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", 
 async def counts(pool: Pool) -> dict[str, int]:
     tables = await run_sql(pool, "select relname from pg_stat_user_tables")
     names = [name for (name,) in tables if name not in REPLACED]
-    return {name: (await run_sql(pool, f"select count(*) from {name}"))[0][0] for name in names}  # noqa: S608  (names of our own tables)
+    return {name: (await run_sql(pool, f"select count(*) from {name}"))[0][0] for name in names}  # noqa: S608  (names of tables)
 
 
 def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -46,7 +46,7 @@ def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 class Kept:
-    """ports.crypto.Certificates: keys are made once for each organization, since that takes a tenth of a second, and each run makes two."""
+    """Implements ports.crypto.Certificates with one key per organization, because each new key takes a tenth of a second."""
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
         return await new_certificate(now, organization)
@@ -177,7 +177,7 @@ async def test_a_second_run_replaces_the_second_factor(api: Api, ports: Ports, p
     assert answer.status == 401
     login = {"email": new.email, "password": new.password, "device_token": trusted}
     again = (await api.post("/api/auth/login", login)).json
-    assert again["mfa_required"], "the device is not trusted any more"
+    assert again["mfa_required"], "the device is no longer trusted"
     code = Authenticator(new.totp_secret or "", ports.clock).code()
     body = {"code": code, "trust_device": True}
     trusted = (await api.post("/api/auth/mfa/verify", body, token=again["access_token"])).json["device_token"]
@@ -222,7 +222,7 @@ async def test_redirect_uris_change_only_if_some_are_given(ports: Ports) -> None
     wanted = ["http://localhost:9999/back", "com.example.mine:/back"]
     for redirect_uris in (wanted, []):
         tenant = (await demo.seed(ports, redirect_uris)).first
-        assert list(tenant.web.service.redirect_uris) == wanted[:1]  # the other one is for what is installed on a device
+        assert list(tenant.web.service.redirect_uris) == wanted[:1]  # only the mobile application can use the other one
         assert list(tenant.mobile.service.redirect_uris) == wanted
 
 
@@ -245,7 +245,7 @@ async def test_no_email_is_sent(pool: Pool, seeded: Demo) -> None:
     assert await run_sql(pool, "select kind from mails") == []
 
 
-# What is in the way
+# Obstacles
 
 Spoil = Callable[[Ports, Pool], Awaitable[object]]
 SUSPEND = "update organizations set status = 'suspended', suspended_reason = 'x' where slug = 'demo'"
@@ -260,7 +260,7 @@ def sql(*statements: str) -> Spoil:
 
 
 async def delete_another(ports: Ports, pool: Pool) -> None:
-    """As a platform owner would, and suspend the first."""
+    """Suspend the first organization as a platform owner."""
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
     async with ports.storage.reading() as read:
         steward = await read.accounts.by_email(demo.PLATFORM_OWNER)
@@ -333,9 +333,9 @@ async def test_an_invalid_redirect_uri_is_refused(ports: Ports, pool: Pool, uri:
 
 
 async def everything(pool: Pool) -> dict[str, list[Any]]:
-    """Every row of every table."""
+    """Return all rows of all tables."""
     tables = sorted(name for (name,) in await run_sql(pool, "select relname from pg_stat_user_tables"))
-    return {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in tables}  # noqa: S608  (names of our own tables)
+    return {name: await run_sql(pool, f"select t::text from {name} t order by 1") for name in tables}  # noqa: S608  (names of tables)
 
 
 @pytest.mark.slow

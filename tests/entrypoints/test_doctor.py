@@ -1,4 +1,4 @@
-"""What the doctor says of an installation that has something wrong with it."""
+"""The findings of `gatehouse doctor` for faulty installations."""
 
 import importlib.metadata
 from pathlib import Path
@@ -57,9 +57,9 @@ def test_each_configured_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -
         assert (fine.health, bad.health) == (Health.GOOD, Health.BAD)
         for finding, server in ((fine, good), (bad, failing)):
             assert "127.0.0.1:{1}".format(*server.address) in finding.text
-            assert set(server.asked) == {("udp", "")}, "the root: nobody's domain is told to anybody"
+            assert set(server.asked) == {("udp", "")}, "only the root is queried, which reveals no domain"
         assert "SERVFAIL" in bad.text
-    monkeypatch.setattr(doctor, "DNS_DEADLINE", 0.05)  # nobody listens there any more
+    monkeypatch.setattr(doctor, "DNS_DEADLINE", 0.05)  # the server has ended
     [silent] = doctor.name_servers(Settings(dns_servers=(good.address,)))
     assert silent.health is Health.BAD
     assert "Error" not in silent.text
@@ -75,7 +75,7 @@ def test_without_configured_name_servers_the_system_resolvers_are_asked(monkeypa
         assert [finding.health for finding in doctor.name_servers(Settings())] == [Health.GOOD]
         server.codes[""] = "REFUSED"
         [warned] = doctor.name_servers(Settings())
-        assert warned.health is Health.WARNING, "the service does without, but for domains"
+        assert warned.health is Health.WARNING, "only the verification of domains needs it"
         assert "REFUSED" in warned.text
 
 
@@ -93,11 +93,11 @@ def test_the_geoip_file_is_opened(tmp_path: Path) -> None:
 
 def test_the_doctor_describes_billing_and_warns_about_missing_settings(capsys: pytest.CaptureFixture[str]) -> None:
     with FakePayments() as provider:
-        look_at_billing(provider)
-    assert capsys.readouterr().out == "", "what is found is said once"
+        check_billing(provider)
+    assert capsys.readouterr().out == "", "findings are not logged too"
 
 
-def look_at_billing(provider: FakePayments) -> None:
+def check_billing(provider: FakePayments) -> None:
     on = {"billing_api_url": provider.address, "billing_api_key": API_KEY}
     secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
 
@@ -114,7 +114,7 @@ def look_at_billing(provider: FakePayments) -> None:
         Health.GOOD,
         f"through {provider.address}, which answers; its events go to http://127.0.0.1:8080/webhooks/billing",
     )
-    elsewhere = provider.address.replace("127.0.0.1", "127.1")  # which is the same, and not named among those that never leave the machine
+    elsewhere = provider.address.replace("127.0.0.1", "127.1")  # the same address in a form that is not recognized as local
     assert found(**{**on, "billing_api_url": elsewhere}, **secret) == (
         Health.WARNING,
         f"the payment provider is at {elsewhere}: the key to it travels in the clear",
@@ -152,7 +152,7 @@ def test_the_doctor_warns_about_a_frontend_without_tls(url: str | None, health: 
 
 
 def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
-    """Here too, where most clients would not send back a cookie that is for https alone (security.md G-2)."""
+    """Most clients do not return a cookie for https alone without TLS (security G-2)."""
     for url, health in (("https://id.example.com", Health.GOOD), ("http://id.example.com", Health.WARNING), (None, Health.WARNING)):
         assert doctor.address(Settings(base_url=url)).health is health
 

@@ -1,4 +1,4 @@
-"""Logs: their two formats, what never gets into them, and lines that stay whole."""
+"""Logs: both formats, masked secrets, and complete lines."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ Written = Callable[[], str]
 
 @pytest.fixture(autouse=True)
 def defaults() -> Iterator[None]:
-    """Every other test logs as if nothing had been configured."""
+    """Restore the logging configuration after each test."""
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
@@ -51,7 +51,7 @@ def output(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
-    """Everything that was logged."""
+    """Return all logged lines."""
     return lambda: (tmp_path / "log").read_text(encoding="utf-8")
 
 

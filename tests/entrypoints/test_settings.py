@@ -1,4 +1,4 @@
-"""Settings: their defaults, what is refused and how it is said (architecture.md, Settings)."""
+"""Settings: defaults, variables, and the messages for invalid values."""
 
 import json
 import os
@@ -44,7 +44,7 @@ OFFICESUITE = {
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings but the test's own, and no file of them either."""
+    """An environment without settings and without a settings file."""
     for name in list(os.environ):
         if name.upper().startswith("SSO_"):
             monkeypatch.delenv(name)
@@ -53,7 +53,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
-    """The settings of an environment with these variables."""
+    """Return the settings of an environment with these variables."""
 
     def load_with(**variables: str) -> Settings:
         for name, value in variables.items():
@@ -236,7 +236,7 @@ def test_unknown_variables_are_ignored(given: Given) -> None:
     given(SOMETHING_ELSE="x", PATH="x")
 
 
-# What cannot be used
+# Invalid values
 
 BAD_TIERS: list[dict[str, Any]] = [
     *({"name": name} for name in ("", "Gold", "gold ", "go ld", "-gold", "go--ld", "gold\n", "x" * 101, 5, None)),
@@ -308,7 +308,7 @@ def refused() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "value"), list(refused()))
 def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(given: Given, name: str, value: str) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
-        # What reads the settings must not be surprised later by what was let through here.
+        # An accepted value must not fail later, where it is used.
         _ = given(**{name: value}).policy
     sentence = str(refusal.value)
     assert sentence.startswith(f"SSO_{name} ")
@@ -357,7 +357,9 @@ def test_tiers_have_unique_names_and_ids(given: Given) -> None:
 
 
 def test_the_email_address_of_the_platform_owner_is_validated(given: Given) -> None:
-    with pytest.raises(SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not valid: the email address is not valid\. Check it for typos\.+$"):
+    with pytest.raises(
+        SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not valid: the email address is not valid\. Check it for typos\.+$"
+    ):
         given(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
 
 
@@ -372,7 +374,7 @@ def test_an_external_database_requires_encryption_keys(given: Given) -> None:
         given(DATABASE_URL="postgresql://db/gatehouse")
 
 
-# What only the adapters can judge is judged by the wiring, before the service listens, and told in the same way.
+# The wiring checks the values that only adapters understand, before the service listens. It reports them in the same way.
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def acme(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
 
 
 @pytest.fixture
-async def twin(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
+async def other_tenant(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
     return await tenants.add("twin", cast=cast)
 
 
@@ -103,7 +103,7 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 
 
 @pytest.fixture
-def street(visitor: SamlBrowser, provider: FakeProvider, pool: Pool) -> ProviderSignIn:
+def provider_sign_in(visitor: SamlBrowser, provider: FakeProvider, pool: Pool) -> ProviderSignIn:
     """The way from that browser to it, for modules in which it is set up."""
     return ProviderSignIn(visitor, provider, pool)
 

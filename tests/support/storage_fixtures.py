@@ -51,7 +51,7 @@ async def acme(pool: Pool) -> UUID:
 
 
 @pytest.fixture
-async def twin(pool: Pool) -> UUID:
+async def other_tenant(pool: Pool) -> UUID:
     return await add_organization(pool, "twin")
 
 
@@ -67,6 +67,6 @@ async def desk(pool: Pool, acme: UUID) -> ServiceContext:
 
 
 @pytest.fixture
-async def foreign(pool: Pool, twin: UUID) -> ServiceContext:
+async def foreign(pool: Pool, other_tenant: UUID) -> ServiceContext:
     """One of the same slug, of another organization."""
-    return await service_context(pool, await add_service(pool, twin, "shop"))
+    return await service_context(pool, await add_service(pool, other_tenant, "shop"))

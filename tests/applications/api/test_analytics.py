@@ -69,9 +69,9 @@ async def shop(acme: Tenant) -> Shop:
 
 
 @pytest.fixture
-async def foreign(twin: Tenant) -> Shop:
+async def foreign(other_tenant: Tenant) -> Shop:
     """A service of another organization."""
-    return await add_shop(twin)
+    return await add_shop(other_tenant)
 
 
 def at(day: str, time: str = "12:00:00") -> datetime:
@@ -82,13 +82,13 @@ def at(day: str, time: str = "12:00:00") -> datetime:
 
 
 async def test_members_can_read_analytics_and_other_callers_cannot(tenants: Tenants, ports: Ports, pool: Pool) -> None:
-    tenant, twin = await tenants.add("acme", cast=CAST), await tenants.add("twin")
+    tenant, other_tenant = await tenants.add("acme", cast=CAST), await tenants.add("twin")
     shop = await add_shop(tenant)
     stranger = await add_account(ports, "stranger@example.com", None)
     platform_owner = await add_account(ports, "steward@platform.example", None, is_platform_owner=True)
     user = await add_account(ports, "end-user@example.com", None)
     outsiders = [
-        twin.token("owner"),
+        other_tenant.token("owner"),
         (await sign_in(ports, stranger)).access_token,
         (await sign_in(ports, platform_owner)).access_token,
         (await sign_in_to(ports, pool, shop.service, user)).access_token,

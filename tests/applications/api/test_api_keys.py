@@ -185,8 +185,8 @@ async def test_each_permission_can_be_granted_and_all_together(shop: Shop) -> No
 # Lists
 
 
-async def test_the_list_has_all_keys_of_the_service_oldest_first(shop: Shop, twin: Tenant, clock: FakeClock) -> None:
-    second, other = await open_shop(shop.tenant, "second"), await open_shop(twin)
+async def test_the_list_has_all_keys_of_the_service_oldest_first(shop: Shop, other_tenant: Tenant, clock: FakeClock) -> None:
+    second, other = await open_shop(shop.tenant, "second"), await open_shop(other_tenant)
     for elsewhere in (second, other):
         await elsewhere.created(name="elsewhere")
     created_key = []
@@ -237,9 +237,9 @@ async def test_the_last_use_is_stored_to_the_minute(shop: Shop, clock: FakeClock
     assert await last_used() == rfc3339(clock.now())
 
 
-async def test_a_key_is_found_only_in_its_service(shop: Shop, twin: Tenant) -> None:
-    second, other = await open_shop(shop.tenant, "second"), await open_shop(twin)
-    await shop.tenant.join("both", twin.people["owner"])
+async def test_a_key_is_found_only_in_its_service(shop: Shop, other_tenant: Tenant) -> None:
+    second, other = await open_shop(shop.tenant, "second"), await open_shop(other_tenant)
+    await shop.tenant.join("both", other_tenant.people["owner"])
     keys = {name: (await one.created())["id"] for name, one in {"second": second, "other": other}.items()}
     mine = (await shop.created())["id"]
     for key_id in (*keys.values(), uuid4(), "x", mine.upper(), f"{mine}%20", shop.id):
@@ -325,7 +325,7 @@ WRITES = ["create", "delete"]
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_members_can_only_read_and_other_callers_can_do_nothing(shop: Shop, tenants: Tenants, twin: Tenant, call: str) -> None:
+async def test_members_can_only_read_and_other_callers_can_do_nothing(shop: Shop, tenants: Tenants, other_tenant: Tenant, call: str) -> None:
     created_key = await shop.created()
     before = await tenants.everything()
     plain = await CALLS[call](shop, shop.tenant.token("member"), created_key["id"])
@@ -333,19 +333,19 @@ async def test_members_can_only_read_and_other_callers_can_do_nothing(shop: Shop
         assert refused(plain) == FORBIDDEN
     else:
         assert plain.status == 200
-    for token in (twin.token("owner"), (await sign_in(tenants.ports, await add_platform_owner(tenants.ports))).access_token):
+    for token in (other_tenant.token("owner"), (await sign_in(tenants.ports, await add_platform_owner(tenants.ports))).access_token):
         assert refused(await CALLS[call](shop, token, created_key["id"])) == FORBIDDEN
     assert await shop.ids() == [created_key["id"]]
     assert [row for row in await tenants.everything() if row in before] == before
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_the_organization_must_be_active_and_have_the_service(shop: Shop, twin: Tenant, call: str) -> None:
+async def test_the_organization_must_be_active_and_have_the_service(shop: Shop, other_tenant: Tenant, call: str) -> None:
     created_key, token = await shop.created(), shop.tenant.token("owner")
-    await open_shop(twin, "theirs")
+    await open_shop(other_tenant, "theirs")
     for slug in ("theirs", "nothing", "Shop", "shop%20", str(shop.id)):
         assert refused(await CALLS[call](Shop(shop.tenant, shop.id, slug), token, created_key["id"])) == MISSING, slug
-    nowhere = Shop(Tenant(twin.api, twin.ports, twin.pool, twin.org, "nowhere"), shop.id)
+    nowhere = Shop(Tenant(other_tenant.api, other_tenant.ports, other_tenant.pool, other_tenant.org, "nowhere"), shop.id)
     assert refused(await CALLS[call](nowhere, token, created_key["id"])) == MISSING
     await shop.tenant.become("suspended")
     for slug in ("shop", "nothing"):

@@ -42,7 +42,7 @@ class Applications:
     """Services of two organizations, and their users."""
 
     acme: Tenant
-    twin: Tenant
+    other_tenant: Tenant
     services: dict[str, UUID] = field(default_factory=dict)
     people: dict[str, Account] = field(default_factory=dict)
 
@@ -89,13 +89,13 @@ class Applications:
 
 
 @pytest.fixture
-async def apps(acme: Tenant, twin: Tenant) -> Applications:
+async def apps(acme: Tenant, other_tenant: Tenant) -> Applications:
     services = {
         "shop": await add_service(acme.pool, acme.org, "shop"),
         "wiki": await add_service(acme.pool, acme.org, "wiki"),
-        "other": await add_service(acme.pool, twin.org, "shop"),
+        "other": await add_service(acme.pool, other_tenant.org, "shop"),
     }
-    return Applications(acme, twin, services)
+    return Applications(acme, other_tenant, services)
 
 
 def shown(time: datetime) -> str:
@@ -128,7 +128,7 @@ async def test_an_end_user_is_listed_with_the_services_of_the_organization(apps:
         ],
         "pagination": {"page": 1, "limit": 50, "total": 1, "total_pages": 1, "has_next": False, "has_prev": False},
     }
-    [elsewhere] = (await apps.page(of=apps.twin)).json["users"]
+    [elsewhere] = (await apps.page(of=apps.other_tenant)).json["users"]
     assert (elsewhere["services"], elsewhere["last_login_at"]) == (["shop"], shown(clock.now()))
 
 
@@ -235,7 +235,7 @@ async def test_a_changed_email_address_is_listed_and_matched(apps: Applications)
     user = await apps.person("ada", "shop", "other")
     token = (await sign_in(apps.acme.ports, user)).access_token
     assert (await apps.acme.api.patch("/api/user", {"email": "countess@people.example"}, token=token)).status == 200
-    for tenant in (apps.acme, apps.twin):
+    for tenant in (apps.acme, apps.other_tenant):
         assert await apps.names(of=tenant) == await apps.names("?search=countess", of=tenant) == (["countess"], 1)
         assert await apps.names("?search=ada", of=tenant) == ([], 0)
 
@@ -323,7 +323,7 @@ async def test_users_of_other_organizations_are_not_found(apps: Applications) ->
         answers.append(await apps.acme.api.get(f"{apps.acme.path}/users/{user}", token=apps.acme.token("owner")))
         answers.append(await apps.acme.api.delete(f"{apps.acme.path}/users/{user}/sessions", token=apps.acme.token("owner")))
     assert {(refused(answer), answer.json["error"]) for answer in answers} == {(MISSING, answers[0].json["error"])}
-    assert (await apps.show("eve", of=apps.twin)).status == 200
+    assert (await apps.show("eve", of=apps.other_tenant)).status == 200
 
 
 # Revocation
@@ -332,13 +332,13 @@ async def test_users_of_other_organizations_are_not_found(apps: Applications) ->
 async def test_revocation_ends_only_sessions_in_the_organization(apps: Applications, tenants: Tenants, clock: FakeClock) -> None:
     user, ports = await apps.person("ada"), tenants.ports
     await apps.person("eve")
-    for tenant in (apps.acme, apps.twin):
+    for tenant in (apps.acme, apps.other_tenant):
         await add_member(tenants.pool, tenant.org, user.id)
     ended = [await apps.session("ada", "shop"), await apps.session("ada", "wiki"), await sign_in(ports, user, apps.acme.org)]
     kept = [
         await apps.session("ada", "other"),
         await sign_in(ports, user),
-        await sign_in(ports, user, apps.twin.org),
+        await sign_in(ports, user, apps.other_tenant.org),
         await apps.session("eve", "shop"),
     ]
     answer = await apps.revoke("ada")
@@ -357,7 +357,7 @@ async def test_revocation_ends_only_sessions_in_the_organization(apps: Applicati
         "details": {"sessions_revoked": 3},
     }
     assert await apps.acme.told() == [("user.sessions_revoked", str(user.id), {"sessions_revoked": 3})]
-    assert await apps.twin.log() == []
+    assert await apps.other_tenant.log() == []
     again = await apps.session("ada", "shop")
     assert await apps.live_sessions(again) == [True], "the user can sign in again"
 
@@ -401,7 +401,7 @@ async def test_callers_from_outside_are_refused(apps: Applications, tenants: Ten
     tokens: Mapping[str | None, tuple[int, str]] = {
         None: UNAUTHORIZED,
         stranger: FORBIDDEN,
-        apps.twin.token("owner"): FORBIDDEN,
+        apps.other_tenant.token("owner"): FORBIDDEN,
         (await apps.session("ada", "shop")).access_token: FORBIDDEN,
     }
     before = await tenants.everything()
@@ -540,7 +540,7 @@ async def test_concurrent_changes_of_end_users_cause_no_deadlock_and_keep_counte
         person = people[number % 4]
         match number // 4:
             case 0:
-                return await apps.revoke(str(person.id), of=(apps.acme, apps.twin)[number % 2])
+                return await apps.revoke(str(person.id), of=(apps.acme, apps.other_tenant)[number % 2])
             case 1:
                 moved += 1
                 return await api.patch("/api/user", {"email": f"moved-{moved}@people.example"}, token=own[number % 4])

@@ -139,9 +139,9 @@ async def test_names_need_not_be_unique(shops: Workshop) -> None:
 # The list
 
 
-async def test_plans_are_listed_oldest_first(shops: Workshop, acme: Tenant, twin: Tenant, clock: FakeClock) -> None:
+async def test_plans_are_listed_oldest_first(shops: Workshop, acme: Tenant, other_tenant: Tenant, clock: FakeClock) -> None:
     other = await add_service(acme.pool, acme.org, "other")
-    foreign = await add_service(acme.pool, twin.org)
+    foreign = await add_service(acme.pool, other_tenant.org)
     for service in (other, foreign):
         await add_plan(acme.pool, service, "Hidden")
     names = []
@@ -309,10 +309,10 @@ async def test_plain_members_can_list_plans_but_not_change_them(shops: Workshop,
     assert await shops.stored() == before
 
 
-async def test_a_plan_is_found_only_in_its_service(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+async def test_a_plan_is_found_only_in_its_service(shops: Workshop, acme: Tenant, other_tenant: Tenant) -> None:
     own = await add_plan(acme.pool, await service_id(shops))
     other = await add_plan(acme.pool, await add_service(acme.pool, acme.org, "other"))
-    foreign = await add_plan(acme.pool, await add_service(acme.pool, twin.org))
+    foreign = await add_plan(acme.pool, await add_service(acme.pool, other_tenant.org))
     before = await shops.stored()
     for id_ in (other, foreign, uuid4(), str(own).upper(), own.hex, "x", "%27"):
         for fields in ({"name": "New"}, {"name": 5}, {}):

@@ -275,8 +275,8 @@ async def test_responses_with_secrets_are_not_cached(shops: Workshop) -> None:
 # API keys
 
 
-async def test_a_key_reads_only_its_service(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
-    foreign = await add_service(acme.pool, twin.org)
+async def test_a_key_reads_only_its_service(shops: Workshop, acme: Tenant, other_tenant: Tenant) -> None:
+    foreign = await add_service(acme.pool, other_tenant.org)
     other = await add_service(acme.pool, acme.org, "other")
     own = UUID((await shops.get()).json["id"])
     for service in (own, other, foreign):
@@ -285,7 +285,7 @@ async def test_a_key_reads_only_its_service(shops: Workshop, acme: Tenant, twin:
         assert (body_of(answer)["id"], list(answer.json)) == (str(service), FIELDS)
         changed = await acme.api.patch("/api/service/info", {"name": "New"}, headers={"X-Api-Key": key})
         assert refused(changed) == FORBIDDEN
-    assert (await acme.api.get("/api/service/info", headers={"X-Api-Key": key})).json["org_id"] == str(twin.org)
+    assert (await acme.api.get("/api/service/info", headers={"X-Api-Key": key})).json["org_id"] == str(other_tenant.org)
 
 
 async def test_reading_and_writing_are_separate_permissions(shops: Workshop, acme: Tenant) -> None:

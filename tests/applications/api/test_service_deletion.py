@@ -74,9 +74,9 @@ async def shop(acme: Tenant, ports: Ports, pool: Pool, clock: FakeClock, user: A
 
 
 async def test_deleting_a_service_deletes_everything_that_belongs_to_it(
-    shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+    shop: Shop, acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    foreign = await open_shop(twin, ports, pool, clock, shop.user)
+    foreign = await open_shop(other_tenant, ports, pool, clock, shop.user)
     before = await rows_of(pool, foreign.id)
     assert all(before.values())
     answer = await Workshop(acme).delete()
@@ -84,11 +84,11 @@ async def test_deleting_a_service_deletes_everything_that_belongs_to_it(
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
     assert await rows_of(pool, foreign.id) == before
     assert await end_users(pool, acme.org) == set()
-    assert await end_users(pool, twin.org) == {shop.user.id}
+    assert await end_users(pool, other_tenant.org) == {shop.user.id}
     assert refused(await Workshop(acme).get()) == MISSING
     assert refused(await Workshop(acme).delete()) == MISSING
     assert (await Workshop(acme).list_services())["services"] == []
-    assert (await Workshop(twin).list_services())["services"][0]["id"] == str(foreign.id)
+    assert (await Workshop(other_tenant).list_services())["services"][0]["id"] == str(foreign.id)
 
 
 async def test_sessions_and_keys_of_a_deleted_service_are_refused(shop: Shop, acme: Tenant, ports: Ports) -> None:
@@ -158,15 +158,15 @@ async def test_the_housekeeper_deletes_the_remaining_logins(
 
 
 async def test_deleting_an_organization_deletes_its_services(
-    shop: Shop, acme: Tenant, twin: Tenant, ports: Ports, pool: Pool, clock: FakeClock
+    shop: Shop, acme: Tenant, other_tenant: Tenant, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    foreign = await open_shop(twin, ports, pool, clock, shop.user)
+    foreign = await open_shop(other_tenant, ports, pool, clock, shop.user)
     before = await rows_of(pool, foreign.id)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert await rows_of(pool, shop.id) == dict.fromkeys(TABLES, 0)
     assert await rows_of(pool, foreign.id) == before
-    assert await run_sql(pool, "select org_id from end_users") == [(twin.org,)]
-    assert await run_sql(pool, "select org_id from end_user_totals") == [(twin.org,)]
+    assert await run_sql(pool, "select org_id from end_users") == [(other_tenant.org,)]
+    assert await run_sql(pool, "select org_id from end_user_totals") == [(other_tenant.org,)]
     assert refused(await shop.profile()) == refused(await shop.info()) == (401, "UNAUTHORIZED")
     assert refused(await shop.login()) == MISSING
 

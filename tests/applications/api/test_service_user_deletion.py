@@ -36,9 +36,9 @@ async def other_service(shop: Shop) -> Shop:
 
 
 @pytest.fixture
-async def foreign(twin: Tenant) -> Shop:
+async def foreign(other_tenant: Tenant) -> Shop:
     """A service of another organization."""
-    return await open_shop(twin)
+    return await open_shop(other_tenant)
 
 
 async def use_service(shop: Shop, account: Account, clock: FakeClock) -> list[str]:
@@ -97,14 +97,14 @@ async def record_password_change(tenant: Tenant, account: Account) -> None:
 async def test_an_account_that_only_the_organization_uses_is_deleted(
     shop: Shop, other_service: Shop, foreign: Shop, tenants: Tenants, clock: FakeClock
 ) -> None:
-    acme, twin, api = shop.tenant, foreign.tenant, tenants.api
+    acme, other_tenant, api = shop.tenant, foreign.tenant, tenants.api
     account = await shop.add_own_user(EMAIL, PASSWORD)
     bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
     await record_password_change(acme, account)  # only the platform records it
     # Formerly a member of another organization, which only the logs still show
-    await twin.join("former", account, Role.ADMIN)
-    await record_password_change(twin, account)
-    assert (await twin.remove("owner", "former")).status == 200
+    await other_tenant.join("former", account, Role.ADMIN)
+    await record_password_change(other_tenant, account)
+    assert (await other_tenant.remove("owner", "former")).status == 200
     # A user of two deleted organizations: one just deleted, and one that the housekeeper has partly
     # removed
     for slug in ("gone", "cleared"):
@@ -148,7 +148,7 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
         ("user.removed", str(account.id), {"service_slug": "shop", "permanently": True, "role": "admin"}),
         ("invitation.revoked", invitation, {"invited_email": "guest@example.com", "role": "member"}),
     ]
-    assert [entry["action"] for entry in await twin.log()] == ["user.removed"], "the removal there concerns that organization"
+    assert [entry["action"] for entry in await other_tenant.log()] == ["user.removed"], "the removal there concerns that organization"
     assert await run_sql(tenants.pool, "select action from audit_log where org_id is null") == []
 
     # The email address is free, and a new account with it is another user.

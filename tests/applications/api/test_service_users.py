@@ -30,8 +30,8 @@ async def shop(acme: Tenant) -> Shop:
 
 
 @pytest.fixture
-async def foreign(twin: Tenant) -> Shop:
-    return await open_shop(twin)
+async def foreign(other_tenant: Tenant) -> Shop:
+    return await open_shop(other_tenant)
 
 
 async def account_of(shop: Shop, email: str) -> Account | None:

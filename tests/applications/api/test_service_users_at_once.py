@@ -22,9 +22,9 @@ async def shop(acme: Tenant) -> Shop:
 
 
 @pytest.fixture
-async def foreign(twin: Tenant) -> Shop:
+async def foreign(other_tenant: Tenant) -> Shop:
     """A service of another organization."""
-    return await open_shop(twin)
+    return await open_shop(other_tenant)
 
 
 async def login(shop: Shop, email: str) -> Answer:

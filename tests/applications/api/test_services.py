@@ -228,10 +228,10 @@ async def test_other_fields_are_ignored(shops: Workshop) -> None:
     assert made["client_secret"] != "x"
 
 
-async def test_a_slug_is_unique_within_the_organization(shops: Workshop, twin: Tenant, acme: Tenant) -> None:
+async def test_a_slug_is_unique_within_the_organization(shops: Workshop, other_tenant: Tenant, acme: Tenant) -> None:
     await shops.created()
     assert refused(await shops.create(name="Other", service_type="mobile")) == BAD
-    assert (await Workshop(twin).created())["service"]["org_id"] == str(twin.org)
+    assert (await Workshop(other_tenant).created())["service"]["org_id"] == str(other_tenant.org)
     assert (await acme.actions()) == {"service.created": 1, "plan.created": 1}
     assert (await shops.list_services())["usage"]["current_services"] == 1
 
@@ -277,11 +277,11 @@ async def test_a_lower_limit_keeps_existing_services(shops: Workshop, acme: Tena
     assert (await shops.update("owner", "s0", name="Renamed")).status == 200
 
 
-async def test_services_of_other_organizations_do_not_count(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+async def test_services_of_other_organizations_do_not_count(shops: Workshop, acme: Tenant, other_tenant: Tenant) -> None:
     for number in range(3):
-        await add_service(acme.pool, twin.org, f"s{number}")
+        await add_service(acme.pool, other_tenant.org, f"s{number}")
     assert (await shops.created())["usage"]["current_services"] == 1
-    assert refused(await Workshop(twin).create()) == FULL
+    assert refused(await Workshop(other_tenant).create()) == FULL
 
 
 @pytest.mark.slow
@@ -319,9 +319,9 @@ def slugs(listed: dict[str, Any]) -> list[str]:
     return [service["slug"] for service in listed["services"]]
 
 
-async def test_services_are_listed_oldest_first_with_their_counts(shops: Workshop, acme: Tenant, twin: Tenant, clock: FakeClock) -> None:
+async def test_services_are_listed_oldest_first_with_their_counts(shops: Workshop, acme: Tenant, other_tenant: Tenant, clock: FakeClock) -> None:
     await fill(clock, acme, "web", "mobile")
-    await add_service(acme.pool, twin.org, "foreign")
+    await add_service(acme.pool, other_tenant.org, "foreign")
     [(second,)] = await run_sql(acme.pool, "select id from services where slug = 's1'")
     for name in ("Free", "Gold"):
         await add_plan(acme.pool, second, name)
@@ -382,9 +382,9 @@ async def test_inactive_organizations_cannot_read_services(shops: Workshop, acme
 # Access
 
 
-async def test_a_service_is_found_only_in_its_organization(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
+async def test_a_service_is_found_only_in_its_organization(shops: Workshop, acme: Tenant, other_tenant: Tenant) -> None:
     await add_service(acme.pool, acme.org)
-    await add_service(acme.pool, twin.org, "foreign")
+    await add_service(acme.pool, other_tenant.org, "foreign")
     [(id_,)] = await run_sql(acme.pool, "select id from services where slug = 'shop'")
     assert (await shops.get()).json["id"] == str(id_)
     for slug in ("foreign", "Shop", "sho", "shop-", str(id_), "%27", "nothing there", "a" * 3000):
@@ -392,8 +392,8 @@ async def test_a_service_is_found_only_in_its_organization(shops: Workshop, acme
 
 
 @pytest.mark.slow
-async def test_a_missing_service_is_refused_before_the_body_is_parsed(shops: Workshop, acme: Tenant, twin: Tenant) -> None:
-    await add_service(acme.pool, twin.org, "foreign")
+async def test_a_missing_service_is_refused_before_the_body_is_parsed(shops: Workshop, acme: Tenant, other_tenant: Tenant) -> None:
+    await add_service(acme.pool, other_tenant.org, "foreign")
     before = await shops.stored()
     for slug in ("foreign", "unknown"):
         for body in (b"{", b"[]", b"{}", b'{"name": "New"}', b'{"name": 5}'):
@@ -408,7 +408,7 @@ async def test_a_missing_service_is_refused_before_the_body_is_parsed(shops: Wor
 
 
 @pytest.mark.slow
-async def test_callers_from_outside_are_refused(shops: Workshop, acme: Tenant, twin: Tenant, platform: Platform) -> None:
+async def test_callers_from_outside_are_refused(shops: Workshop, acme: Tenant, other_tenant: Tenant, platform: Platform) -> None:
     service = await add_service(acme.pool, acme.org)
     plan = await add_plan(acme.pool, service)
     before = await shops.stored()
@@ -424,7 +424,7 @@ async def test_callers_from_outside_are_refused(shops: Workshop, acme: Tenant, t
         ("PATCH", f"/shop/plans/{plan}", {"name": "Theirs"}),
         ("DELETE", f"/shop/plans/{plan}", None),
     ]
-    foreign = (await sign_in(acme.ports, twin.people["owner"], twin.org)).access_token
+    foreign = (await sign_in(acme.ports, other_tenant.people["owner"], other_tenant.org)).access_token
     for method, path, body in calls:
         for token in (foreign, platform.token):
             assert refused(await acme.api.call(method, f"{shops.path}{path}", body, token=token)) == FORBIDDEN

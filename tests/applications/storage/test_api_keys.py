@@ -76,19 +76,19 @@ async def test_the_record_of_a_key_is_found_by_the_whole_hash(storage: Postgres,
 
 
 async def test_a_key_is_found_and_removed_only_with_its_service_and_organization(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID
 ) -> None:
-    services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (twin, "shop"))]
-    keys = [key(org, service) for org, service in zip((acme, acme, twin), services, strict=True)]
+    services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (other_tenant, "shop"))]
+    keys = [key(org, service) for org, service in zip((acme, acme, other_tenant), services, strict=True)]
     await store(storage, *keys)
-    wrong = [(acme, services[1]), (twin, services[0]), (twin, services[2]), (uuid4(), services[0]), (acme, uuid4())]
+    wrong = [(acme, services[1]), (other_tenant, services[0]), (other_tenant, services[2]), (uuid4(), services[0]), (acme, uuid4())]
     async with storage.transaction(by=SYSTEM) as tx:
         for org, service in wrong:
             assert await tx.api_keys.by_id(org, service, keys[0].id) is None
             await tx.api_keys.remove(org, service, keys[0].id)
         for one in keys:
             assert await tx.api_keys.page(one.org_id, one.service_id, 50, 0) == PageResult([one], 1)
-        assert await tx.api_keys.page(twin, services[0], 50, 0) == PageResult([], 0)
+        assert await tx.api_keys.page(other_tenant, services[0], 50, 0) == PageResult([], 0)
         await tx.api_keys.remove(acme, services[0], keys[0].id)
         assert [await tx.api_keys.by_id(one.org_id, one.service_id, one.id) for one in keys] == [None, *keys[1:]]
 

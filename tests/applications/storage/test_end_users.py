@@ -100,12 +100,12 @@ async def test_a_login_that_is_written_late_keeps_the_first_and_last_times(stora
 
 async def test_a_user_is_one_end_user_per_organization(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    shop, forum, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "forum"), (twin, "shop"))]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, forum, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "forum"), (other_tenant, "shop"))]
     for service, target in ((shop, user.id), (forum, user.id), (other, user.id), (shop, eve.id), (shop, user.id)):
         assert await enroll(storage, service, target)
     assert await totals(pool, acme, shop, forum) == (2, 2, 1)
-    assert await totals(pool, twin, other) == (1, 1)
+    assert await totals(pool, other_tenant, other) == (1, 1)
 
 
 async def test_enrolling_in_a_missing_service_fails(storage: Postgres, pool: Pool) -> None:
@@ -236,8 +236,8 @@ async def emails(storage: Postgres, org: UUID, page_: Page = FIRST, **filters: A
 
 async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(created_at=NOW - 5 * DAY), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "third"))]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (other_tenant, "third"))]
     await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", user.id)
     await enroll(storage, wiki, user.id, NOW - HOUR)
     await enroll(storage, shop, user.id, NOW - SECOND)
@@ -246,7 +246,7 @@ async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -
     mine = EndUserSummary(user.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"))
     hers = EndUserSummary(eve.id, EVE, NOW - DAY, False, None, ("shop",))
     assert await page(storage, acme) == PageResult([mine, hers], 2)
-    assert await page(storage, twin) == PageResult([replace(mine, last_login_at=NOW, services=("third",))], 1)
+    assert await page(storage, other_tenant) == PageResult([replace(mine, last_login_at=NOW, services=("third",))], 1)
     assert await page(storage, acme, service_id=wiki) == PageResult([mine], 1)
     assert await page(storage, acme, search="ada") == PageResult([mine], 1)
     assert await page(storage, acme, search="eve", service_id=shop) == PageResult([hers], 1)
@@ -257,21 +257,21 @@ async def fill(storage: Postgres, pool: Pool) -> tuple[UUID, UUID, dict[str, UUI
     """Add seven users, newest first in acme. All of them are also in twin."""
     people = [account(f"{name}@example.com") for name in ("a-one", "b_one", "c%one", "d.two", "e-two", "f-two", "g-three")]
     await add(storage, *people)
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    services = {slug: await add_service(pool, acme, slug) for slug in ("shop", "wiki")} | {"other": await add_service(pool, twin, "other")}
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    services = {slug: await add_service(pool, acme, slug) for slug in ("shop", "wiki")} | {"other": await add_service(pool, other_tenant, "other")}
     for number, person in enumerate(people):
         await enroll(storage, services["shop"], person.id, NOW - number * SECOND)
         await enroll(storage, services["other"], person.id, NOW + number * SECOND)
     for number in (1, 3, 5):  # in reverse order
         await enroll(storage, services["wiki"], people[number].id, NOW + number * HOUR)
-    return acme, twin, services, people
+    return acme, other_tenant, services, people
 
 
 async def test_the_list_contains_one_organization_newest_first(storage: Postgres, pool: Pool) -> None:
-    acme, twin, _, people = await fill(storage, pool)
+    acme, other_tenant, _, people = await fill(storage, pool)
     names = [person.email.partition("@")[0] for person in people]
     assert await emails(storage, acme) == (names, 7)
-    assert await emails(storage, twin) == (names[::-1], 7)
+    assert await emails(storage, other_tenant) == (names[::-1], 7)
     assert [await emails(storage, acme, Page(number, 3)) for number in (1, 2, 3, 4)] == [
         (names[:3], 7),
         (names[3:6], 7),
@@ -290,8 +290,8 @@ async def test_the_list_of_a_service_is_ordered_by_the_start_of_its_use(storage:
 
 
 async def test_the_filter_matches_no_service_of_another_organization(storage: Postgres, pool: Pool) -> None:
-    acme, twin, services, _ = await fill(storage, pool)
-    for org, service in ((acme, services["other"]), (twin, services["shop"]), (acme, uuid4()), (uuid4(), services["shop"])):
+    acme, other_tenant, services, _ = await fill(storage, pool)
+    for org, service in ((acme, services["other"]), (other_tenant, services["shop"]), (acme, uuid4()), (uuid4(), services["shop"])):
         for search in (None, "one"):
             assert await page(storage, org, service_id=service, search=search) == PageResult([], 0)
 
@@ -339,7 +339,7 @@ async def test_users_with_equal_times_have_a_stable_order(storage: Postgres, poo
 
 
 async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgres, pool: Pool) -> None:
-    acme, twin, services, people = await fill(storage, pool)
+    acme, other_tenant, services, people = await fill(storage, pool)
     for number in (1, 2):
         await run_sql(pool, "update users set deactivated_at = now() where id = %s", people[number].id)
     assert await emails(storage, acme) == (["a-one", "d.two", "e-two", "f-two", "g-three"], 5)
@@ -347,7 +347,7 @@ async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgre
     assert await emails(storage, acme, search="one") == (["a-one"], 1)
     assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two", "d.two"], 2)
     assert await emails(storage, acme, service_id=services["wiki"], search="_") == ([], 0)
-    assert (await emails(storage, twin))[1] == 5
+    assert (await emails(storage, other_tenant))[1] == 5
     # The same holds for users that only this directory blocks, and each user is subtracted once.
     for number in (1, 3):
         await add_provisioned(pool, acme, people[number].id, provisioned=False, kept_out=True)
@@ -356,7 +356,7 @@ async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgre
     assert await emails(storage, acme, search="two") == (["e-two", "f-two"], 2)
     assert await emails(storage, acme, service_id=services["wiki"]) == (["f-two"], 1)
     assert await emails(storage, acme, service_id=services["wiki"], search="two") == (["f-two"], 1)
-    assert (await emails(storage, twin))[1] == 5
+    assert (await emails(storage, other_tenant))[1] == 5
     await run_sql(pool, "update users set deactivated_at = null")
     await run_sql(pool, "delete from scim_users")
     assert (await emails(storage, acme))[1] == 7
@@ -367,8 +367,8 @@ async def test_deactivated_users_are_neither_listed_nor_counted(storage: Postgre
 
 async def test_the_details_of_an_end_user_have_all_fields(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE, email_verified_at=None))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    shop, other = await add_service(pool, acme), await add_service(pool, twin)
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, other = await add_service(pool, acme), await add_service(pool, other_tenant)
     await enroll(storage, shop, user.id)
     await enroll(storage, other, user.id)
     await enroll(storage, shop, eve.id)
@@ -381,14 +381,14 @@ async def test_the_details_of_an_end_user_have_all_fields(storage: Postgres, poo
         assert await by_id(acme, eve.id) == EndUser(
             eve.id, EVE, email_verified=False, mfa_enabled=False, created_at=NOW - DAY, updated_at=NOW - DAY
         )
-        for org, target in ((twin, eve.id), (acme, uuid4()), (uuid4(), user.id)):
+        for org, target in ((other_tenant, eve.id), (acme, uuid4()), (uuid4(), user.id)):
             assert await by_id(org, target) is None
 
 
 async def test_the_details_contain_only_services_of_the_organization(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (twin, "aaa"))]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    wiki, shop, other = [await add_service(pool, org, slug) for org, slug in ((acme, "wiki"), (acme, "shop"), (other_tenant, "aaa"))]
     await enroll(storage, wiki, user.id, NOW - HOUR)
     await enroll(storage, wiki, user.id, NOW)
     await enroll(storage, shop, user.id, NOW, signed_in=False)
@@ -399,13 +399,13 @@ async def test_the_details_contain_only_services_of_the_organization(storage: Po
             UsedService(shop, "shop", "Shop", None, None),
             UsedService(wiki, "wiki", "Wiki", NOW - HOUR, NOW),
         ]
-        assert await read.end_users.services(twin, eve.id) == []
+        assert await read.end_users.services(other_tenant, eve.id) == []
 
 
 async def test_the_details_contain_only_identities_of_its_services(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    shop, wiki, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, wiki, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "wiki"), (other_tenant, "shop"))]
     linked = [
         (user.id, shop, "codehost", "1", ADA, NOW),
         (user.id, wiki, "websuite", "2", None, NOW - HOUR),
@@ -423,7 +423,7 @@ async def test_the_details_contain_only_identities_of_its_services(storage: Post
             LinkedIdentity(Provider.WEBSUITE, "2", None, NOW - HOUR),
             LinkedIdentity(Provider.CODEHOST, "1", ADA, NOW),
         ]
-        assert await read.end_users.identities(twin, eve.id) == []
+        assert await read.end_users.identities(other_tenant, eve.id) == []
 
 
 # Costs in a large organization

@@ -22,8 +22,8 @@ async def enroll(storage: Postgres, service: UUID, *users: UUID) -> None:
             assert await tx.end_users.enroll(service, user, NOW + number * SECOND, signed_in=False)
 
 
-async def test_users_are_listed_earliest_first(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
-    service, other = await add_service(pool, acme), await add_service(pool, twin)
+async def test_users_are_listed_earliest_first(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+    service, other = await add_service(pool, acme), await add_service(pool, other_tenant)
     people = [account(f"n{number}@example.com", created_at=NOW - number * DAY) for number in range(4)]
     await add(storage, *people)
     await enroll(storage, service, *(one.id for one in people[:3]))
@@ -38,9 +38,9 @@ async def test_users_are_listed_earliest_first(storage: Postgres, pool: Pool, ac
         assert await read.service_users.page(acme, service, 2, 3) == PageResult([], 3)
         assert await read.service_users.page(acme, service, 100, 2**31 - 1) == PageResult([], 3)
         assert await read.service_users.by_id(acme, service, people[2].id) == expected[2]
-        for org, service_id, user in ((twin, service, people[2].id), (acme, other, people[2].id), (acme, service, people[3].id)):
+        for org, service_id, user in ((other_tenant, service, people[2].id), (acme, other, people[2].id), (acme, service, people[3].id)):
             assert await read.service_users.by_id(org, service_id, user) is None
-        for org, service_id in ((twin, service), (acme, other), (uuid4(), service), (acme, uuid4())):
+        for org, service_id in ((other_tenant, service), (acme, other), (uuid4(), service), (acme, uuid4())):
             assert await read.service_users.page(org, service_id, 50, 0) == PageResult([], 0)
 
 
@@ -58,34 +58,34 @@ async def counts(pool: Pool) -> dict[UUID, int]:
 
 
 async def test_removing_a_user_affects_only_that_user_service_and_organization(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID
 ) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (twin, "shop"))]
+    services = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "second"), (other_tenant, "shop"))]
     for service in services:
         await enroll(storage, service, user.id, eve.id)
     before = await relations(pool)
     async with storage.transaction(by=SYSTEM) as tx:
-        for org, service, target in ((twin, services[0], user.id), (uuid4(), services[0], user.id), (acme, services[0], uuid4())):
+        for org, service, target in ((other_tenant, services[0], user.id), (uuid4(), services[0], user.id), (acme, services[0], uuid4())):
             await tx.service_users.remove(org, service, target)
     assert await relations(pool) == before
     await within(storage, lambda tx: tx.service_users.remove(acme, services[0], user.id))
     assert await relations(pool) == before - {(services[0], user.id)}
-    assert await counts(pool) == {services[0]: 1, services[1]: 2, services[2]: 2, acme: 2, twin: 2}
+    assert await counts(pool) == {services[0]: 1, services[1]: 2, services[2]: 2, acme: 2, other_tenant: 2}
     await within(storage, lambda tx: tx.service_users.remove(acme, services[1], user.id))
-    assert await counts(pool) == {services[0]: 1, services[1]: 1, services[2]: 2, acme: 1, twin: 2}
+    assert await counts(pool) == {services[0]: 1, services[1]: 1, services[2]: 2, acme: 1, other_tenant: 2}
     await within(storage, lambda tx: tx.service_users.remove_everywhere(eve.id))
     assert await relations(pool) == {(services[2], user.id)}
-    assert await counts(pool) == {services[0]: 0, services[1]: 0, services[2]: 1, acme: 0, twin: 1}
-    assert await run_sql(pool, "select org_id, user_id from end_users") == [(twin, user.id)]
+    assert await counts(pool) == {services[0]: 0, services[1]: 0, services[2]: 1, acme: 0, other_tenant: 1}
+    assert await run_sql(pool, "select org_id, user_id from end_users") == [(other_tenant, user.id)]
 
 
 @pytest.mark.parametrize("purged", ["service_users", "end_users", None])
 async def test_an_account_can_be_deleted_while_the_housekeeper_removes_its_old_rows(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, purged: str | None
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, purged: str | None
 ) -> None:
     user = await add(storage, account())
-    for org in (acme, twin):
+    for org in (acme, other_tenant):
         for slug in ("shop", "second"):
             await enroll(storage, await add_service(pool, org, slug), user.id)
     await run_sql(pool, "delete from organizations where id = %s", acme)
@@ -100,4 +100,4 @@ async def test_an_account_can_be_deleted_while_the_housekeeper_removes_its_old_r
     assert await relations(pool) == set()
     assert await run_sql(pool, "select * from end_users") == []
     assert await run_sql(pool, "select * from users") == []
-    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", twin) == [(0,)]
+    assert await run_sql(pool, "select total from end_user_totals where org_id = %s", other_tenant) == [(0,)]

@@ -76,20 +76,20 @@ async def test_all_fields_of_a_service_are_stored_and_returned(
 
 
 async def test_a_service_is_found_only_in_its_organization(storage: Postgres, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     one = await put(storage, service(org))
     async with storage.reading() as read:
-        assert await read.services.by_id(twin, one.id) is None
-        assert await read.services.by_slug(twin, "shop") is None
+        assert await read.services.by_id(other_tenant, one.id) is None
+        assert await read.services.by_slug(other_tenant, "shop") is None
         assert await read.services.by_id(org, uuid4()) is None
         assert await read.services.by_slug(org, "SHOP") is None
-        assert await read.services.list_after(twin, None, None, 100, 0) == []
-        assert (await read.services.count(org), await read.services.count(twin)) == (1, 0)
+        assert await read.services.list_after(other_tenant, None, None, 100, 0) == []
+        assert (await read.services.count(org), await read.services.count(other_tenant)) == (1, 0)
 
 
 async def test_a_slug_can_be_reused_in_other_organizations(storage: Postgres, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    await put(storage, service(org), service(twin))
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    await put(storage, service(org), service(other_tenant))
     with pytest.raises(ServiceSlugTaken):
         await put(storage, service(org))
     assert await run_sql(pool, "select count(*) from services") == [(2,)]
@@ -145,12 +145,12 @@ async def slugs(storage: Postgres, org: UUID, kind: ServiceType | None, after: S
 
 
 async def test_services_are_listed_oldest_first_from_any_service_on(storage: Postgres, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     ages = {"a": 3, "b": 2, "c": 2, "d": 2, "e": 1}
     made = [service(org, slug, created_at=NOW - age * HOUR, id=UUID(int=number)) for number, (slug, age) in enumerate(ages.items(), 1)]
     mobile: dict[str, Any] = {"service_type": ServiceType.MOBILE, "client_secret_hash": None}
     made[1], made[4] = replace(made[1], **mobile), replace(made[4], **mobile)
-    await put(storage, *reversed(made), service(twin))
+    await put(storage, *reversed(made), service(other_tenant))
     assert await slugs(storage, org, None, None, 100, 0) == ["a", "b", "c", "d", "e"]
     assert await slugs(storage, org, None, None, 2, 1) == ["b", "c"]
     assert await slugs(storage, org, None, None, 2, 2**31 - 1) == []
@@ -252,8 +252,8 @@ async def end_users(pool: Pool, org: UUID) -> set[UUID]:
 
 async def test_deleting_a_service_deletes_its_rows_and_no_others(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    gone, other, foreign = service(org), service(org, "other"), service(twin)
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    gone, other, foreign = service(org), service(org, "other"), service(other_tenant)
     await put(storage, gone, other, foreign)
     await enroll(storage, gone, user.id, eve.id)
     await enroll(storage, other, eve.id)
@@ -270,7 +270,7 @@ async def test_deleting_a_service_deletes_its_rows_and_no_others(storage: Postgr
     assert {one.id for one in (other, foreign)} == {id_ for (id_,) in await run_sql(pool, "select id from services")}
     # Users of other services are still end users.
     assert await end_users(pool, org) == {eve.id}
-    assert await end_users(pool, twin) == {user.id, eve.id}
+    assert await end_users(pool, other_tenant) == {user.id, eve.id}
     assert await run_sql(pool, "select count(*) from users") == [(2,)]
     assert await run_sql(pool, "select count(*) from login_events where service_id is null") == [(1,)]
     assert await run_sql(pool, "select id, deleted_at from deleted_services") == [(gone.id, NOW)]
@@ -298,10 +298,10 @@ async def test_users_are_removed_in_batches(storage: Postgres, pool: Pool, monke
 
 async def test_a_deletion_with_another_organization_changes_nothing(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     one = await put(storage, service(org))
     await enroll(storage, one, user.id)
-    await delete(storage, replace(one, org_id=twin))
+    await delete(storage, replace(one, org_id=other_tenant))
     assert await by_id(storage, one) == one
     assert await run_sql(pool, "select user_count from services") == [(1,)]
     assert await end_users(pool, org) == {user.id}

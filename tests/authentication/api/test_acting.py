@@ -85,8 +85,8 @@ async def test_a_member_can_do_what_their_role_allows(
 ) -> None:
     account, org = await add_account(ports), await add_organization(pool, "acme")
     await add_member(pool, org, account.id, role)
-    twin = await add_organization(pool, "twin")
-    await add_member(pool, twin, account.id, "owner")  # a role in another organization does not help
+    other_tenant = await add_organization(pool, "twin")
+    await add_member(pool, other_tenant, account.id, "owner")  # a role in another organization does not help
     begun = await sign_in(ports, account)
     assert await status(app, "/test/in/acme/view", begun.access_token) == 200
     assert await status(app, "/test/in/acme/manage", begun.access_token) == manage
@@ -163,10 +163,10 @@ async def test_the_path_names_the_organization_and_the_token_is_only_context(
     app: QuartTrio, ports: Ports, pool: Pool, seen: list[Any]
 ) -> None:
     account = await add_account(ports)
-    acme, twin, former = [await add_organization(pool, slug) for slug in ("acme", "twin", "former")]
+    acme, other_tenant, former = [await add_organization(pool, slug) for slug in ("acme", "twin", "former")]
     await add_member(pool, acme, account.id)
-    await add_member(pool, twin, account.id, "owner")
-    for org, context in ((None, None), (acme, "acme"), (twin, "twin"), (former, None)):
+    await add_member(pool, other_tenant, account.id, "owner")
+    for org, context in ((None, None), (acme, "acme"), (other_tenant, "twin"), (former, None)):
         token = (await sign_in(ports, account, org)).access_token
         assert await status(app, "/test/in/acme/view", token) == 200
         assert await status(app, "/test/in/acme/manage", token) == FORBIDDEN
@@ -207,8 +207,8 @@ async def test_the_first_request_in_an_organization_confirms_the_membership(
     app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, seen: list[Any]
 ) -> None:
     user, eve = await add_account(ports), await add_account(ports, "eve@example.com")
-    acme, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for org, account in ((acme, user), (acme, eve), (twin, user)):
+    acme, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for org, account in ((acme, user), (acme, eve), (other_tenant, user)):
         await add_member(pool, org, account.id)
     token = (await sign_in(ports, user, acme)).access_token
     await ask(app, "GET", "/test/person", token=token)
@@ -221,7 +221,7 @@ async def test_the_first_request_in_an_organization_confirms_the_membership(
     assert await status(app, "/test/in/acme/view", token) == 200
     assert await confirmations(pool) == [(acme, user.id, first)], "the first confirmation stays"
     assert await status(app, "/test/in/twin/view", token) == 200
-    assert set(await confirmations(pool)) == {(acme, user.id, first), (twin, user.id, clock.now())}
+    assert set(await confirmations(pool)) == {(acme, user.id, first), (other_tenant, user.id, clock.now())}
     assert seen
 
 
@@ -448,10 +448,10 @@ async def test_the_profile_shows_the_tokens_organization_with_any_status(
 @pytest.mark.parametrize("change", ["delete from memberships where org_id = %s", "delete from organizations where id = %s"])
 async def test_a_former_member_cannot_read_the_profile_there(api: Api, ports: Ports, pool: Pool, change: str) -> None:
     account, other = await add_account(ports), await add_account(ports, "other@example.com")
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for where, who in ((org, account), (org, other), (twin, account)):
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for where, who in ((org, account), (org, other), (other_tenant, account)):
         await add_member(pool, where, who.id)
-    token, elsewhere = [(await sign_in(ports, account, where)).access_token for where in (org, twin)]
+    token, elsewhere = [(await sign_in(ports, account, where)).access_token for where in (org, other_tenant)]
     await run_sql(pool, change, org)
     refused = await api.get("/api/user", token=token)
     assert (refused.status, refused.code) == FORBIDDEN

@@ -95,7 +95,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 async def test_codes_from_before_the_end_start_no_session(
     there: There,
-    twin: Tenant,
+    other_tenant: Tenant,
     app: QuartTrio,
     edge: Edge,
     pool: Pool,
@@ -106,7 +106,7 @@ async def test_codes_from_before_the_end_start_no_session(
     way: str,
 ) -> None:
     """Codes of other organizations and of other users stay valid."""
-    elsewhere = await say_yes(twin, app, edge, pool, clock, user, session)
+    elsewhere = await say_yes(other_tenant, app, edge, pool, clock, user, session)
     bob = await add_account(ports, "bob@example.com")
     await sign_in_browser(there.party, bob)
     his = await there.party.code()

@@ -93,9 +93,9 @@ class Person:
 
 
 @pytest.fixture
-async def user(tenants: Tenants, acme: Tenant, twin: Tenant) -> Person:
+async def user(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> Person:
     account = await add_account(tenants.ports, password=None)
-    services = {SHOP: await add_service(tenants.pool, acme.org), DESK: await add_service(tenants.pool, twin.org, "desk")}
+    services = {SHOP: await add_service(tenants.pool, acme.org), DESK: await add_service(tenants.pool, other_tenant.org, "desk")}
     sessions = {name: await sign_in_to(tenants.ports, tenants.pool, service, account) for name, service in services.items()}
     return Person(tenants, account, services, {PLATFORM: await sign_in(tenants.ports, account), **sessions})
 
@@ -269,7 +269,7 @@ async def test_unknown_providers_are_not_found(user: Person) -> None:
         assert [refused(await act(provider)) for act in (user.unlink, user.gets_token, user.link)] == [MISSING] * 3, provider
 
 
-async def test_unlinking_is_reported_to_the_users_organizations(user: Person, acme: Tenant, twin: Tenant) -> None:
+async def test_unlinking_is_reported_to_the_users_organizations(user: Person, acme: Tenant, other_tenant: Tenant) -> None:
     await acme.join("ada", user.account)
     await user.gets_password()
     await user.has()
@@ -277,28 +277,28 @@ async def test_unlinking_is_reported_to_the_users_organizations(user: Person, ac
     name, ada_id, details = "security.identity.unlinked", str(user.account.id), {"provider": "codehost"}
     assert await acme.recorded() == [(name, "user", ada_id, user.account.id, details)]
     assert await acme.told() == [(name, ada_id, details)]
-    assert (await twin.log(), await twin.told()) == ([], [])
+    assert (await other_tenant.log(), await other_tenant.told()) == ([], [])
 
 
-async def test_unlinking_from_a_service_is_reported_to_its_organization_only(user: Person, acme: Tenant, twin: Tenant) -> None:
+async def test_unlinking_from_a_service_is_reported_to_its_organization_only(user: Person, acme: Tenant, other_tenant: Tenant) -> None:
     await acme.join("ada", user.account)
     await user.gets_password()
     await user.has(where=DESK)
     await user.unlink(where=DESK)
     details = {"provider": "codehost", "service_slug": "desk"}
-    assert await twin.recorded() == [("security.identity.unlinked", "user", str(user.account.id), user.account.id, details)]
-    assert await twin.told() == [("security.identity.unlinked", str(user.account.id), details)]
+    assert await other_tenant.recorded() == [("security.identity.unlinked", "user", str(user.account.id), user.account.id, details)]
+    assert await other_tenant.told() == [("security.identity.unlinked", str(user.account.id), details)]
     assert (await acme.log(), await acme.told()) == ([], [])
 
 
-async def test_identities_that_services_lose_are_reported_to_their_organizations(user: Person, acme: Tenant, twin: Tenant) -> None:
+async def test_identities_that_services_lose_are_reported_to_their_organizations(user: Person, acme: Tenant, other_tenant: Tenant) -> None:
     await user.gets_password()
     await user.has()
     for where in (SHOP, DESK):
         await user.has(where=where)
     await user.unlink()
     name, ada_id = "security.identity.unlinked", str(user.account.id)
-    for tenant, service in ((acme, "shop"), (twin, "desk")):
+    for tenant, service in ((acme, "shop"), (other_tenant, "desk")):
         details = {"provider": "codehost", "service_slug": service}
         assert await tenant.recorded() == [(name, "user", ada_id, user.account.id, details)]
         assert await tenant.told() == [(name, ada_id, details)]

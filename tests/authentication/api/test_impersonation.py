@@ -142,8 +142,8 @@ async def test_in_a_service_the_token_is_the_applications(support: Support, acme
 
 
 @pytest.mark.slow
-async def test_the_context_must_belong_to_the_user(support: Support, acme: Tenant, twin: Tenant) -> None:
-    for tenant in (acme, twin):
+async def test_the_context_must_belong_to_the_user(support: Support, acme: Tenant, other_tenant: Tenant) -> None:
+    for tenant in (acme, other_tenant):
         await add_service_user(support.ports, await add_service(tenant.pool, tenant.org, f"{tenant.slug}-shop"), acme.people["member"].id)
     await add_service(acme.pool, acme.org, "unused")
     member, before = acme.id("member"), await support.everything()

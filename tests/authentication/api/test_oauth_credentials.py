@@ -94,22 +94,22 @@ async def test_removed_credentials_are_deleted_and_the_removal_is_logged(acme: T
     assert (await acme.recorded())[1:] == [entry]
 
 
-async def test_services_of_other_organizations_are_not_found(acme: Tenant, twin: Tenant) -> None:
+async def test_services_of_other_organizations_are_not_found(acme: Tenant, other_tenant: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     await put(acme)
-    theirs = await add_service(twin.pool, twin.org, "theirs")
-    await put(twin, service="theirs")
+    theirs = await add_service(other_tenant.pool, other_tenant.org, "theirs")
+    await put(other_tenant, service="theirs")
     before = await stored(acme)
-    for team, service in ((twin, "shop"), (acme, "theirs"), (acme, str(theirs)), (acme, "SHOP"), (acme, "nothing")):
+    for team, service in ((other_tenant, "shop"), (acme, "theirs"), (acme, str(theirs)), (acme, "SHOP"), (acme, "nothing")):
         answers = [await act(team, service=service) for act in (put, look, remove)]
         assert {(answer.status, answer.code) for answer in answers} == {(404, "NOT_FOUND")}, service
     assert await stored(acme) == before
     # Two services with the same slug have separate credentials.
-    await add_service(twin.pool, twin.org)
-    assert (await look(twin)).status == 404
-    await put(twin, {**GIVEN, "client_id": "twin's"})
-    assert ((await look(acme)).json["client_id"], (await look(twin)).json["client_id"]) == ("0oa1b2c3", "twin's")
-    assert (await remove(twin)).status == 204
+    await add_service(other_tenant.pool, other_tenant.org)
+    assert (await look(other_tenant)).status == 404
+    await put(other_tenant, {**GIVEN, "client_id": "twin's"})
+    assert ((await look(acme)).json["client_id"], (await look(other_tenant)).json["client_id"]) == ("0oa1b2c3", "twin's")
+    assert (await remove(other_tenant)).status == 204
     assert (await look(acme)).json == SHOWN
 
 

@@ -82,15 +82,15 @@ async def test_the_old_refresh_token_is_used_up(api: Api, ports: Ports, pool: Po
 
 
 async def test_selecting_another_organization_moves_the_session(api: Api, ports: Ports, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     user, token = await add_person(ports, pool, "ada", org)
-    await add_member(pool, twin, user.id, "owner")
+    await add_member(pool, other_tenant, user.id, "owner")
     first = (await api.post(f"{ACME}/select", token=token)).json
     second = (await api.post("/api/organizations/twin/select", token=first["access_token"])).json
     assert claims(second["access_token"])["org"] == "twin"
     assert second["membership"]["role"] == "owner"
     assert claims((await refresh(api, second["refresh_token"])).json["access_token"])["org"] == "twin"
-    assert await run_sql(pool, "select org_id from sessions") == [(twin,)]
+    assert await run_sql(pool, "select org_id from sessions") == [(other_tenant,)]
 
 
 async def test_a_selection_is_not_recorded_as_a_login(api: Api, ports: Ports, pool: Pool, metrics: FakeMetrics) -> None:
@@ -195,9 +195,9 @@ async def test_concurrent_selections_of_different_organizations_all_finish(api: 
 
 @pytest.mark.slow
 async def test_concurrent_selections_and_refreshes_leave_one_refresh_token(api: Api, ports: Ports, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     user = await add_account(ports)
-    for one in (org, twin):
+    for one in (org, other_tenant):
         await add_member(pool, one, user.id)
     for _ in range(3):
         signed_in = await sign_in(ports, user)

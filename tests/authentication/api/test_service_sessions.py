@@ -171,8 +171,8 @@ async def test_null_slugs_count_as_absent(shop: Shop) -> None:
     assert refused(await shop.api.post("/api/auth/login", body | {"org_slug": "acme", "service_slug": None})) == BAD
 
 
-async def test_an_unknown_service_is_not_found(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
-    await add_service(tenants.pool, twin.org, "theirs")
+async def test_an_unknown_service_is_not_found(shop: Shop, other_tenant: Tenant, tenants: Tenants) -> None:
+    await add_service(tenants.pool, other_tenant.org, "theirs")
     before = await shop.recorded()
     for org, service in (
         ("nothing-there", "shop"),
@@ -289,16 +289,16 @@ async def test_a_token_states_the_entitlement_and_a_refresh_updates_it(shop: Sho
 # Confirmed memberships
 
 
-async def test_a_members_login_to_a_service_confirms_the_membership(shop: Shop, twin: Tenant, tenants: Tenants, clock: FakeClock) -> None:
+async def test_a_members_login_to_a_service_confirms_the_membership(shop: Shop, other_tenant: Tenant, tenants: Tenants, clock: FakeClock) -> None:
     eve = await add_account(tenants.ports, "eve@example.com")
-    for org, account in ((shop.tenant.org, shop.user), (twin.org, shop.user), (shop.tenant.org, eve)):
+    for org, account in ((shop.tenant.org, shop.user), (other_tenant.org, shop.user), (shop.tenant.org, eve)):
         await add_member(tenants.pool, org, account.id)
     unconfirmed = "select org_id, user_id from memberships where confirmed_at is null"
     assert (await shop.login(None, None)).status == 200
     assert (await shop.login(password="wrong password")).status == 401
     assert len(await run_sql(tenants.pool, unconfirmed)) == 3
     assert (await shop.login()).status == 200
-    assert set(await run_sql(tenants.pool, unconfirmed)) == {(twin.org, shop.user.id), (shop.tenant.org, eve.id)}
+    assert set(await run_sql(tenants.pool, unconfirmed)) == {(other_tenant.org, shop.user.id), (shop.tenant.org, eve.id)}
     first = clock.now()
     clock.advance(timedelta(minutes=1))
     await shop.login()
@@ -419,11 +419,11 @@ async def test_a_session_of_a_service_slides_and_ends_like_any_session(shop: Sho
 # Tokens with wrong claims
 
 
-async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
+async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: Shop, other_tenant: Tenant, tenants: Tenants) -> None:
     """The tokens have a valid signature and wrong claims: a bug in the issuer alone must not be enough for an attack."""
     ports, pool = tenants.ports, tenants.pool
-    wiki, theirs = await add_service(pool, shop.tenant.org, "wiki"), await add_service(pool, twin.org, "shop")
-    for tenant in (shop.tenant, twin):
+    wiki, theirs = await add_service(pool, shop.tenant.org, "wiki"), await add_service(pool, other_tenant.org, "shop")
+    for tenant in (shop.tenant, other_tenant):
         await add_member(pool, tenant.org, shop.user.id, "admin")
     in_shop, in_wiki, in_theirs = [await sign_in_to(ports, pool, service, shop.user) for service in (shop.id, wiki, theirs)]
     plain, selected = await sign_in(ports, shop.user), await sign_in(ports, shop.user, shop.tenant.org)
@@ -453,10 +453,10 @@ async def test_a_token_is_only_valid_with_its_own_application_and_session(shop: 
         assert (profile["org"], profile["service"]) == (org, service)
 
 
-async def test_organization_and_plan_claims_give_no_rights(shop: Shop, twin: Tenant, tenants: Tenants) -> None:
+async def test_organization_and_plan_claims_give_no_rights(shop: Shop, other_tenant: Tenant, tenants: Tenants) -> None:
     begun = await sign_in_to(tenants.ports, tenants.pool, shop.id, shop.user)
     said = tenants.ports.tokens.read(begun.access_token, tenants.ports.clock.now())
-    token = tenants.ports.tokens.sign(replace(said, org="twin", org_id=twin.org, service="other", plan="Gold"))
+    token = tenants.ports.tokens.sign(replace(said, org="twin", org_id=other_tenant.org, service="other", plan="Gold"))
     assert (await shop.profile({"access_token": token})).json == {"id": str(shop.user.id), "email": EMAIL, "org": "acme", "service": "shop"}
 
 
@@ -505,7 +505,7 @@ async def test_an_application_has_no_other_rights_even_for_an_owner(app: QuartTr
     assert await tenants.everything() == before
 
 
-async def test_an_application_cannot_read_organizations(shop: Shop, twin: Tenant) -> None:
+async def test_an_application_cannot_read_organizations(shop: Shop, other_tenant: Tenant) -> None:
     token = (await shop.tokens())["access_token"]
     answers = [await shop.api.get(f"/api/organizations/{slug}", token=token) for slug in ("acme", "twin", "nothing-there", "A")]
     assert {(refused(answer), answer.json["error"]) for answer in answers} == {(FORBIDDEN, answers[0].json["error"])}

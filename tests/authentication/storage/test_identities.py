@@ -36,9 +36,9 @@ async def remove(storage: Postgres, user: UUID, service: UUID, provider: Provide
     return await within(storage, lambda tx: tx.identities.remove(user, service, provider))
 
 
-async def test_identities_are_found_by_user_and_context(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_identities_are_found_by_user_and_context(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
-    shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
+    shop, theirs = await add_service(pool, acme), await add_service(pool, other_tenant)
     await add_identity(pool, user, FIRST, subject="1", email="ada@codehost.example", linked_at=NOW)
     await add_identity(pool, user, OTHER, subject="2", linked_at=NOW - HOUR)
     await add_identity(pool, user, FIRST, shop, subject="3", linked_at=NOW - DAY)
@@ -60,10 +60,10 @@ async def test_identities_are_found_by_user_and_context(storage: Postgres, pool:
 
 
 async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID
 ) -> None:
     user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
-    shop, theirs = await add_service(pool, acme), await add_service(pool, twin)
+    shop, theirs = await add_service(pool, acme), await add_service(pool, other_tenant)
     for target, provider, service in ((user, FIRST, None), (user, FIRST, theirs), (user, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):
         await add_identity(pool, target, provider, service)
     async with storage.reading() as read:

@@ -29,7 +29,7 @@ async def shop(pool: Pool) -> ServiceContext:
 
 
 @pytest.fixture
-async def twin(pool: Pool) -> ServiceContext:
+async def other_tenant(pool: Pool) -> ServiceContext:
     """Return a service of another organization."""
     return await service_context(pool, await add_service(pool, await add_organization(pool, "twin")))
 
@@ -72,7 +72,7 @@ async def test_logins_without_a_service_and_failed_logins_are_not_counted(storag
 
 
 async def test_each_service_day_and_provider_has_a_total(
-    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, user: UUID
+    storage: Postgres, pool: Pool, shop: ServiceContext, other_tenant: ServiceContext, user: UUID
 ) -> None:
     other = await service_context(pool, await add_service(pool, shop.org_id, "other"))
     for service, provider, at in (
@@ -81,7 +81,7 @@ async def test_each_service_day_and_provider_has_a_total(
         (shop, "saml", NOW),
         (shop, "password", NOW + timedelta(days=1)),
         (other, "password", NOW),
-        (twin, "password", NOW),
+        (other_tenant, "password", NOW),
     ):
         await login(storage, user, service, provider, created_at=at)
     counted = await run_sql(
@@ -145,10 +145,10 @@ async def merge_shards(storage: Postgres, limit: int = 100) -> int:
 
 
 async def test_totals_of_earlier_days_are_merged_and_those_of_today_are_not(
-    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext
+    storage: Postgres, pool: Pool, shop: ServiceContext, other_tenant: ServiceContext
 ) -> None:
     await count(pool, shop, TODAY - DAY, 0, 3, 7)
-    await count(pool, twin, TODAY - DAY, 5)
+    await count(pool, other_tenant, TODAY - DAY, 5)
     await count(pool, shop, TODAY - 400 * DAY, 1, 2)
     await count(pool, shop, TODAY, 0, 1)
     before = await totals(pool)
@@ -156,7 +156,7 @@ async def test_totals_of_earlier_days_are_merged_and_those_of_today_are_not(
     assert await totals(pool) == before
     assert await shards(pool) == [
         (shop.id, TODAY - 400 * DAY, 0, 5),
-        *sorted([(shop.id, TODAY - DAY, 0, 13), (twin.id, TODAY - DAY, 0, 6)]),
+        *sorted([(shop.id, TODAY - DAY, 0, 13), (other_tenant.id, TODAY - DAY, 0, 6)]),
         (shop.id, TODAY, 0, 1),
         (shop.id, TODAY, 1, 2),
     ]
@@ -171,33 +171,33 @@ async def test_totals_are_merged_in_batches_oldest_first(storage: Postgres, pool
 
 
 async def test_locked_totals_and_those_of_a_service_being_deleted_are_skipped(
-    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext
+    storage: Postgres, pool: Pool, shop: ServiceContext, other_tenant: ServiceContext
 ) -> None:
     await count(pool, shop, TODAY - DAY, 1, 2)
-    await count(pool, twin, TODAY - DAY, 1, 2)
+    await count(pool, other_tenant, TODAY - DAY, 1, 2)
     before = await shards(pool)
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("update login_totals set total = total where service_id = %s", (shop.id,))
-        await connection.execute("select 1 from services where id = %s for update", (twin.id,))
+        await connection.execute("select 1 from services where id = %s for update", (other_tenant.id,))
         assert await in_another_task(lambda: merge_shards(storage)) == 0
     assert await shards(pool) == before
-    await run_sql(pool, "delete from services where id = %s", twin.id)
+    await run_sql(pool, "delete from services where id = %s", other_tenant.id)
     assert await merge_shards(storage) == 2
 
 
 async def test_the_removal_of_a_user_subtracts_from_every_total(
-    storage: Postgres, pool: Pool, shop: ServiceContext, twin: ServiceContext, user: UUID
+    storage: Postgres, pool: Pool, shop: ServiceContext, other_tenant: ServiceContext, user: UUID
 ) -> None:
     eve = (await add(storage, account(EVE))).id
     for target in (user, eve, user):
-        for service, provider, at in ((shop, "password", NOW), (shop, "saml", NOW - DAY), (twin, "password", NOW)):
+        for service, provider, at in ((shop, "password", NOW), (shop, "saml", NOW - DAY), (other_tenant, "password", NOW)):
             await login(storage, target, service, provider, created_at=at)
     await login(storage, user, None)
     await within(storage, lambda tx: tx.logins.remove(user, shop.id))
     assert {row[1:4]: row[4] for row in await totals(pool)} == {
         (shop.id, TODAY, "password"): 1,
         (shop.id, TODAY - DAY, "saml"): 1,
-        (twin.id, TODAY, "password"): 3,
+        (other_tenant.id, TODAY, "password"): 3,
     }
     await within(storage, lambda tx: tx.logins.remove(user))
     assert [row[4] for row in await totals(pool)] == [1, 1, 1]

@@ -36,7 +36,7 @@ async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres,
     user = await add(storage, account(is_platform_owner=True))
     begun = await begin(storage, user.id, "token")
     org = await add_organization(pool, "acme", "suspended")
-    twin = await add_organization(pool, "twin")
+    other_tenant = await add_organization(pool, "twin")
     await add_member(pool, org, user.id, "admin")
     plain = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
     async with storage.reading() as read:
@@ -47,7 +47,7 @@ async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres,
             plain,
             organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN),
         )
-        elsewhere = await load(begun.id, user.id, twin, NOW)
+        elsewhere = await load(begun.id, user.id, other_tenant, NOW)
         assert elsewhere is not None
         assert elsewhere.organization is None, "a membership of another organization does not count"
 
@@ -94,17 +94,17 @@ async def test_a_session_that_is_not_live_has_no_context(storage: Postgres, pool
 async def test_the_context_in_an_organization_has_the_role(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     begun = await begin(storage, user.id, "token")
-    org, twin = await add_organization(pool, "acme", "pending"), await add_organization(pool, "twin", "rejected")
+    org, other_tenant = await add_organization(pool, "acme", "pending"), await add_organization(pool, "twin", "rejected")
     await add_member(pool, org, user.id, "admin")
     await add_member(pool, org, eve.id, "owner")
-    await add_member(pool, twin, eve.id, "owner")
+    await add_member(pool, other_tenant, eve.id, "owner")
     context = OrganizationContext(org, "acme", OrganizationStatus.PENDING, Role.ADMIN)
     here = OrganizationStanding(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
-    there = OrganizationStanding(twin, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
+    there = OrganizationStanding(other_tenant, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
     async with storage.reading() as read:
         plain = await read.sessions.load_session_context(begun.id, user.id, None, NOW)
         assert plain is not None
-        for token_org, organization in ((None, None), (org, context), (twin, None), (uuid4(), None)):
+        for token_org, organization in ((None, None), (org, context), (other_tenant, None), (uuid4(), None)):
             for slug, acts_in in (("acme", here), ("twin", there), ("Acme", None), ("acm_", None), ("", None)):
                 found = await read.sessions.load_session_context_in(slug, begun.id, user.id, token_org, NOW)
                 assert found == replace(plain, organization=organization, acts_in=acts_in), (slug, token_org)
@@ -113,12 +113,12 @@ async def test_the_context_in_an_organization_has_the_role(storage: Postgres, po
 async def test_the_context_in_an_organization_tells_if_the_membership_is_confirmed(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
     begun = await begin(storage, user.id, "token")
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for organization, person in ((org, user), (org, eve), (twin, user)):
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for organization, person in ((org, user), (org, eve), (other_tenant, user)):
         await add_member(pool, organization, person.id)
     confirmed = "update memberships set confirmed_at = %s where (org_id, user_id) = (%s, %s)"
     found = []
-    for organization, person in ((org, eve), (twin, user), (org, user)):
+    for organization, person in ((org, eve), (other_tenant, user), (org, user)):
         await run_sql(pool, confirmed, NOW, organization, person.id)
         async with storage.reading() as read:
             standing = await read.sessions.load_session_context_in("acme", begun.id, user.id, None, NOW)
@@ -282,8 +282,8 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
 ) -> None:
     await add(storage, user := account(), eve := account(EVE))
     begun = await begin(storage, user.id, "first")
-    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
-    await add_member(pool, twin, user.id, "owner")  # a membership of another organization does not help
+    org, other_tenant = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    await add_member(pool, other_tenant, user.id, "owner")  # a membership of another organization does not help
     await add_member(pool, org, eve.id)  # nor does another user's membership
     if member:
         await add_member(pool, org, user.id, "admin")
@@ -393,8 +393,8 @@ async def test_ending_sessions_affects_only_the_named_user(storage: Postgres, po
 
 async def test_only_sessions_of_the_user_in_the_organization_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for number, (person, where) in enumerate([(user, org), (user, org), (user, twin), (user, None), (eve, org)]):
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for number, (person, where) in enumerate([(user, org), (user, org), (user, other_tenant), (user, None), (eve, org)]):
         begun = await begin(storage, person.id, f"{number}")
         await run_sql(pool, "update sessions set org_id = %s where id = %s", where, begun.id)
     async with storage.transaction(by=SYSTEM) as tx:
@@ -407,8 +407,8 @@ async def test_only_sessions_of_the_user_in_the_organization_end(storage: Postgr
 
 async def test_the_count_of_live_sessions_matches_those_that_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    shop, gone, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "gone"), (twin, "shop"))]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    shop, gone, other = [await add_service(pool, org, slug) for org, slug in ((acme, "shop"), (acme, "gone"), (other_tenant, "shop"))]
     contexts = {service: await service_context(pool, service) for service in (shop, gone, other)}
     live = [
         await begin(storage, user.id, "of a service", service=contexts[shop], created_at=NOW - 3 * HOUR),
@@ -433,7 +433,7 @@ async def test_the_count_of_live_sessions_matches_those_that_end(storage: Postgr
         assert await tx.sessions.count_live_in(uuid4(), user.id, NOW) == LiveSessions(0, None)
         assert await tx.sessions.end_in_organization(acme, [user.id], NOW) == 3
         assert await tx.sessions.count_live_in(acme, user.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.count_live_in(twin, user.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.sessions.count_live_in(other_tenant, user.id, NOW) == LiveSessions(1, NOW - HOUR)
     ended = await run_sql(pool, "select id from sessions where ended_at = %s", NOW)
     assert {row[0] for row in ended} == {session.id for session in live}
 
@@ -460,8 +460,8 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     storage: Postgres, pool: Pool, status: OrganizationStatus, uses: bool
 ) -> None:
     await add(storage, user := account(is_platform_owner=True), eve := account(EVE))
-    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
-    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
+    org, other_tenant = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (other_tenant, "shop"))]
     context = await service_context(pool, shop)
     begun = await begin(storage, user.id, "token", service=context)
     # Other users of the service and other services of the user do not count.
@@ -485,11 +485,11 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
 
 async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, wiki, other = [
-        await service_context(pool, await add_service(pool, org, slug)) for org, slug in ((acme, "shop"), (acme, "wiki"), (twin, "shop"))
+        await service_context(pool, await add_service(pool, org, slug)) for org, slug in ((acme, "shop"), (acme, "wiki"), (other_tenant, "shop"))
     ]
-    for org in (acme, twin):
+    for org in (acme, other_tenant):
         await add_member(pool, org, user.id, "owner")
     for service in (shop, wiki, other):
         await use(storage, service.id, user.id, eve.id)
@@ -511,7 +511,7 @@ async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(stora
             (shop.client_id, uuid4(), user.id),
         ):
             assert await read.sessions.load_application_session_context(client_id, session_id, user_id, NOW) is None
-        for claimed in (None, acme, twin):
+        for claimed in (None, acme, other_tenant):
             assert await read.sessions.load_session_context(in_shop.id, user.id, claimed, NOW) is None
             assert await read.sessions.load_session_context_in("acme", in_shop.id, user.id, claimed, NOW) is None
 
@@ -618,8 +618,8 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
     storage: Postgres, pool: Pool, status: str, uses: bool, member: bool, there: bool, passes: bool
 ) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    org, twin = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
-    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (twin, "shop"))]
+    org, other_tenant = await add_organization(pool, "acme", status), await add_organization(pool, "twin")
+    shop, wiki, other = [await add_service(pool, where, slug) for where, slug in ((org, "shop"), (org, "wiki"), (other_tenant, "shop"))]
     begun = await begin(storage, user.id, "first", service=await service_context(pool, shop))
     await use(storage, shop, eve.id)
     for service in (wiki, other):

@@ -124,21 +124,21 @@ async def test_a_customer_can_be_created_after_a_failure_of_the_provider(till: T
     assert len(provider.customers) == 1
 
 
-async def test_each_organization_has_a_separate_customer(till: Till, twin: Tenant, clock: FakeClock, provider: FakePayments) -> None:
-    other = await open_till(twin, clock)
+async def test_each_organization_has_a_separate_customer(till: Till, other_tenant: Tenant, clock: FakeClock, provider: FakePayments) -> None:
+    other = await open_till(other_tenant, clock)
     await begin(till)
     await begin(other)
     assert sorted(customer["name"] for customer in provider.customers.values()) == ["Acme", "Twin"]
 
 
 async def test_only_existing_plans_of_the_service_with_a_price_can_be_bought(
-    till: Till, twin: Tenant, pool: Pool, clock: FakeClock, provider: FakePayments
+    till: Till, other_tenant: Tenant, pool: Pool, clock: FakeClock, provider: FakePayments
 ) -> None:
     free = await add_plan(pool, till.service, "Free")
     removed = await add_plan(pool, till.service, "Old", price="price_old")
     await run_sql(pool, "update plans set removed_at = now() where id = %s", removed)
     elsewhere = await add_plan(pool, await add_service(pool, till.tenant.org, "other"), price="price_other")
-    foreign = (await open_till(twin, clock)).gold
+    foreign = (await open_till(other_tenant, clock)).gold
     unknown = [(await till.begin(plan_id=str(plan))) for plan in (uuid4(), removed, foreign)]
     assert {refused(answer) for answer in unknown} == {BAD}
     assert len({answer.json["error"] for answer in unknown}) == 1, "plans of other organizations look as if they did not exist"
@@ -185,11 +185,11 @@ async def test_all_fields_are_required_and_other_fields_are_ignored(till: Till, 
     assert provider.asked[-1][2]["line_items[0][price]"] == "price_gold"
 
 
-async def test_other_callers_are_refused(till: Till, twin: Tenant, ports: Ports, pool: Pool, provider: FakePayments) -> None:
+async def test_other_callers_are_refused(till: Till, other_tenant: Tenant, ports: Ports, pool: Pool, provider: FakePayments) -> None:
     api, path = till.tenant.api, f"{till.tenant.path}/services/shop/checkout"
     body = {"plan_id": str(till.gold), "success_url": "http://localhost/a", "cancel_url": "http://localhost/b"}
     assert refused(await api.post(path, body)) == (401, "UNAUTHORIZED")
-    assert refused(await api.post(path, body, token=twin.token("owner"))) == FORBIDDEN
+    assert refused(await api.post(path, body, token=other_tenant.token("owner"))) == FORBIDDEN
     end_user = await add_account(ports, "end@example.com", None)
     application = await sign_in_to(ports, pool, till.service, end_user)
     assert refused(await api.post(path, body, token=application.access_token)) == FORBIDDEN

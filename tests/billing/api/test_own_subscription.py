@@ -92,11 +92,11 @@ async def test_without_a_subscription_it_returns_404_even_if_the_service_has_a_f
     assert refused(await shop.get()) == MISSING
 
 
-async def test_subscriptions_of_other_users_and_other_services_are_not_returned(shop: Shop, twin: Tenant) -> None:
+async def test_subscriptions_of_other_users_and_other_services_are_not_returned(shop: Shop, other_tenant: Tenant) -> None:
     tenant = shop.tenant
     other_user = await add_account(tenant.ports, "other_user@example.com", None)
     await shop.subscribe(user=other_user.id)
-    for desk in (await add_service(tenant.pool, tenant.org, "desk"), await add_service(twin.pool, twin.org)):
+    for desk in (await add_service(tenant.pool, tenant.org, "desk"), await add_service(other_tenant.pool, other_tenant.org)):
         await shop.subscribe(service=desk, plan=await add_plan(tenant.pool, desk))
     assert refused(await shop.get()) == MISSING
 

@@ -371,8 +371,8 @@ async def test_a_failed_event_leaves_no_trace_and_can_be_repeated(till: Till, po
 # Ownership
 
 
-async def test_contradicting_metadata_is_acknowledged_without_effect(till: Till, twin: Tenant, clock: FakeClock) -> None:
-    other = await open_till(twin, clock)
+async def test_contradicting_metadata_is_acknowledged_without_effect(till: Till, other_tenant: Tenant, clock: FakeClock) -> None:
+    other = await open_till(other_tenant, clock)
     wrong = [{name: str(uuid4())} for name in ("org_id", "service_id", "user_id", "plan_id")]
     wrong += [{name: other.metadata()[name]} for name in ("org_id", "service_id", "plan_id")]
     for metadata in wrong:
@@ -382,8 +382,8 @@ async def test_contradicting_metadata_is_acknowledged_without_effect(till: Till,
     assert await till.recorded() == []
 
 
-async def test_an_update_with_a_plan_of_another_service_has_no_effect(till: Till, twin: Tenant, clock: FakeClock) -> None:
-    other = await open_till(twin, clock)
+async def test_an_update_with_a_plan_of_another_service_has_no_effect(till: Till, other_tenant: Tenant, clock: FakeClock) -> None:
+    other = await open_till(other_tenant, clock)
     await till.tell(CREATED, till.subscription())
     for plan, status in ((other.gold, "active"), (till.silver, "past_due")):
         metadata = till.metadata(plan_id=plan)
@@ -430,9 +430,9 @@ async def test_the_price_must_be_that_of_the_plan(till: Till) -> None:
         assert await till.rows() == []
 
 
-async def test_a_subscription_of_another_organizations_customer_has_no_effect(till: Till, twin: Tenant, pool: Pool) -> None:
+async def test_a_subscription_of_another_organizations_customer_has_no_effect(till: Till, other_tenant: Tenant, pool: Pool) -> None:
     customer = "insert into billing_customers (org_id, idempotency_key, customer_id, created_at) values (%s, gen_random_uuid(), %s, now())"
-    await run_sql(pool, customer, twin.org, "cus_twin")
+    await run_sql(pool, customer, other_tenant.org, "cus_twin")
     await till.tell(CREATED, till.subscription(customer="cus_twin"))
     assert await till.rows() == []
     await run_sql(pool, customer, till.tenant.org, "cus_1")
@@ -442,14 +442,14 @@ async def test_a_subscription_of_another_organizations_customer_has_no_effect(ti
     assert await till.status() == "active"
 
 
-async def test_no_event_moves_a_subscription_to_another_owner(till: Till, twin: Tenant, clock: FakeClock, pool: Pool) -> None:
-    other = await open_till(twin, clock)
+async def test_no_event_moves_a_subscription_to_another_owner(till: Till, other_tenant: Tenant, clock: FakeClock, pool: Pool) -> None:
+    other = await open_till(other_tenant, clock)
     await till.tell(CREATED, till.subscription())
     before = await run_sql(pool, "select * from subscriptions")
     facts = await run_sql(pool, "select status, customer_id, org_id from billing_facts")
     for changes in (
         {"metadata": other.metadata()},
-        {"metadata": till.metadata(user_id=twin.id("member"))},
+        {"metadata": till.metadata(user_id=other_tenant.id("member"))},
         {"metadata": till.metadata(service_id=other.service)},
         {"customer": "cus_2"},
     ):
@@ -545,11 +545,11 @@ async def test_an_event_overrides_only_the_fields_that_it_reports(till: Till) ->
         assert [row[1] for row in await till.rows()] == [plan]
 
 
-async def test_an_unknown_price_is_reported_once_and_changes_no_plan(till: Till, twin: Tenant, clock: FakeClock, pool: Pool) -> None:
+async def test_an_unknown_price_is_reported_once_and_changes_no_plan(till: Till, other_tenant: Tenant, clock: FakeClock, pool: Pool) -> None:
     other = await add_service(pool, till.tenant.org, "other")
     await add_plan(pool, other, price="price_other")
-    await open_till(twin, clock)
-    await run_sql(pool, "update plans set billing_price_id = 'price_twin' where org_id = %s", twin.org)
+    await open_till(other_tenant, clock)
+    await run_sql(pool, "update plans set billing_price_id = 'price_twin' where org_id = %s", other_tenant.org)
     await till.tell(CREATED, till.subscription())
     for number, price in enumerate(("price_of_nothing", "price_other", "price_twin")):
         changed = till.subscription(price=price, status=("past_due", "active")[number % 2])
@@ -786,7 +786,7 @@ async def customers(pool: Pool) -> list[tuple[Any, ...]]:
     )
 
 
-async def test_a_customer_belongs_to_its_organization_and_is_linked_to_a_user(till: Till, twin: Tenant, pool: Pool) -> None:
+async def test_a_customer_belongs_to_its_organization_and_is_linked_to_a_user(till: Till, other_tenant: Tenant, pool: Pool) -> None:
     org, member = till.tenant.org, till.tenant.id("member")
     about = {"id": "cus_1", "metadata": {"org_id": str(org), "user_id": member}}
     await till.tell("customer.created", about)
@@ -796,18 +796,18 @@ async def test_a_customer_belongs_to_its_organization_and_is_linked_to_a_user(ti
     assert await customers(pool) == [(org, "cus_1", till.tenant.id("owner"), None)]
     await till.tell("customer.updated", {"id": "cus_1", "metadata": {"user_id": str(uuid4())}}, till.now + 3)
     assert await customers(pool) == [(org, "cus_1", None, None)]
-    for wrong in ({"id": "cus_2", "metadata": about["metadata"]}, {"id": "cus_1", "metadata": {"org_id": str(twin.org)}},
+    for wrong in ({"id": "cus_2", "metadata": about["metadata"]}, {"id": "cus_1", "metadata": {"org_id": str(other_tenant.org)}},
                   {"id": "cus_3", "metadata": {"org_id": str(uuid4())}}, {"id": "cus_4"}):  # fmt: skip
         await till.tell("customer.created", wrong, till.now + 4)
     assert await customers(pool) == [(org, "cus_1", None, None)]
 
 
-async def test_a_deleted_customer_is_unlinked_and_its_subscriptions_are_checked(till: Till, twin: Tenant, pool: Pool) -> None:
+async def test_a_deleted_customer_is_unlinked_and_its_subscriptions_are_checked(till: Till, other_tenant: Tenant, pool: Pool) -> None:
     about = {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org)}}
     await till.tell("customer.created", about)
     await till.tell(CREATED, till.subscription())
     [(key,)] = await run_sql(pool, "select idempotency_key from billing_customers")
-    await till.tell("customer.deleted", {**about, "metadata": {"org_id": str(twin.org)}}, till.now + 5)
+    await till.tell("customer.deleted", {**about, "metadata": {"org_id": str(other_tenant.org)}}, till.now + 5)
     assert await customers(pool) == [(till.tenant.org, "cus_1", None, None)], "the event names another organization"
     assert await run_sql(pool, "select 1 from billing_facts where check_at <= %s", till.clock.now()) == []
     await till.tell("customer.deleted", about, till.now + 5)

@@ -115,9 +115,9 @@ async def other(acme: Tenant) -> Shop:
 
 
 @pytest.fixture
-async def foreign(twin: Tenant) -> Shop:
+async def foreign(other_tenant: Tenant) -> Shop:
     """A service of another organization."""
-    return await add_shop(twin)
+    return await add_shop(other_tenant)
 
 
 def text(time: datetime) -> str:

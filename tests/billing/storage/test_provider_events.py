@@ -99,7 +99,7 @@ async def shop(storage: Postgres, pool: Pool) -> Shop:
 
 
 @pytest.fixture
-async def twin(storage: Postgres, pool: Pool) -> Shop:
+async def other_tenant(storage: Postgres, pool: Pool) -> Shop:
     return await open_shop(storage, pool, "twin", (await add(storage, account(EVE))).id)
 
 
@@ -182,16 +182,16 @@ STATEMENTS: dict[str, tuple[Statement, object]] = {
 }
 
 
-async def test_statements_with_the_id_of_another_organization_find_and_change_nothing(storage: Postgres, shop: Shop, twin: Shop) -> None:
+async def test_statements_with_the_id_of_another_organization_find_and_change_nothing(storage: Postgres, shop: Shop, other_tenant: Shop) -> None:
     findings = []
     for name, (statement, expected) in STATEMENTS.items():
-        result, before, after = await run_and_roll_back(storage, statement, shop, twin)
+        result, before, after = await run_and_roll_back(storage, statement, shop, other_tenant)
         if result != expected or before != after:
             findings.append((name, result, {*before} ^ {*after}))
     assert findings == []
 
 
-async def test_the_same_statements_with_the_right_organization_find_or_change_something(storage: Postgres, shop: Shop, twin: Shop) -> None:
+async def test_the_same_statements_with_the_right_organization_find_or_change_something(storage: Postgres, shop: Shop, other_tenant: Shop) -> None:
     findings = []
     for name, (statement, result_for_another) in STATEMENTS.items():
         if name == "complete a checkout for another customer":
@@ -199,18 +199,18 @@ async def test_the_same_statements_with_the_right_organization_find_or_change_so
         result, before, after = await run_and_roll_back(storage, statement, shop, shop)
         if result == result_for_another and before == after:
             findings.append((name, "no effect"))
-        if [row for row in before if str(twin.org) in row] != [row for row in after if str(twin.org) in row]:
+        if [row for row in before if str(other_tenant.org) in row] != [row for row in after if str(other_tenant.org) in row]:
             findings.append((name, "changed the other organization"))
     assert findings == []
 
 
 async def test_without_an_organization_the_customer_decides_which_rows_change(
-    storage: Postgres, pool: Pool, shop: Shop, twin: Shop
+    storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop
 ) -> None:
     customer_id = shop.ref("cus")
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.billing.check_subscriptions_of_customer(None, customer_id, NOW)
-        assert await tx.customers.save_user(None, customer_id, twin.metadata.user_id, NOW + SECOND)
+        assert await tx.customers.save_user(None, customer_id, other_tenant.metadata.user_id, NOW + SECOND)
         assert await tx.customers.attach_payment_method(customer_id, "pm_new", NOW + SECOND, NOW)
         assert not await tx.customers.attach_payment_method("cus_unknown", "pm_unknown", NOW + SECOND, NOW)
         assert not await tx.customers.detach_payment_method("pm_unknown", NOW + 2 * SECOND, NOW)
@@ -220,17 +220,17 @@ async def test_without_an_organization_the_customer_decides_which_rows_change(
     customers = """
         select customer_id, user_id, payment_method_id
         from billing_customers left join billing_default_payment_methods using (org_id) order by customer_id"""
-    twin_row = (twin.ref("cus"), twin.metadata.user_id, twin.ref("pm"))
-    assert await run_sql(pool, customers) == [(customer_id, twin.metadata.user_id, "pm_new"), twin_row]
+    twin_row = (other_tenant.ref("cus"), other_tenant.metadata.user_id, other_tenant.ref("pm"))
+    assert await run_sql(pool, customers) == [(customer_id, other_tenant.metadata.user_id, "pm_new"), twin_row]
     due = "select provider_subscription_id from billing_facts where check_at <= %s"
     assert await run_sql(pool, due, NOW) == [(shop.ref("sub"),)]
     assert await within(storage, lambda tx: tx.customers.mark_deleted(None, customer_id, uuid4(), NOW))
     assert await run_sql(pool, customers) == [twin_row, (None, None, None)]
 
 
-async def test_a_subscription_is_found_only_in_the_organization_of_its_facts(storage: Postgres, pool: Pool, shop: Shop, twin: Shop) -> None:
+async def test_a_subscription_is_found_only_in_the_organization_of_its_facts(storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop) -> None:
     assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) == shop.sold
-    await run_sql(pool, "update billing_facts set org_id = %s", twin.org)
+    await run_sql(pool, "update billing_facts set org_id = %s", other_tenant.org)
     assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) is None
 
 
@@ -243,10 +243,10 @@ async def claim_all(storage: Postgres) -> set[str]:
 
 
 async def test_a_cancellation_is_skipped_only_if_the_same_organization_reactivated_the_subscription(
-    storage: Postgres, pool: Pool, shop: Shop, twin: Shop
+    storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop
 ) -> None:
     """The id at the provider alone does not tell organizations apart."""
-    await run_sql(pool, "update billing_cancellations set provider_subscription_id = %s where org_id = %s", shop.ref("sub"), twin.org)
+    await run_sql(pool, "update billing_cancellations set provider_subscription_id = %s where org_id = %s", shop.ref("sub"), other_tenant.org)
     assert await claim_all(storage) == {shop.ref("gone"), shop.ref("sub")}
     await run_sql(pool, "update billing_cancellations set org_id = %s, due_at = %s", shop.org, NOW)
     assert await claim_all(storage) == {shop.ref("gone")}

@@ -48,7 +48,7 @@ class World(NamedTuple):
     org: UUID
     owner: Account
     token: str
-    twin: UUID
+    other_tenant: UUID
     other: Account
     other_token: str
 
@@ -56,10 +56,10 @@ class World(NamedTuple):
 @pytest.fixture
 async def world(ports: Ports, pool: Pool) -> World:
     owner, other = await add_account(ports, "owner@example.com"), await add_account(ports, "other@example.com")
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await add_member(pool, org, owner.id, "owner", confirmed=True)
-    await add_member(pool, twin, other.id, "owner", confirmed=True)
-    return World(org, owner, (await sign_in(ports, owner)).access_token, twin, other, (await sign_in(ports, other)).access_token)
+    await add_member(pool, other_tenant, other.id, "owner", confirmed=True)
+    return World(org, owner, (await sign_in(ports, owner)).access_token, other_tenant, other, (await sign_in(ports, other)).access_token)
 
 
 Record = Callable[..., Awaitable[None]]
@@ -192,7 +192,7 @@ async def test_an_impersonator_can_read_the_log(api: Api, ports: Ports, world: W
 
 
 async def test_a_password_change_is_in_the_logs_of_all_organizations_of_the_user(api: Api, world: World, pool: Pool) -> None:
-    await add_member(pool, world.twin, world.owner.id, confirmed=True)
+    await add_member(pool, world.other_tenant, world.owner.id, confirmed=True)
     await api.post(
         "/api/user/change-password",
         {"current_password": PASSWORD, "new_password": "another good password"},
@@ -261,7 +261,7 @@ PAGES = {
 async def test_the_log_has_pages(api: Api, world: World, record: Record) -> None:
     for number in range(5):
         await record("user.invited", target=str(number))
-        await record("user.invited", target=f"twin-{number}", org=world.twin)
+        await record("user.invited", target=f"twin-{number}", org=world.other_tenant)
     for query, (targets, (number, limit, pages, has_next, has_prev)) in PAGES.items():
         answer = await api.get(f"{LOG}{query}", token=world.token)
         assert [entry["target_id"] for entry in answer.json["logs"]] == list(targets), query
@@ -298,7 +298,7 @@ async def admin_with_entries(ports: Ports, world: World, record: Record) -> Acco
     Both organizations have entries of many kinds.
     """
     admin = await add_account(ports, "admin@example.com")
-    for org in (world.org, world.twin):
+    for org in (world.org, world.other_tenant):
         await record("user.invited", target="u1", by=person(world.owner), org=org)
         await record("user.joined", target="u1", by=person(admin), org=org)
         await record("user.joined", target="u2", by=person(admin), org=org)
@@ -337,8 +337,8 @@ FILTERS = [
     ("target_type=organization&target_id={org}", ORGANIZATION),
     ("target_type=domain&target_id={org}", ["domain.verified", "domain.set"]),
     ("target_type=branding&target_id={org}", ["branding.updated"]),
-    ("target_type=organization&target_id={twin}", []),
-    ("target_type=domain&target_id={twin}", []),
+    ("target_type=organization&target_id={other_tenant}", []),
+    ("target_type=domain&target_id={other_tenant}", []),
     ("target_type=domain&target_id=x", []),
     ("actor_id={owner}", ["organization.updated", "plan.created", "user.invited"]),
     ("actor_id={admin}", ["branding.updated", "domain.set", "user.joined", "user.joined"]),
@@ -366,14 +366,14 @@ FILTERS = [
     ("target_type=user&target_id=u1&actor_id={owner}", ["user.invited"]),
     # Documented as not supported, and ignored like all unknown parameters (decision 231).
     ("action=plan.created&success=false&success=x&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
-    ("org_id={twin}&org_slug=twin&action=plan.created", ["plan.created"]),
+    ("org_id={other_tenant}&org_slug=twin&action=plan.created", ["plan.created"]),
 ]
 
 
 @pytest.mark.slow
 async def test_filters_select_entries(api: Api, world: World, admin_with_entries: Account) -> None:
     for query, expected in FILTERS:
-        filled = query.format(org=world.org, twin=world.twin, owner=world.owner.id, admin=admin_with_entries.id, other=world.other.id)
+        filled = query.format(org=world.org, other_tenant=world.other_tenant, owner=world.owner.id, admin=admin_with_entries.id, other=world.other.id)
         entries = await logs(api, world, f"?{filled}")
         assert [entry["action"] for entry in entries] == expected, query
         assert {entry["org_id"] for entry in entries} <= {str(world.org)}
@@ -429,7 +429,7 @@ async def test_an_organization_sees_nothing_of_the_log_of_another_one(api: Api, 
     ]
     assert len(own) == len(twins) == 8
     assert not {entry["id"] for entry in own} & {entry["id"] for entry in twins}
-    assert str(world.twin) not in json.dumps(own)
+    assert str(world.other_tenant) not in json.dumps(own)
     for slug, token in (("twin", world.token), ("acme", world.other_token)):
         for path in ("audit-log", "audit-log/event-types", "audit-log?target_id=x", "audit-log?page=x"):
             answer = await api.get(f"/api/organizations/{slug}/{path}", token=token)

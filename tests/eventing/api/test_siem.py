@@ -45,13 +45,13 @@ def shown(body: Mapping[str, Any], clock: FakeClock, pending: int) -> dict[str, 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
 async def test_owners_and_admins_configure_a_siem_and_the_token_is_never_returned(
-    acme: Tenant, twin: Tenant, clock: FakeClock, by: str
+    acme: Tenant, other_tenant: Tenant, clock: FakeClock, by: str
 ) -> None:
     answer = await put(acme, FULL, by)
     assert answer.status == 200
     # The event of the configuration itself is the first queued entry, after the commit.
     assert (answer.json, (await look(acme, by)).json) == (shown(FULL, clock, 0), shown(FULL, clock, 1))
-    assert refused(await look(twin)) == MISSING
+    assert refused(await look(other_tenant)) == MISSING
     details = {"provider": FULL["provider"], "endpoint_url": HOST, "enabled": FULL["enabled"]}
     assert await acme.recorded() == [("siem.configured", "organization", str(acme.org), acme.people[by].id, details)]
     assert await acme.told() == [("siem.configured", str(acme.org), details)]
@@ -98,8 +98,8 @@ async def test_values_that_are_not_valid_are_refused_and_change_nothing(acme: Te
     assert len(await acme.log()) == 1
 
 
-async def test_removing_the_configuration_is_recorded_once(acme: Tenant, twin: Tenant) -> None:
-    for tenant in (acme, twin):
+async def test_removing_the_configuration_is_recorded_once(acme: Tenant, other_tenant: Tenant) -> None:
+    for tenant in (acme, other_tenant):
         await put(tenant, FULL)
     answer = await remove(acme, "admin")
     assert (answer.status, answer.text) == (204, "")
@@ -107,7 +107,7 @@ async def test_removing_the_configuration_is_recorded_once(acme: Tenant, twin: T
     entry = await acme.entry("siem.removed")
     details = {"provider": "splunk_hec", "endpoint_url": HOST}
     assert (entry["target_id"], entry["actor_id"], entry["details"]) == (str(acme.org), acme.people["admin"].id, details)
-    assert (await look(twin)).status == 200
+    assert (await look(other_tenant)).status == 200
 
 
 # Forwarding
@@ -141,10 +141,10 @@ async def log_of(acme: Tenant) -> list[dict[str, Any]]:
     [("http", ("authorization", "Bearer ")), ("splunk_hec", ("authorization", "Splunk ")), ("datadog", ("dd-api-key", ""))],
 )
 async def test_entries_arrive_in_order_and_as_in_the_audit_log(
-    acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock, provider: str, header: tuple[str, str]
+    acme: Tenant, other_tenant: Tenant, sink: FakeSiem, reaching: Ports, clock: FakeClock, provider: str, header: tuple[str, str]
 ) -> None:
     await put(acme, configuration_for(sink, provider))
-    await twin.invite("grace@example.com")
+    await other_tenant.invite("grace@example.com")
     for number in range(3):
         clock.advance(timedelta(seconds=1))
         await acme.invite(f"person{number}@example.com", by="admin")
@@ -231,9 +231,9 @@ async def test_a_new_configuration_is_due_at_once(acme: Tenant, sink: FakeSiem, 
 
 
 async def test_a_suspended_organization_is_forwarded_after_its_activation(
-    acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, platform: Platform
+    acme: Tenant, other_tenant: Tenant, sink: FakeSiem, reaching: Ports, platform: Platform
 ) -> None:
-    for tenant, path in ((acme, "/acme"), (twin, "/twin")):
+    for tenant, path in ((acme, "/acme"), (other_tenant, "/twin")):
         await put(tenant, configuration_for(sink, endpoint_url=sink.url(path)))
     assert (await platform.do("suspend", acme.org)).status == 200
     await forward(reaching)
@@ -345,13 +345,13 @@ async def test_a_token_that_cannot_be_decrypted_is_an_internal_error(acme: Tenan
 
 
 async def test_a_token_of_another_organization_is_never_used(
-    acme: Tenant, twin: Tenant, sink: FakeSiem, reaching: Ports, pool: Pool
+    acme: Tenant, other_tenant: Tenant, sink: FakeSiem, reaching: Ports, pool: Pool
 ) -> None:
     """This holds even if it is copied into the row of another organization."""
     await put(acme, configuration_for(sink, enabled=False))
-    await put(twin, configuration_for(sink, token="another"))
+    await put(other_tenant, configuration_for(sink, token="another"))
     steal = "update siem_configurations set token = (select token from siem_configurations where org_id = %s) where org_id = %s"
-    await run_sql(pool, steal, acme.org, twin.org)
-    assert (await try_out(twin)).status == 500
+    await run_sql(pool, steal, acme.org, other_tenant.org)
+    assert (await try_out(other_tenant)).status == 500
     await forward(reaching)
     assert sink.posts == []

@@ -80,7 +80,7 @@ def shown(webhook: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_owners_and_admins_create_webhooks_and_see_the_secret_once(acme: Tenant, twin: Tenant, by: str) -> None:
+async def test_owners_and_admins_create_webhooks_and_see_the_secret_once(acme: Tenant, other_tenant: Tenant, by: str) -> None:
     webhook = await create_webhook(acme, by)
     assert list(webhook) == [*FIELDS, "secret"]
     assert shown(webhook) == {"id": webhook["id"], **FULL, "is_active": True, "created_at": NOW, "updated_at": NOW}
@@ -88,7 +88,7 @@ async def test_owners_and_admins_create_webhooks_and_see_the_secret_once(acme: T
     assert (prefix, len(base64.b64decode(key, validate=True))) == ("whsec", 32)
     assert (await call(acme, "GET", f"/{webhook['id']}", by=by)).json == shown(webhook)
     assert (await call(acme, "GET", by=by)).json == {"webhooks": [shown(webhook)], "total": 1}
-    assert (await call(twin, "GET")).json == {"webhooks": [], "total": 0}
+    assert (await call(other_tenant, "GET")).json == {"webhooks": [], "total": 0}
     entry = await acme.entry("webhook.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"], entry["details"]) == (
         "organization",
@@ -149,16 +149,16 @@ async def test_a_duplicate_event_type_counts_once(acme: Tenant) -> None:
     assert (await create_webhook(acme, events=["user.joined", "user.invited", "user.joined"]))["events"] == ["user.joined", "user.invited"]
 
 
-async def test_a_name_is_unique_in_its_organization(acme: Tenant, twin: Tenant) -> None:
+async def test_a_name_is_unique_in_its_organization(acme: Tenant, other_tenant: Tenant) -> None:
     await create_webhook(acme)
     other = await create_webhook(acme, name="Other")
     assert refusal(await call(acme, "POST", "", FULL)) == BAD
     assert refusal(await patch(acme, other, {"name": " Billing "})) == BAD
     assert (await patch(acme, other, {"name": "Other"})).json == shown(other)
-    await create_webhook(twin)
+    await create_webhook(other_tenant)
 
 
-async def test_an_organization_has_at_most_fifty_webhooks(acme: Tenant, twin: Tenant) -> None:
+async def test_an_organization_has_at_most_fifty_webhooks(acme: Tenant, other_tenant: Tenant) -> None:
     insert = """
         insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
         select gen_random_uuid(), %s, 'hook ' || n, 'https://x.example', '{user.invited}', false, '', now(), now()
@@ -169,7 +169,7 @@ async def test_an_organization_has_at_most_fifty_webhooks(acme: Tenant, twin: Te
     assert refusal(answer) == BAD
     assert "50" in answer.json["error"]
     assert (await call(acme, "GET")).json["total"] == MAX_WEBHOOKS
-    await create_webhook(twin)
+    await create_webhook(other_tenant)
     await call(acme, "DELETE", f"/{webhook['id']}")
     await create_webhook(acme)
 
@@ -206,10 +206,10 @@ async def test_each_field_can_be_changed_alone_and_the_change_is_recorded(acme: 
     assert refusal(await patch(acme, webhook, {"is_active": "no"})) == BAD
 
 
-async def test_deleting_a_webhook_deletes_its_deliveries(acme: Tenant, twin: Tenant, pool: Pool) -> None:
+async def test_deleting_a_webhook_deletes_its_deliveries(acme: Tenant, other_tenant: Tenant, pool: Pool) -> None:
     webhook, kept = await create_webhook(acme), await create_webhook(acme, name="Kept")
-    twins_webhook = await create_webhook(twin)
-    for tenant in (acme, twin):
+    twins_webhook = await create_webhook(other_tenant)
+    for tenant in (acme, other_tenant):
         await record_events(tenant, "user.invited")
     answer = await call(acme, "DELETE", f"/{webhook['id']}", by="admin")
     assert (answer.status, answer.json) == (200, {})
@@ -234,10 +234,10 @@ def calls_about(webhook_id: str, delivery_id: object = None) -> list[tuple[str, 
     ]
 
 
-async def test_webhooks_and_deliveries_of_other_organizations_are_not_found(acme: Tenant, twin: Tenant) -> None:
-    webhook, twins_webhook = await create_webhook(acme), await create_webhook(twin)
-    await record_events(twin, "user.invited")
-    delivery = (await list_deliveries(twin, twins_webhook))["deliveries"][0]
+async def test_webhooks_and_deliveries_of_other_organizations_are_not_found(acme: Tenant, other_tenant: Tenant) -> None:
+    webhook, twins_webhook = await create_webhook(acme), await create_webhook(other_tenant)
+    await record_events(other_tenant, "user.invited")
+    delivery = (await list_deliveries(other_tenant, twins_webhook))["deliveries"][0]
     before = await acme.log()
     for unknown in (twins_webhook["id"], str(uuid4()), webhook["id"].upper(), "nothing"):
         for method, path, body in calls_about(unknown, delivery["id"]):
@@ -245,15 +245,15 @@ async def test_webhooks_and_deliveries_of_other_organizations_are_not_found(acme
     # A delivery of another organization is not found under an own webhook either.
     assert refusal(await call(acme, "POST", f"/{webhook['id']}/deliveries/{delivery['id']}/replay")) == MISSING
     assert await acme.log() == before
-    assert (await list_deliveries(twin, twins_webhook))["pagination"]["total"] == 1
+    assert (await list_deliveries(other_tenant, twins_webhook))["pagination"]["total"] == 1
 
 
-async def test_members_and_other_organizations_cannot_manage_webhooks(acme: Tenant, twin: Tenant) -> None:
+async def test_members_and_other_organizations_cannot_manage_webhooks(acme: Tenant, other_tenant: Tenant) -> None:
     webhook = await create_webhook(acme)
     calls = [("GET", "", None), ("POST", "", FULL), ("GET", "/event-types", None), *calls_about(webhook["id"])]
     for method, path, body in calls:
         assert (await call(acme, method, path, body, "member")).status == 403
-        answer = await acme.api.call(method, f"{acme.path}/webhooks{path}", body, token=twin.token("owner"))
+        answer = await acme.api.call(method, f"{acme.path}/webhooks{path}", body, token=other_tenant.token("owner"))
         assert answer.status == 403
     assert (await call(acme, "GET", f"/{webhook['id']}")).json == shown(webhook)
 
@@ -325,9 +325,9 @@ async def test_a_delivery_to_an_inactive_webhook_has_no_time_of_the_next_attempt
         assert delivery["next_retry_at"] == shown_at
 
 
-async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(acme: Tenant, twin: Tenant, pool: Pool, clock: FakeClock) -> None:
+async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(acme: Tenant, other_tenant: Tenant, pool: Pool, clock: FakeClock) -> None:
     webhook, other = await create_webhook(acme), await create_webhook(acme, name="Other", events=["user.joined", "webhook.deleted"])
-    await create_webhook(twin)
+    await create_webhook(other_tenant)
     await record_events(acme, "user.invited", "user.joined", "user.removed")
     listed = await list_deliveries(acme, webhook)
     assert list(listed) == ["deliveries", "pagination"]
@@ -358,7 +358,7 @@ async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(acme: 
     }
     [delivery] = (await list_deliveries(acme, other))["deliveries"]
     assert delivery["event_type"] == "user.joined"
-    assert await run_sql(pool, "select count(*) from webhook_deliveries where org_id = %s", twin.org) == [(0,)]
+    assert await run_sql(pool, "select count(*) from webhook_deliveries where org_id = %s", other_tenant.org) == [(0,)]
     clock.advance(timedelta(seconds=1))
     await call(acme, "DELETE", f"/{webhook['id']}")
     [delivery, _] = (await list_deliveries(acme, other))["deliveries"]
@@ -468,11 +468,11 @@ async def test_an_inactive_webhook_gets_no_test_and_no_replay(acme: Tenant) -> N
     assert (await list_deliveries(acme, webhook))["pagination"]["total"] == 1
 
 
-async def test_deleting_an_organization_deletes_its_webhooks_and_deliveries(acme: Tenant, twin: Tenant, pool: Pool) -> None:
-    webhook, twins_webhook = await create_webhook(acme), await create_webhook(twin)
-    for tenant in (acme, twin):
+async def test_deleting_an_organization_deletes_its_webhooks_and_deliveries(acme: Tenant, other_tenant: Tenant, pool: Pool) -> None:
+    webhook, twins_webhook = await create_webhook(acme), await create_webhook(other_tenant)
+    for tenant in (acme, other_tenant):
         await record_events(tenant, "user.invited")
     await acme.api.delete(acme.path, token=acme.token("owner"))
     assert await run_sql(pool, "select id from webhooks") == [(UUID(twins_webhook["id"]),)]
     assert await run_sql(pool, "select id from deleted_webhooks") == [(UUID(webhook["id"]),)]
-    assert (await list_deliveries(twin, twins_webhook))["pagination"]["total"] == 1
+    assert (await list_deliveries(other_tenant, twins_webhook))["pagination"]["total"] == 1

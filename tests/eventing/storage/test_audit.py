@@ -96,8 +96,8 @@ async def test_pages_keep_the_order_of_entries_with_the_same_time(storage: Postg
 
 
 async def test_a_filter_selects_actors_without_account(storage: Postgres, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for where, caller in product((org, twin), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for where, caller in product((org, other_tenant), (PERSON, Anonymous(address="203.0.113.9"), SYSTEM)):
         async with storage.transaction(by=caller, in_session=False) as tx:
             for action in ("user.invited", "user.joined"):
                 tx.record(Event(EVENT_KINDS[action], "t1", org_id=where))
@@ -120,8 +120,8 @@ TARGETS = ["t1", "t2"]
 
 async def test_every_combination_of_filters_finds_and_counts_its_entries(storage: Postgres, pool: Pool, clock: FakeClock) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    org, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    written = [*product([org, org, twin], ACTIONS, TARGETS, [user.id, eve.id])]
+    org, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    written = [*product([org, org, other_tenant], ACTIONS, TARGETS, [user.id, eve.id])]
     for where, action, target_id, actor_id in written:
         clock.advance(timedelta(seconds=1))
         async with storage.transaction(by=replace(PERSON, user_id=actor_id), in_session=False) as tx:

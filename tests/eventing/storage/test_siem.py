@@ -55,27 +55,27 @@ async def take_batch(ports: Ports, limit: int = 500) -> list[str]:
 # Queueing
 
 
-async def test_entries_are_queued_in_order_for_organizations_that_forward(ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_entries_are_queued_in_order_for_organizations_that_forward(ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     other = await add_organization(pool, "other")
     await configure(ports, make_sink(acme))
-    await configure(ports, make_sink(twin, enabled=False))
+    await configure(ports, make_sink(other_tenant, enabled=False))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(20):
-            for org in (acme, twin, other, None):
+            for org in (acme, other_tenant, other, None):
                 tx.record(Event(EVENT_KINDS["plan.created"], str(number), org_id=org))
             tx.record(Event(EVENT_KINDS["user.login.success"], "no entry", org_id=acme))
     assert await queued(pool, acme) == [str(number) for number in range(20)]
     assert await run_sql(pool, "select count(*) from siem_queue") == [(20,)]
 
 
-async def test_an_entry_about_a_person_is_queued_for_each_organization(ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_an_entry_about_a_person_is_queued_for_each_organization(ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     account, _ = await add_person(ports, pool, "ada")
-    for org in (acme, twin):
+    for org in (acme, other_tenant):
         await add_member(pool, org, account.id, confirmed=True)
         await configure(ports, make_sink(org))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         tx.record(Event(EVENT_KINDS["security.password.changed"], str(account.id), of_person=account.id))
-    assert await queued(pool, acme) == await queued(pool, twin) == [str(account.id)]
+    assert await queued(pool, acme) == await queued(pool, other_tenant) == [str(account.id)]
 
 
 async def test_a_rolled_back_entry_is_not_queued(ports: Ports, pool: Pool, acme: UUID) -> None:
@@ -87,10 +87,10 @@ async def test_a_rolled_back_entry_is_not_queued(ports: Ports, pool: Pool, acme:
     assert await queued(pool, acme) == []
 
 
-async def test_recording_an_entry_notifies_the_forwarders_of_other_processes(ports: Ports, conninfo: str, acme: UUID, twin: UUID) -> None:
+async def test_recording_an_entry_notifies_the_forwarders_of_other_processes(ports: Ports, conninfo: str, acme: UUID, other_tenant: UUID) -> None:
     await configure(ports, make_sink(acme))
     async with listen(conninfo, ["siem", "end"]) as notifications:
-        await record(ports, twin, "for nobody")
+        await record(ports, other_tenant, "for nobody")
         await record(ports, acme, "x", "y")
         assert await anext(notifications) == ("siem", "")
 
@@ -182,7 +182,7 @@ async def test_concurrent_writers_for_several_organizations_do_not_deadlock(port
 # Reading
 
 
-async def test_reading_the_queue_respects_both_limits(ports: Ports, acme: UUID, twin: UUID) -> None:
+async def test_reading_the_queue_respects_both_limits(ports: Ports, acme: UUID, other_tenant: UUID) -> None:
     await configure(ports, make_sink(acme))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for number in range(6):
@@ -191,7 +191,7 @@ async def test_reading_the_queue_respects_both_limits(ports: Ports, acme: UUID, 
     assert [item.entry and item.entry.target_id for item in await waiting(ports, queue, 2)] == ["0", "1"]
     assert len(await waiting(ports, queue, 500, 2500)) == 3
     assert len(await waiting(ports, queue, 500, 1)) == 1
-    assert await waiting(ports, replace(queue, org_id=twin)) == []
+    assert await waiting(ports, replace(queue, org_id=other_tenant)) == []
     assert await waiting(ports, replace(queue, id=uuid4())) == []
 
 
@@ -255,8 +255,8 @@ async def test_a_queue_that_is_disabled_suspended_empty_or_not_due_is_not_claime
     assert await claim(ports) is not None
 
 
-async def test_due_queues_take_turns(ports: Ports, acme: UUID, twin: UUID, clock: FakeClock) -> None:
-    for org in (acme, twin):
+async def test_due_queues_take_turns(ports: Ports, acme: UUID, other_tenant: UUID, clock: FakeClock) -> None:
+    for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
         await record(ports, org, *(str(number) for number in range(4)))
         clock.advance(SECOND)
@@ -267,7 +267,7 @@ async def test_due_queues_take_turns(ports: Ports, acme: UUID, twin: UUID, clock
         batch = await waiting(ports, queue, 1)
         clock.advance(SECOND)
         await siem.settle(ports, queue, SiemAttempt(SiemResult.GOOD, [item.position for item in batch], 1), slow=False, spread=0.5)
-    assert turns == [acme, twin, acme, twin]
+    assert turns == [acme, other_tenant, acme, other_tenant]
 
 
 async def test_a_queue_is_struggling_after_a_slow_or_failed_attempt(ports: Ports, acme: UUID, clock: FakeClock) -> None:
@@ -327,14 +327,14 @@ async def remove(storage: Storage, org: UUID) -> None:
 
 
 async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
-    storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID
+    storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID
 ) -> None:
-    for org in (acme, twin):
+    for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
         await fill(pool, org, 5)
     await remove(storage, acme)
     await configure(ports, make_sink(acme))  # a new configuration with an empty queue
-    assert (await claim_existing(ports)).org_id == twin
+    assert (await claim_existing(ports)).org_id == other_tenant
     assert await claim(ports) is None
     await fill(pool, acme, 2)
 
@@ -351,41 +351,41 @@ async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
 
     assert [await sweep(NOW, 2) for _ in range(4)] == [(3, 1), (1, 1), (0, 1), (0, 1)]  # a transaction may still be writing to it
     assert await sweep(NOW + SECOND, 2) == (0, 0)
-    assert await run_sql(pool, "select count(*) from siem_queue where org_id = %s", twin) == [(5,)]
+    assert await run_sql(pool, "select count(*) from siem_queue where org_id = %s", other_tenant) == [(5,)]
 
 
-async def test_deleting_an_organization_deletes_its_queue(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
-    for org in (acme, twin):
+async def test_deleting_an_organization_deletes_its_queue(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+    for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
         await fill(pool, org, 5)
     async with storage.transaction(by=SYSTEM) as tx:
         organization = await tx.organizations.lock(acme)
         assert organization is not None
         await organizations.delete_locked(tx, organization, NOW)
-    assert await run_sql(pool, "select distinct org_id from siem_queue") == [(twin,)]
-    assert await run_sql(pool, "select org_id from siem_configurations") == [(twin,)]
+    assert await run_sql(pool, "select distinct org_id from siem_queue") == [(other_tenant,)]
+    assert await run_sql(pool, "select org_id from siem_configurations") == [(other_tenant,)]
 
 
 async def test_old_queued_entries_are_dropped_and_counted(
-    ports: Ports, pool: Pool, acme: UUID, twin: UUID, clock: FakeClock, metrics: FakeMetrics
+    ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, clock: FakeClock, metrics: FakeMetrics
 ) -> None:
     await configure(ports, make_sink(acme))
-    await configure(ports, make_sink(twin))
+    await configure(ports, make_sink(other_tenant))
     await record(ports, acme, "1", "2")
     clock.advance(SIEM_BACKLOGS_KEPT - SECOND)
     await record(ports, acme, "3")
-    await record(ports, twin, "4")
-    await fill(pool, twin, 1)  # behind a young position; its entry does not exist
+    await record(ports, other_tenant, "4")
+    await fill(pool, other_tenant, 1)  # behind a young position; its entry does not exist
     await configure(ports, make_sink(acme, enabled=False))
     assert "siem_backlogs" not in (await housekeeping.sweep(ports, uuid4()) or {})
     clock.advance(2 * SECOND + housekeeping_rules.LEASE)
     assert (await housekeeping.sweep(ports, uuid4()) or {})["siem_backlogs"] == 2
-    assert (await queued(pool, acme), await queued(pool, twin), metrics.siem_drops) == (["3"], ["4"], 2)
+    assert (await queued(pool, acme), await queued(pool, other_tenant), metrics.siem_drops) == (["3"], ["4"], 2)
     assert await run_sql(pool, "select count(*) from audit_log") == [(4,)], "the entries stay in the log"
 
 
-async def test_old_queued_entries_are_dropped_in_batches(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, twin: UUID) -> None:
-    for org in (acme, twin):
+async def test_old_queued_entries_are_dropped_in_batches(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+    for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
         await record(ports, org, *map(str, range(5)))
 
@@ -400,9 +400,9 @@ async def test_old_queued_entries_are_dropped_in_batches(storage: Postgres, port
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(
-    ports: Ports, pool: Pool, acme: UUID, twin: UUID, mode: str
+    ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, mode: str
 ) -> None:
-    for org in (acme, twin):
+    for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
     await fill(pool, acme, 50_000)
     await run_sql(pool, "analyze siem_queue, siem_configurations, organizations")
@@ -418,7 +418,7 @@ async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(
     # The entries of this queue are removed, which counts as old. For another queue, one row is
     # enough.
     assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
-    await record(ports, twin, "young")
+    await record(ports, other_tenant, "young")
     await remove(ports.storage, acme)
     assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW - DAY, limit=10) <= 1
     assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) <= 30

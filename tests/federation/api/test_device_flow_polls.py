@@ -224,8 +224,8 @@ async def test_an_unknown_device_code_is_refused(approved: DeviceClient) -> None
     assert await approved.status() == ["approved"]
 
 
-async def test_the_device_code_of_another_client_is_refused(approved: DeviceClient, acme: Tenant, twin: Tenant) -> None:
-    for org in (acme.org, twin.org):
+async def test_the_device_code_of_another_client_is_refused(approved: DeviceClient, acme: Tenant, other_tenant: Tenant) -> None:
+    for org in (acme.org, other_tenant.org):
         other = await service_context(approved.pool, await add_service(approved.pool, org, "other"))
         assert oauth_error(await approved.poll(client_id=str(other.client_id))) == INVALID
     assert oauth_error(await approved.poll(client_id=str(new_id()))) == (401, "invalid_client", "UNAUTHORIZED")

@@ -431,10 +431,10 @@ async def test_a_password_login_to_a_service_confirms_the_membership(relying_par
 
 
 async def test_a_login_with_a_second_factor_confirms_it_too_but_in_no_other_organization(
-    relying_party: RelyingParty, visitor: Visitor, user: Account, factor: Authenticator, twin: Tenant
+    relying_party: RelyingParty, visitor: Visitor, user: Account, factor: Authenticator, other_tenant: Tenant
 ) -> None:
     await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
-    elsewhere = await add_relying_party(twin, visitor, "elsewhere")
+    elsewhere = await add_relying_party(other_tenant, visitor, "elsewhere")
     for wanted, expected in ((elsewhere, False), (relying_party, True)):
         visitor.cookies.clear()
         await visitor.sign_in(after=wanted.request())

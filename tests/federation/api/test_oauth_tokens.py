@@ -195,9 +195,9 @@ async def test_a_code_expires_after_a_minute(relying_party: RelyingParty, clock:
     assert oauth_error(await relying_party.exchange(code)) == INVALID_GRANT
 
 
-async def test_another_application_cannot_use_a_code(relying_party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor) -> None:
+async def test_another_application_cannot_use_a_code(relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, visitor: Visitor) -> None:
     code = await relying_party.code()
-    for tenant in (acme, twin):
+    for tenant in (acme, other_tenant):
         other = await add_relying_party(tenant, visitor, "blog")
         answer = await other.exchange(code, redirect_uri=relying_party.redirect_uri)
         assert oauth_error(answer) == INVALID_GRANT
@@ -221,11 +221,11 @@ async def test_a_code_used_twice_ends_the_session_of_the_first_use(relying_party
     assert await live_sessions(pool) == 0
 
 
-async def test_a_code_used_by_another_application_ends_nothing(relying_party: RelyingParty, twin: Tenant, visitor: Visitor) -> None:
+async def test_a_code_used_by_another_application_ends_nothing(relying_party: RelyingParty, other_tenant: Tenant, visitor: Visitor) -> None:
     code = await relying_party.code()
     tokens = (await relying_party.exchange(code)).json
     assert oauth_error(await relying_party.exchange(code, client_secret="wrong")) == INVALID_CLIENT
-    other = await add_relying_party(twin, visitor)
+    other = await add_relying_party(other_tenant, visitor)
     assert oauth_error(await other.exchange(code, redirect_uri=relying_party.redirect_uri)) == INVALID_GRANT
     assert await relying_party.is_live(tokens)
 
@@ -393,10 +393,10 @@ async def test_a_reused_refresh_token_ends_its_session(relying_party: RelyingPar
 
 
 async def test_another_application_cannot_use_a_refresh_token(
-    relying_party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor, clock: FakeClock
+    relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, visitor: Visitor, clock: FakeClock
 ) -> None:
     tokens = await relying_party.tokens()
-    for tenant, slug, service_type in ((acme, "blog", "web"), (twin, "shop", "web"), (acme, "till", "mobile")):
+    for tenant, slug, service_type in ((acme, "blog", "web"), (other_tenant, "shop", "web"), (acme, "till", "mobile")):
         other = await add_relying_party(tenant, visitor, slug, service_type)
         assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
     renewed = await relying_party.refresh(tokens["refresh_token"])
@@ -478,10 +478,10 @@ async def test_a_revoked_token_ends_its_session(relying_party: RelyingParty, kin
 
 
 async def test_unknown_tokens_and_those_of_other_clients_get_the_same_answer(
-    relying_party: RelyingParty, acme: Tenant, twin: Tenant, visitor: Visitor
+    relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, visitor: Visitor
 ) -> None:
     tokens = await relying_party.tokens()
-    for tenant, slug in ((acme, "blog"), (twin, "shop")):
+    for tenant, slug in ((acme, "blog"), (other_tenant, "shop")):
         other = await add_relying_party(tenant, visitor, slug)
         for token in (tokens["access_token"], tokens["refresh_token"], "unknown"):
             answer = await other.post(REVOKE, basic(other.client_id, SECRET), token=token)

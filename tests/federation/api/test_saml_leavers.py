@@ -103,11 +103,11 @@ async def test_a_former_member_gets_no_assertions(
     await check_counts(pool)
     new = SamlBrowser(app, clock)
     await new.sign_in(MEMBER)
-    for browser in (visitor, new):
-        if not await browser.is_in():  # the directory had blocked them
-            await browser.sign_in(MEMBER)
+    for client in (visitor, new):
+        if not await client.is_in():  # the directory had blocked them
+            await client.sign_in(MEMBER)
         for application in (shop, blog):
-            refused = await try_to_sign_on(browser, application)
+            refused = await try_to_sign_on(client, application)
             assert (refused.status, "SAMLResponse" in refused.text) == (403, False)
     assert await uses(pool, member) == [], "a refused user is not enrolled"
 
@@ -186,11 +186,11 @@ async def test_leaving_one_organization_does_not_affect_another(
     applications: SamlApplications,
     directory: Directory,
     acme: Tenant,
-    twin: Tenant,
+    other_tenant: Tenant,
     member: Account,
 ) -> None:
-    desk = await applications.add("desk", twin)
-    await add_member(twin.pool, twin.org, member.id)
+    desk = await applications.add("desk", other_tenant)
+    await add_member(other_tenant.pool, other_tenant.org, member.id)
     await visitor.sign_in(MEMBER)
     for application in (shop, desk):
         await visitor.sign_on(application)

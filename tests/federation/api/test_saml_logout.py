@@ -270,13 +270,13 @@ async def test_a_response_counts_only_in_the_browser_that_was_redirected(
     await other.sign_on(blog)
     redirect_target(await request_logout(other, shop, its_own.name_id, its_own.session_index))
     done = logout_response(blog, visitor.now(), message.root.get("ID"))
-    for browser in (other, SamlBrowser(app, clock)):
+    for stranger in (other, SamlBrowser(app, clock)):
         if by_form:
-            page = await browser.open(
-                redirect_target(await browser.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303)
+            page = await stranger.open(
+                redirect_target(await stranger.post_cross_site(f"{blog.path}/slo", SAMLResponse=encode_base64(done)), 303)
             )
         else:
-            page = await browser.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
+            page = await stranger.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse"))
         assert page.status == 400
     back = redirect_target(await visitor.open(redirect_url(f"{blog.path}/slo", done, "SAMLResponse")))
     assert RedirectedMessage(redirect_target(await visitor.open(back))).statuses == ["Success"], "another browser did not use it up"

@@ -33,9 +33,9 @@ both_bindings = pytest.mark.parametrize("by_form", [False, True])
 
 
 @pytest.fixture
-async def walk(visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, twin: Tenant) -> LogoutWalk:
+async def walk(visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, other_tenant: Tenant) -> LogoutWalk:
     """Four applications of two organizations. `shop` starts the logout."""
-    others = [await applications.add("blog"), await applications.add("wiki", twin), await applications.add("desk", twin)]
+    others = [await applications.add("blog"), await applications.add("wiki", other_tenant), await applications.add("desk", other_tenant)]
     return LogoutWalk(visitor, shop, *others)
 
 

@@ -48,8 +48,8 @@ async def blog(applications: SamlApplications, other: Tenant) -> SamlApplication
 
 
 @pytest.fixture
-async def wiki(applications: SamlApplications, twin: Tenant) -> SamlApplication:
-    return await applications.add("wiki", twin)
+async def wiki(applications: SamlApplications, other_tenant: Tenant) -> SamlApplication:
+    return await applications.add("wiki", other_tenant)
 
 
 async def delete(api: Api, tenants: list[Tenant], application: SamlApplication) -> None:
@@ -59,7 +59,7 @@ async def delete(api: Api, tenants: list[Tenant], application: SamlApplication) 
 
 
 async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
     deleted: list[str] = []
@@ -67,7 +67,7 @@ async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
     async def the_other_goes(at: SamlApplication) -> None:
         goes = blog if at is wiki else wiki
         deleted.append(goes.slug)
-        await delete(api, [other, twin], goes)
+        await delete(api, [other, other_tenant], goes)
 
     last = await walk.finish(await walk.start(shop), the_other_goes)
     assert sorted(walk.notified + deleted) == ["blog", "wiki"], "one was notified, the other one is deleted"
@@ -75,21 +75,21 @@ async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
 
 
 async def test_a_service_deleted_before_its_response_makes_the_logout_partial(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
-    last = await walk.finish(await walk.start(shop), lambda at: delete(api, [other, twin], at))
+    last = await walk.finish(await walk.start(shop), lambda at: delete(api, [other, other_tenant], at))
     assert sorted(walk.notified) == ["blog", "wiki"], "the next one is still notified"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
 async def test_a_service_deleted_after_its_response_does_not_matter(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, api: Api
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
     first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     step = await walk.confirm(first, id_)
-    await delete(api, [other, twin], first)
+    await delete(api, [other, other_tenant], first)
     assert statuses(await walk.finish(step), shop) == ["Success"]
 
 
@@ -239,12 +239,12 @@ async def test_a_deleted_user_is_signed_out_everywhere(
 
 
 async def test_applications_of_a_suspended_organization_are_skipped(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, twin: Tenant, pool: Pool
+    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, pool: Pool
 ) -> None:
     walk = LogoutWalk(visitor, shop, blog, wiki)
 
     async def the_other_is_suspended(at: SamlApplication) -> None:
-        tenant = other if at is wiki else twin
+        tenant = other if at is wiki else other_tenant
         await run_sql(pool, "update organizations set status = 'suspended' where id = %s", tenant.org)
 
     last = await walk.finish(await walk.start(shop), the_other_is_suspended)

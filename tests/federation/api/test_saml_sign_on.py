@@ -297,9 +297,9 @@ async def test_members_need_no_registration(visitor: SamlBrowser, shop: SamlAppl
     assert uses == [(ports.clock.now(),)]
 
 
-async def test_other_users_get_no_assertion(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, twin: Tenant) -> None:
+async def test_other_users_get_no_assertion(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, other_tenant: Tenant) -> None:
     await add_account(ports, "stranger@example.com")
-    await add_member(pool, twin.org, (await add_account(ports, "foreign@example.com")).id)
+    await add_member(pool, other_tenant.org, (await add_account(ports, "foreign@example.com")).id)
     for email in ("stranger@example.com", "foreign@example.com"):
         visitor.cookies.clear()
         await visitor.sign_in(email)
@@ -563,8 +563,8 @@ async def test_a_frontend_signs_a_user_in_for_a_sign_on(
     page = await visitor.open(path)
     assert posted_response(page).name_id == EMAIL
     assert await visitor.is_in(), "the browser is signed in too"
-    [login, browser] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", user.id)
-    assert login == browser != (None,), "on the device of the API login, so that it ends with that device"
+    [login_device, browser_device] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", user.id)
+    assert login_device == browser_device != (None,), "on the device of the API login, so that it ends with that device"
     assert (await visitor.open(path)).status == 400
 
 
@@ -714,12 +714,12 @@ async def test_an_api_client_gets_the_fields_as_json(api: Api, shop: SamlApplica
 
 
 async def test_sign_ins_that_start_here_need_a_member(
-    api: Api, shop: SamlApplication, acme: Tenant, twin: Tenant, user: Account, ports: Ports, pool: Pool
+    api: Api, shop: SamlApplication, acme: Tenant, other_tenant: Tenant, user: Account, ports: Ports, pool: Pool
 ) -> None:
     path = f"{shop.management}/login"
     session = await sign_in(ports, user)
     assert (await api.get(path, token=session.access_token)).status == 403, "an end user is not a member"
-    assert (await api.get(path, token=twin.token("owner"))).status == 403
+    assert (await api.get(path, token=other_tenant.token("owner"))).status == 403
     long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))
     assert (long.status, long.code) == (400, "BAD_REQUEST")
     await run_sql(pool, "update users set email_verified_at = null")

@@ -81,11 +81,11 @@ async def program(api: Api, ports: Ports, user: Account, provider: FakeProvider)
     return Program(api, (await sign_in(ports, user)).access_token, provider.provider.value)
 
 
-async def open_ticket(street: ProviderSignIn, path: str) -> str:
+async def open_ticket(provider_sign_in: ProviderSignIn, path: str) -> str:
     """Open the path of a ticket and visit the provider. Return the path of the callback."""
-    page = await street.visitor.open(path)
+    page = await provider_sign_in.visitor.open(path)
     address = page.headers["Location"] if page.status == 302 else link_target(page)  # a signed-in user is redirected immediately
-    return street.provider.visit(address).removeprefix("http://gatehouse.test")
+    return provider_sign_in.provider.visit(address).removeprefix("http://gatehouse.test")
 
 
 def link_target(page: Answer) -> str:
@@ -104,67 +104,67 @@ async def security_events(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
-    street: ProviderSignIn, program: Program, user: Account, acme: Tenant
+    provider_sign_in: ProviderSignIn, program: Program, user: Account, acme: Tenant
 ) -> None:
     await acme.join("ada", user)
-    await run_sql(street.pool, "update memberships set confirmed_at = now()")
-    answer = await street.visitor.open(await open_ticket(street, await program.starts()))
+    await run_sql(provider_sign_in.pool, "update memberships set confirmed_at = now()")
+    answer = await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))
     assert answer.status == 200
     assert "Account linked" in answer.text
-    assert await street.user_id() is None, "linking signs no user in"
+    assert await provider_sign_in.user_id() is None, "linking signs no user in"
     assert await program.linked() == ["4711"]
-    assert await street.identities() == [(EMAIL, None, street.name, street.provider.address, "4711", EMAIL)]
-    assert await security_events(street.pool) == [("security.identity.linked", user.id, {"provider": street.name})]
-    await street.sign_in()
-    assert await street.user_id() == user.id
+    assert await provider_sign_in.identities() == [(EMAIL, None, provider_sign_in.name, provider_sign_in.provider.address, "4711", EMAIL)]
+    assert await security_events(provider_sign_in.pool) == [("security.identity.linked", user.id, {"provider": provider_sign_in.name})]
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id
 
 
-async def test_a_ticket_works_once_and_expires_after_a_minute(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_a_ticket_works_once_and_expires_after_a_minute(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     first, second = await program.starts(), await program.starts()
-    await open_ticket(street, first)
-    assert (await street.visitor.open(first)).status == 400
+    await open_ticket(provider_sign_in, first)
+    assert (await provider_sign_in.visitor.open(first)).status == 400
     clock.advance(timedelta(seconds=60))
-    assert (await street.visitor.open(second)).status == 400
+    assert (await provider_sign_in.visitor.open(second)).status == 400
 
 
-async def test_a_ticket_works_only_for_its_own_provider(street: ProviderSignIn, program: Program) -> None:
+async def test_a_ticket_works_only_for_its_own_provider(provider_sign_in: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
-    assert (await street.visitor.open(path.replace(street.name, "websuite"))).status == 404
-    await open_ticket(street, path)
+    assert (await provider_sign_in.visitor.open(path.replace(provider_sign_in.name, "websuite"))).status == 404
+    await open_ticket(provider_sign_in, path)
 
 
-async def test_a_link_needs_the_session_that_started_it(street: ProviderSignIn, program: Program) -> None:
-    back = await open_ticket(street, await program.starts())
+async def test_a_link_needs_the_session_that_started_it(provider_sign_in: ProviderSignIn, program: Program) -> None:
+    back = await open_ticket(provider_sign_in, await program.starts())
     await program.api.post("/api/auth/logout", token=program.token)
-    assert (await street.visitor.open(back)).status == 401
-    assert await street.identities() == []
+    assert (await provider_sign_in.visitor.open(back)).status == 401
+    assert await provider_sign_in.identities() == []
 
 
-async def test_a_link_finishes_only_in_the_browser_that_opened_it(street: ProviderSignIn, program: Program, app: QuartTrio) -> None:
-    back = await open_ticket(street, await program.starts())
+async def test_a_link_finishes_only_in_the_browser_that_opened_it(provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio) -> None:
+    back = await open_ticket(provider_sign_in, await program.starts())
     other = Visitor(app)
-    await other.open(f"/auth/{street.name}")
+    await other.open(f"/auth/{provider_sign_in.name}")
     assert (await other.open(back)).status == 400
-    assert await street.identities() == []
+    assert await provider_sign_in.identities() == []
 
 
-async def test_a_signed_in_user_cannot_use_another_users_ticket(street: ProviderSignIn, program: Program, ports: Ports) -> None:
+async def test_a_signed_in_user_cannot_use_another_users_ticket(provider_sign_in: ProviderSignIn, program: Program, ports: Ports) -> None:
     """An attacker could send the URL to a signed-in user."""
     await add_account(ports, "eve@example.com")
-    assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
-    answer = await street.visitor.open(await program.starts())
+    assert leads_to(await provider_sign_in.visitor.sign_in("eve@example.com")) == ACCOUNT
+    answer = await provider_sign_in.visitor.open(await program.starts())
     assert answer.status == 403
     assert "Another user is signed in" in answer.text
-    await street.visitor.submit("/app/sign-out")
-    back = await open_ticket(street, await program.starts())
-    assert leads_to(await street.visitor.sign_in("eve@example.com")) == ACCOUNT
-    assert (await street.visitor.open(back)).status == 403
-    assert await street.identities() == []
+    await provider_sign_in.visitor.submit("/app/sign-out")
+    back = await open_ticket(provider_sign_in, await program.starts())
+    assert leads_to(await provider_sign_in.visitor.sign_in("eve@example.com")) == ACCOUNT
+    assert (await provider_sign_in.visitor.open(back)).status == 403
+    assert await provider_sign_in.identities() == []
 
 
-async def test_a_browser_without_a_session_is_asked_before_linking(street: ProviderSignIn, program: Program) -> None:
+async def test_a_browser_without_a_session_is_asked_before_linking(provider_sign_in: ProviderSignIn, program: Program) -> None:
     """The provider may redirect without asking, so our page must ask."""
-    answer = await street.visitor.open(await program.starts())
+    answer = await provider_sign_in.visitor.open(await program.starts())
     assert "Location" not in answer.headers
     assert "Refresh" not in answer.headers
     assert f"<strong>{EMAIL}</strong>" in answer.text
@@ -172,111 +172,111 @@ async def test_a_browser_without_a_session_is_asked_before_linking(street: Provi
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_a_signed_in_user_is_redirected_immediately(street: ProviderSignIn, program: Program) -> None:
-    await street.visitor.sign_in(EMAIL)
-    answer = await street.visitor.open(await program.starts())
+async def test_a_signed_in_user_is_redirected_immediately(provider_sign_in: ProviderSignIn, program: Program) -> None:
+    await provider_sign_in.visitor.sign_in(EMAIL)
+    answer = await provider_sign_in.visitor.open(await program.starts())
     assert answer.status == 302
-    await street.visitor.open(street.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
+    await provider_sign_in.visitor.open(provider_sign_in.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
     assert await program.linked() == ["4711"]
 
 
-async def test_an_identity_of_another_user_is_not_linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant) -> None:
+async def test_an_identity_of_another_user_is_not_linked(provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant) -> None:
     """Whatever the context of that identity."""
-    shop = await add_service(street.pool, acme.org)
-    street.provider.person = Person(email="eve@example.com")
-    await ProviderSignIn(Visitor(app), street.provider, street.pool).sign_in(org="acme", service="shop")
-    answer = await street.visitor.open(await open_ticket(street, await program.starts()))
+    shop = await add_service(provider_sign_in.pool, acme.org)
+    provider_sign_in.provider.person = Person(email="eve@example.com")
+    await ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
+    answer = await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))
     assert answer.status == 409
-    assert [row[:2] for row in await street.identities()] == [("eve@example.com", shop)], "it stays with its user"
+    assert [row[:2] for row in await provider_sign_in.identities()] == [("eve@example.com", shop)], "it stays with its user"
 
 
-async def test_a_second_identity_at_a_provider_is_not_linked(street: ProviderSignIn, program: Program) -> None:
+async def test_a_second_identity_at_a_provider_is_not_linked(provider_sign_in: ProviderSignIn, program: Program) -> None:
     first, second = await program.starts(), await program.starts()
-    assert (await street.visitor.open(await open_ticket(street, first))).status == 200
-    street.provider.person = Person(subject="4712")
-    assert (await street.visitor.open(await open_ticket(street, second))).status == 400
+    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, first))).status == 200
+    provider_sign_in.provider.person = Person(subject="4712")
+    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, second))).status == 400
     assert await program.linked() == ["4711"]
 
 
 async def test_an_identity_at_a_service_can_also_be_linked_to_the_account(
-    street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant
+    provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant
 ) -> None:
-    shop = await add_service(street.pool, acme.org)
-    await ProviderSignIn(Visitor(app), street.provider, street.pool).sign_in(org="acme", service="shop")
-    assert (await street.visitor.open(await open_ticket(street, await program.starts()))).status == 200
-    assert {row[1] for row in await street.identities()} == {None, shop}
+    shop = await add_service(provider_sign_in.pool, acme.org)
+    await ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
+    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))).status == 200
+    assert {row[1] for row in await provider_sign_in.identities()} == {None, shop}
 
 
-async def test_of_twenty_parallel_uses_of_a_ticket_one_works(street: ProviderSignIn, program: Program) -> None:
+async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
-    answers = await everyone(20, lambda _: street.visitor.open(path))
+    answers = await everyone(20, lambda _: provider_sign_in.visitor.open(path))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
 
 
-async def test_a_provider_that_fails_links_nothing(street: ProviderSignIn, program: Program) -> None:
-    street.provider.refuses = "access_denied"
-    assert (await street.visitor.open(await open_ticket(street, await program.starts()))).status == 400
-    street.provider.refuses = TRAP
-    answer = await street.visitor.open(await open_ticket(street, await program.starts()))
+async def test_a_provider_that_fails_links_nothing(provider_sign_in: ProviderSignIn, program: Program) -> None:
+    provider_sign_in.provider.refuses = "access_denied"
+    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))).status == 400
+    provider_sign_in.provider.refuses = TRAP
+    answer = await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))
     assert answer.status == 500
     assert "what a provider says" not in answer.text
-    assert await street.identities() == []
+    assert await provider_sign_in.identities() == []
 
 
 # On the account page
 
 
-async def link_on_page(street: ProviderSignIn) -> None:
-    page = await street.visitor.submit(f"{PAGE}/{street.name}/link", PAGE)
+async def link_on_page(provider_sign_in: ProviderSignIn) -> None:
+    page = await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/link", PAGE)
     assert page.status == 200, page.text
     wait, _, address = page.headers["Refresh"].partition("; url=")
     assert (wait, address in page.text) == ("0", True)
-    assert leads_to(await street.visitor.open(await open_ticket(street, address))) == PAGE
+    assert leads_to(await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, address))) == PAGE
 
 
-async def test_an_identity_is_linked_and_unlinked_on_the_account_page(street: ProviderSignIn, user: Account) -> None:
-    await street.visitor.sign_in()
-    assert "No accounts are linked." in (await street.visitor.open(ACCOUNT)).text
-    assert "not linked" in (await street.visitor.open(PAGE)).text
-    await link_on_page(street)
-    page = await street.visitor.open(PAGE)
+async def test_an_identity_is_linked_and_unlinked_on_the_account_page(provider_sign_in: ProviderSignIn, user: Account) -> None:
+    await provider_sign_in.visitor.sign_in()
+    assert "No accounts are linked." in (await provider_sign_in.visitor.open(ACCOUNT)).text
+    assert "not linked" in (await provider_sign_in.visitor.open(PAGE)).text
+    await link_on_page(provider_sign_in)
+    page = await provider_sign_in.visitor.open(PAGE)
     assert "Account linked." in page.text
     assert EMAIL in page.text
     assert "not linked" not in page.text
-    assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
-    assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
-    assert "Account unlinked." in (await street.visitor.open(PAGE)).text
-    assert await street.identities() == []
+    assert "You can sign in with Codehost." in (await provider_sign_in.visitor.open(ACCOUNT)).text
+    assert leads_to(await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
+    assert "Account unlinked." in (await provider_sign_in.visitor.open(PAGE)).text
+    assert await provider_sign_in.identities() == []
 
 
-async def test_forms_of_other_sites_link_nothing(street: ProviderSignIn, user: Account) -> None:
-    await street.visitor.sign_in()
+async def test_forms_of_other_sites_link_nothing(provider_sign_in: ProviderSignIn, user: Account) -> None:
+    await provider_sign_in.visitor.sign_in()
     for what in ("link", "unlink"):
-        assert (await street.visitor.send(f"{PAGE}/{street.name}/{what}", form_token="guessed")).status == 403
-        token = form_token(await street.visitor.open(PAGE))
+        assert (await provider_sign_in.visitor.send(f"{PAGE}/{provider_sign_in.name}/{what}", form_token="guessed")).status == 403
+        token = form_token(await provider_sign_in.visitor.open(PAGE))
         foreign = (b"sec-fetch-site", b"cross-site")
-        assert (await street.visitor.send(f"{PAGE}/{street.name}/{what}", foreign, form_token=token)).status == 403
-    assert await run_sql(street.pool, "select * from link_tickets") == []
+        assert (await provider_sign_in.visitor.send(f"{PAGE}/{provider_sign_in.name}/{what}", foreign, form_token=token)).status == 403
+    assert await run_sql(provider_sign_in.pool, "select * from link_tickets") == []
 
 
-async def test_the_page_explains_refusals(street: ProviderSignIn) -> None:
-    await street.sign_in()
-    answer = await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)
+async def test_the_page_explains_refusals(provider_sign_in: ProviderSignIn) -> None:
+    await provider_sign_in.sign_in()
+    answer = await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)
     assert answer.status == 400
     assert "your only way to sign in" in answer.text
-    answer = await street.visitor.submit(f"{PAGE}/{street.name}/link", PAGE)
+    answer = await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/link", PAGE)
     assert answer.status == 400
     assert "You have already linked" in answer.text
-    assert (await street.visitor.submit(f"{PAGE}/websuite/link", PAGE)).status == 404
-    assert (await street.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
+    assert (await provider_sign_in.visitor.submit(f"{PAGE}/websuite/link", PAGE)).status == 404
+    assert (await provider_sign_in.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
 
 
-async def test_the_last_identity_stays_if_the_password_cannot_sign_in(street: ProviderSignIn) -> None:
-    await street.sign_in()
-    await run_sql(street.pool, "update users set password_hash = 'of some password', email_verified_at = null")
-    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400
-    await run_sql(street.pool, "update users set email_verified_at = now()")
-    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 303
+async def test_the_last_identity_stays_if_the_password_cannot_sign_in(provider_sign_in: ProviderSignIn) -> None:
+    await provider_sign_in.sign_in()
+    await run_sql(provider_sign_in.pool, "update users set password_hash = 'of some password', email_verified_at = null")
+    assert (await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 400
+    await run_sql(provider_sign_in.pool, "update users set email_verified_at = now()")
+    assert (await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 303
 
 
 # After unlinking
@@ -286,64 +286,64 @@ SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "des
 
 
 @pytest.fixture
-async def linked(street: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant, twin: Tenant) -> Program:
+async def linked(provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant, other_tenant: Tenant) -> Program:
     """The user linked an identity with another address, and signed in with it at services of two
     organizations.
     """
-    await add_service(street.pool, acme.org)
-    await add_service(street.pool, twin.org, "desk")
-    street.provider.person = Person(email="x@codehost.example")
-    assert (await street.visitor.open(await open_ticket(street, await program.starts()))).status == 200
+    await add_service(provider_sign_in.pool, acme.org)
+    await add_service(provider_sign_in.pool, other_tenant.org, "desk")
+    provider_sign_in.provider.person = Person(email="x@codehost.example")
+    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))).status == 200
     for service in (SHOP, DESK):
-        await other_browser(street, app).sign_in(**service)
+        await other_browser(provider_sign_in, app).sign_in(**service)
     return program
 
 
-def other_browser(street: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
-    return ProviderSignIn(Visitor(app), street.provider, street.pool)
+def other_browser(provider_sign_in: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
+    return ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool)
 
 
 @pytest.mark.parametrize("where", [{}, SHOP, DESK], ids=["account", "shop", "desk"])
 async def test_an_unlinked_identity_does_not_open_the_account(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account, where: dict[str, str]
+    provider_sign_in: ProviderSignIn, linked: Program, app: QuartTrio, user: Account, where: dict[str, str]
 ) -> None:
-    assert len(await street.identities()) == 3
+    assert len(await provider_sign_in.identities()) == 3
     assert (await linked.unlinks()).status == 200
-    assert await street.identities() == []
-    browser = other_browser(street, app)
+    assert await provider_sign_in.identities() == []
+    browser = other_browser(provider_sign_in, app)
     await browser.sign_in(**where)
     assert await browser.user_id() not in (None, user.id), "it signs in to a new account"
-    assert [row[0] for row in await street.identities()] == ["x@codehost.example"]
+    assert [row[0] for row in await provider_sign_in.identities()] == ["x@codehost.example"]
     assert await linked.linked() == []
 
 
 async def test_an_identity_with_the_verified_address_links_again(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account
+    provider_sign_in: ProviderSignIn, linked: Program, app: QuartTrio, user: Account
 ) -> None:
     """The owner of the mailbox could reset the password as well (decision 64)."""
     assert (await linked.unlinks()).status == 200
-    street.provider.person = Person()
-    await street.sign_in()
-    assert await street.user_id() == user.id
+    provider_sign_in.provider.person = Person()
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id
     assert await linked.linked() == ["4711"]
 
 
-async def test_a_sign_in_during_the_unlinking_fails(street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account) -> None:
-    browser = other_browser(street, app)
+async def test_a_sign_in_during_the_unlinking_fails(provider_sign_in: ProviderSignIn, linked: Program, app: QuartTrio, user: Account) -> None:
+    browser = other_browser(provider_sign_in, app)
     back = await browser.start(**SHOP)
     locked = ("select 1 from users where id = %s for no key update", (user.id,))
     unlinked = ("delete from identities where user_id = %s", (user.id,))
-    assert (await meanwhile(street.pool, [locked, unlinked], lambda: browser.visitor.open(back))).status == 400
+    assert (await meanwhile(provider_sign_in.pool, [locked, unlinked], lambda: browser.visitor.open(back))).status == 400
     assert await browser.user_id() is None
-    assert await street.identities() == []
+    assert await provider_sign_in.identities() == []
 
 
 async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account
+    provider_sign_in: ProviderSignIn, linked: Program, app: QuartTrio, user: Account
 ) -> None:
-    browsers = [other_browser(street, app) for _ in range(8)]
+    browsers = [other_browser(provider_sign_in, app) for _ in range(8)]
     backs = [await browser.start(**where) for browser, where in zip(browsers, [{}, SHOP, DESK, SHOP] * 2, strict=True)]
-    late = other_browser(street, app)
+    late = other_browser(provider_sign_in, app)
 
     async def act(number: int) -> int:
         if number < len(browsers):
@@ -356,14 +356,14 @@ async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
     assert statuses.count(200) == 1  # the unlinking; the sign-ins are redirected or come too late
     assert set(statuses) <= {200, 303, 400}
     assert await late.user_id() not in (None, user.id)
-    assert EMAIL not in [row[0] for row in await street.identities()]
+    assert EMAIL not in [row[0] for row in await provider_sign_in.identities()]
 
 
 async def test_a_pending_second_factor_fails_after_the_unlinking(
-    street: ProviderSignIn, linked: Program, app: QuartTrio, user: Account, ports: Ports
+    provider_sign_in: ProviderSignIn, linked: Program, app: QuartTrio, user: Account, ports: Ports
 ) -> None:
     factor = await add_mfa(ports, user)
-    browser = other_browser(street, app)
+    browser = other_browser(provider_sign_in, app)
     assert leads_to(await browser.complete(**SHOP)).startswith(CODE)
     assert (await linked.unlinks()).status == 200
     assert (await browser.visitor.submit(CODE, CODE, code=factor.code())).status == 401
@@ -371,21 +371,21 @@ async def test_a_pending_second_factor_fails_after_the_unlinking(
 
 
 async def test_an_identity_at_a_service_opens_the_account_and_is_unlinked_there(
-    street: ProviderSignIn, app: QuartTrio, acme: Tenant
+    provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant
 ) -> None:
     """An account that originates at a service is a full account."""
-    await add_service(street.pool, acme.org)
-    await street.sign_in(**SHOP)
-    assert "You can sign in with Codehost." in (await street.visitor.open(ACCOUNT)).text
-    page = await street.visitor.open(PAGE)
+    await add_service(provider_sign_in.pool, acme.org)
+    await provider_sign_in.sign_in(**SHOP)
+    assert "You can sign in with Codehost." in (await provider_sign_in.visitor.open(ACCOUNT)).text
+    page = await provider_sign_in.visitor.open(PAGE)
     assert "linked at an application" in page.text
     assert "not linked" not in page.text
-    assert (await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)).status == 400, "it is the only way to sign in"
-    await run_sql(street.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
-    assert leads_to(await street.visitor.submit(f"{PAGE}/{street.name}/unlink", PAGE)) == PAGE
-    assert "not linked" in (await street.visitor.open(PAGE)).text
-    assert "No accounts are linked." in (await street.visitor.open(ACCOUNT)).text
-    browser, first = other_browser(street, app), await street.user_id()
+    assert (await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 400, "it is the only way to sign in"
+    await run_sql(provider_sign_in.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
+    assert leads_to(await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
+    assert "not linked" in (await provider_sign_in.visitor.open(PAGE)).text
+    assert "No accounts are linked." in (await provider_sign_in.visitor.open(ACCOUNT)).text
+    browser, first = other_browser(provider_sign_in, app), await provider_sign_in.user_id()
     await browser.sign_in(**SHOP)
     assert await browser.user_id() not in (None, first)
 
@@ -393,19 +393,19 @@ async def test_an_identity_at_a_service_opens_the_account_and_is_unlinked_there(
 # The provider's token
 
 
-async def test_the_providers_token_is_returned(street: ProviderSignIn, program: Program) -> None:
-    await street.sign_in()
+async def test_the_providers_token_is_returned(provider_sign_in: ProviderSignIn, program: Program) -> None:
+    await provider_sign_in.sign_in()
     answer = await program.gets_token()
     assert answer.status == 200
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.json.keys() == {"provider", "access_token", "expires_at", "scopes"}
     assert answer.json["access_token"].startswith("access-")
     assert answer.json["scopes"] == ["read:user", "user:email"]
-    assert street.provider.counted["/token"] == 1
+    assert provider_sign_in.provider.counted["/token"] == 1
 
 
-async def test_an_expired_token_is_refreshed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
-    await street.sign_in()
+async def test_an_expired_token_is_refreshed(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    await provider_sign_in.sign_in()
     first = (await program.gets_token()).json
     for _ in range(3):  # with the refresh token from the previous refresh
         clock.advance(LIFE)
@@ -414,62 +414,62 @@ async def test_an_expired_token_is_refreshed(street: ProviderSignIn, program: Pr
         assert second["expires_at"] > first["expires_at"]
         assert (await program.gets_token()).json == second
         first = second
-    assert street.provider.counted["/token"] == 4
+    assert provider_sign_in.provider.counted["/token"] == 4
 
 
-async def test_a_token_without_an_expiry_is_not_refreshed(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
-    street.provider.expires_in = None
-    await street.sign_in()
+async def test_a_token_without_an_expiry_is_not_refreshed(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    provider_sign_in.provider.expires_in = None
+    await provider_sign_in.sign_in()
     clock.advance(2 * LIFE)
     answer = await program.gets_token()
     assert (answer.status, answer.json["expires_at"]) == (200, None)
-    assert street.provider.counted["/token"] == 1
+    assert provider_sign_in.provider.counted["/token"] == 1
 
 
 async def test_of_parallel_requests_one_refreshes_the_token_and_all_get_it(
-    street: ProviderSignIn, program: Program, clock: FakeClock
+    provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock
 ) -> None:
     """A provider with one-time refresh tokens would treat a second use as theft."""
-    await street.sign_in()
+    await provider_sign_in.sign_in()
     clock.advance(LIFE)
     answers = await everyone(10, lambda _: program.gets_token())
     assert {answer.status for answer in answers} == {200}
     assert len({answer.json["access_token"] for answer in answers}) == 1
-    assert street.provider.counted["/token"] == 2
+    assert provider_sign_in.provider.counted["/token"] == 2
     clock.advance(LIFE)
     assert (await program.gets_token()).status == 200, "the new refresh token is stored"
 
 
-async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
-    await street.sign_in()
+async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    await provider_sign_in.sign_in()
     clock.advance(LIFE)
-    street.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP})
+    provider_sign_in.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP})
     answer = await program.gets_token()
     assert refused(answer) == (500, "OAUTH_ERROR")
     assert "what a provider says" not in answer.text
-    street.provider.answers.clear()
+    provider_sign_in.provider.answers.clear()
     assert (await program.gets_token()).status == 200
 
 
-async def test_an_expired_token_without_a_refresh_token_is_not_found(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
-    street.provider.gives_refresh_token = False
-    await street.sign_in()
+async def test_an_expired_token_without_a_refresh_token_is_not_found(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    provider_sign_in.provider.gives_refresh_token = False
+    await provider_sign_in.sign_in()
     clock.advance(LIFE)
     assert refused(await program.gets_token()) == (500, "OAUTH_ERROR")
-    assert street.provider.counted["/token"] == 1
+    assert provider_sign_in.provider.counted["/token"] == 1
 
 
 async def test_a_sign_in_during_the_refresh_keeps_its_tokens(
-    street: ProviderSignIn, program: Program, clock: FakeClock, ports: Ports, user: Account
+    provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock, ports: Ports, user: Account
 ) -> None:
-    await street.sign_in()
+    await provider_sign_in.sign_in()
     clock.advance(LIFE)
     now = clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         claim = await tx.identities.claim_renewal(user.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
         assert claim is not None
         assert await tx.identities.claim_renewal(user.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
-    await street.sign_in()
+    await provider_sign_in.sign_in()
     fresh = (await program.gets_token()).json["access_token"]
     renewed = await ports.providers.refresh(Provider.CODEHOST, CLIENT, claim.refresh_token)
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -477,44 +477,44 @@ async def test_a_sign_in_during_the_refresh_keeps_its_tokens(
     assert (await program.gets_token()).json["access_token"] == fresh
 
 
-async def test_an_abandoned_refresh_does_not_block_the_token(street: ProviderSignIn, program: Program, clock: FakeClock) -> None:
-    await street.sign_in()
+async def test_an_abandoned_refresh_does_not_block_the_token(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+    await provider_sign_in.sign_in()
     clock.advance(LIFE)
-    await run_sql(street.pool, "update identities set renewing_until = %s", clock.now())
+    await run_sql(provider_sign_in.pool, "update identities set renewing_until = %s", clock.now())
     assert (await program.gets_token()).status == 200
 
 
 async def test_each_context_has_its_own_token_and_credentials(
-    street: ProviderSignIn, program: Program, ports: Ports, user: Account, acme: Tenant, clock: FakeClock
+    provider_sign_in: ProviderSignIn, program: Program, ports: Ports, user: Account, acme: Tenant, clock: FakeClock
 ) -> None:
-    shop = await add_service(street.pool, acme.org)
-    street.provider.clients["of-the-shop"] = "its secret"
-    path = f"/api/organizations/acme/services/shop/oauth-credentials/{street.name}"
+    shop = await add_service(provider_sign_in.pool, acme.org)
+    provider_sign_in.provider.clients["of-the-shop"] = "its secret"
+    path = f"/api/organizations/acme/services/shop/oauth-credentials/{provider_sign_in.name}"
     body = {"client_id": "of-the-shop", "client_secret": "its secret"}
     assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
-    await street.sign_in(org="acme", service="shop")
+    await provider_sign_in.sign_in(org="acme", service="shop")
     assert refused(await program.gets_token()) == MISSING
-    application = Program(program.api, (await sign_in_to(ports, street.pool, shop, user)).access_token, program.name)
+    application = Program(program.api, (await sign_in_to(ports, provider_sign_in.pool, shop, user)).access_token, program.name)
     clock.advance(LIFE)
-    application.token = (await sign_in_to(ports, street.pool, shop, user)).access_token
+    application.token = (await sign_in_to(ports, provider_sign_in.pool, shop, user)).access_token
     assert (await application.gets_token()).status == 200
-    assert {form["client_id"] for sent, form in street.provider.asked if sent == "/token"} == {"of-the-shop"}
+    assert {form["client_id"] for sent, form in provider_sign_in.provider.asked if sent == "/token"} == {"of-the-shop"}
 
 
 # Privacy
 
 
 async def test_identities_are_exported_without_tokens_and_anonymized(
-    street: ProviderSignIn, program: Program, ports: Ports, user: Account
+    provider_sign_in: ProviderSignIn, program: Program, ports: Ports, user: Account
 ) -> None:
-    await street.sign_in()
+    await provider_sign_in.sign_in()
     exported = await program.api.get(f"/api/privacy/export/{user.id}", token=program.token)
     assert [each["provider_user_id"] for each in exported.json["oauth_identities"]] == ["4711"]
     assert "access-" not in exported.text
-    await run_sql(street.pool, "update identities set provider = 'websuite'")
-    back = await open_ticket(street, await program.starts())
+    await run_sql(provider_sign_in.pool, "update identities set provider = 'websuite'")
+    back = await open_ticket(provider_sign_in, await program.starts())
     steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
     assert (await program.api.delete(f"/api/privacy/forget/{user.id}", token=steward)).status == 200
     for table in ("identities", "provider_states", "link_tickets"):
-        assert await run_sql(street.pool, f"select * from {table}") == []  # noqa: S608
-    assert (await street.visitor.open(back)).status == 400
+        assert await run_sql(provider_sign_in.pool, f"select * from {table}") == []  # noqa: S608
+    assert (await provider_sign_in.visitor.open(back)).status == 400

@@ -67,39 +67,39 @@ async def shop(pool: Pool, acme: Tenant) -> UUID:
 
 
 @pytest.fixture
-async def waiting(street: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
+async def waiting(provider_sign_in: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
     """A browser after the sign-in at the provider. It must enter the code of the user."""
-    street.provider.person = STRANGER
-    await waits(street)
-    return street
+    provider_sign_in.provider.person = STRANGER
+    await waits(provider_sign_in)
+    return provider_sign_in
 
 
-async def waits(street: ProviderSignIn, /, **query: str) -> None:
-    assert leads_to(await street.complete(**query)).startswith(CODE)
-    assert await street.user_id() is None
+async def waits(provider_sign_in: ProviderSignIn, /, **query: str) -> None:
+    assert leads_to(await provider_sign_in.complete(**query)).startswith(CODE)
+    assert await provider_sign_in.user_id() is None
 
 
-def other_browser(street: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
-    return ProviderSignIn(Visitor(app), street.provider, street.pool)
+def other_browser(provider_sign_in: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
+    return ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool)
 
 
-async def subjects(street: ProviderSignIn) -> list[tuple[UUID | None, str]]:
+async def subjects(provider_sign_in: ProviderSignIn) -> list[tuple[UUID | None, str]]:
     """Return service and subject of all identities."""
-    return [(row[1], row[4]) for row in await street.identities()]
+    return [(row[1], row[4]) for row in await provider_sign_in.identities()]
 
 
-async def pending_subjects(street: ProviderSignIn) -> list[tuple[Any, ...]]:
-    return await run_sql(street.pool, "select provider_user_id from pre_auths")
+async def pending_subjects(provider_sign_in: ProviderSignIn) -> list[tuple[Any, ...]]:
+    return await run_sql(provider_sign_in.pool, "select provider_user_id from pre_auths")
 
 
-async def link_known(street: ProviderSignIn, user: UUID, service: UUID | None = None, **more: Any) -> UUID:
+async def link_known(provider_sign_in: ProviderSignIn, user: UUID, service: UUID | None = None, **more: Any) -> UUID:
     """Link an identity as a sign-in would.
 
     The provider's user has another address, so only the subject matches.
     """
-    street.provider.person = Person(email="x@elsewhere.example")
-    name = await add_identity(street.pool, user, street.name, service, subject="4711", **more)
-    await run_sql(street.pool, "update identities set issuer = %s where id = %s", street.provider.address, name)
+    provider_sign_in.provider.person = Person(email="x@elsewhere.example")
+    name = await add_identity(provider_sign_in.pool, user, provider_sign_in.name, service, subject="4711", **more)
+    await run_sql(provider_sign_in.pool, "update identities set issuer = %s where id = %s", provider_sign_in.provider.address, name)
     return name
 
 
@@ -184,11 +184,11 @@ async def test_an_expired_sign_in_links_nothing(waiting: ProviderSignIn, factor:
     await gone_in_time(waiting, ports, clock)
 
 
-async def gone_in_time(street: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
+async def gone_in_time(provider_sign_in: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(days=2))
     await housekeeping.sweep(ports, new_id())
-    assert await pending_subjects(street) == []
-    assert await street.identities() == []
+    assert await pending_subjects(provider_sign_in) == []
+    assert await provider_sign_in.identities() == []
 
 
 async def reset(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
@@ -242,28 +242,28 @@ async def test_changes_that_end_the_sign_in_delete_the_pending_identity(
 
 
 async def test_an_identity_linked_here_gets_its_new_tokens_immediately(
-    street: ProviderSignIn, api: Api, user: Account, token: str, ports: Ports
+    provider_sign_in: ProviderSignIn, api: Api, user: Account, token: str, ports: Ports
 ) -> None:
-    await link_known(street, user.id, token="an old one")
+    await link_known(provider_sign_in, user.id, token="an old one")
     await add_mfa(ports, user)
-    await waits(street)
-    token_response = await api.get(f"/api/provider-token/{street.name}", token=token)
+    await waits(provider_sign_in)
+    token_response = await api.get(f"/api/provider-token/{provider_sign_in.name}", token=token)
     assert token_response.json["access_token"].startswith("access-")
-    assert await pending_subjects(street) == [(None,)]
+    assert await pending_subjects(provider_sign_in) == [(None,)]
 
 
 async def test_a_known_identity_is_linked_at_a_service_with_the_code(
-    street: ProviderSignIn, api: Api, user: Account, factor: Authenticator, shop: UUID, ports: Ports
+    provider_sign_in: ProviderSignIn, api: Api, user: Account, factor: Authenticator, shop: UUID, ports: Ports
 ) -> None:
-    await link_known(street, user.id)
-    session = await sign_in_to(ports, street.pool, shop, user)
-    await waits(street, **SHOP)
-    assert await subjects(street) == [(None, "4711")]
-    path = f"/api/provider-token/{street.name}"
+    await link_known(provider_sign_in, user.id)
+    session = await sign_in_to(ports, provider_sign_in.pool, shop, user)
+    await waits(provider_sign_in, **SHOP)
+    assert await subjects(provider_sign_in) == [(None, "4711")]
+    path = f"/api/provider-token/{provider_sign_in.name}"
     assert (await api.get(path, token=session.access_token)).status == 404
-    assert leads_to(await street.visitor.show_code(factor.code())) == ACCOUNT
-    assert await street.user_id() == user.id
-    assert set(await subjects(street)) == {(None, "4711"), (shop, "4711")}
+    assert leads_to(await provider_sign_in.visitor.show_code(factor.code())) == ACCOUNT
+    assert await provider_sign_in.user_id() == user.id
+    assert set(await subjects(provider_sign_in)) == {(None, "4711"), (shop, "4711")}
     assert (await api.get(path, token=session.access_token)).json["access_token"].startswith("access-")
 
 
@@ -275,15 +275,15 @@ async def test_an_address_match_is_linked_at_a_service_with_the_code(waiting: Pr
 
 
 async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
-    street: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
+    provider_sign_in: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
     """Here the service unlinks it. If the user unlinks an identity, all pending sign-ins end."""
-    name = await link_known(street, user.id, shop)
-    await waits(street)
-    await run_sql(street.pool, "delete from identities where id = %s", name)
-    assert (await street.visitor.show_code(factor.code())).status == 401
-    assert await street.identities() == []
-    assert await street.user_id() is None
+    name = await link_known(provider_sign_in, user.id, shop)
+    await waits(provider_sign_in)
+    await run_sql(provider_sign_in.pool, "delete from identities where id = %s", name)
+    assert (await provider_sign_in.visitor.show_code(factor.code())).status == 401
+    assert await provider_sign_in.identities() == []
+    assert await provider_sign_in.user_id() is None
 
 
 async def test_a_service_deleted_before_the_code_gets_no_link(
@@ -310,21 +310,21 @@ async def test_a_second_identity_at_a_provider_is_not_linked(waiting: ProviderSi
 # Sign-ins without a code
 
 
-async def test_on_a_trusted_device_the_identity_is_linked_immediately(street: ProviderSignIn, user: Account, factor: Authenticator) -> None:
-    await street.visitor.sign_in_with(factor, trust="yes")
-    await street.visitor.submit("/app/sign-out")
-    street.provider.person = STRANGER
-    await street.sign_in()
-    assert await street.user_id() == user.id
-    assert await subjects(street) == [(None, "666")]
-    assert await pending_subjects(street) == []
+async def test_on_a_trusted_device_the_identity_is_linked_immediately(provider_sign_in: ProviderSignIn, user: Account, factor: Authenticator) -> None:
+    await provider_sign_in.visitor.sign_in_with(factor, trust="yes")
+    await provider_sign_in.visitor.submit("/app/sign-out")
+    provider_sign_in.provider.person = STRANGER
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id
+    assert await subjects(provider_sign_in) == [(None, "666")]
+    assert await pending_subjects(provider_sign_in) == []
 
 
-async def test_without_a_second_factor_the_identity_is_linked_immediately(street: ProviderSignIn, user: Account) -> None:
-    street.provider.person = STRANGER
-    await street.sign_in()
-    assert await street.user_id() == user.id
-    assert await subjects(street) == [(None, "666")]
+async def test_without_a_second_factor_the_identity_is_linked_immediately(provider_sign_in: ProviderSignIn, user: Account) -> None:
+    provider_sign_in.provider.person = STRANGER
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id
+    assert await subjects(provider_sign_in) == [(None, "666")]
 
 
 # Races
@@ -373,14 +373,14 @@ async def test_a_concurrent_end_of_the_sign_in_is_waited_for(waiting: ProviderSi
 
 
 async def test_parallel_codes_all_sign_in_and_link_once(
-    street: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, shop: UUID
+    provider_sign_in: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
     """In two contexts, with further callbacks in parallel."""
-    street.provider.person = STRANGER
-    browsers = [other_browser(street, app) for _ in range(8)]
+    provider_sign_in.provider.person = STRANGER
+    browsers = [other_browser(provider_sign_in, app) for _ in range(8)]
     for number, browser in enumerate(browsers):
         await waits(browser, **(SHOP if number % 2 else {}))
-    late = [other_browser(street, app) for _ in range(4)]
+    late = [other_browser(provider_sign_in, app) for _ in range(4)]
     backs = [await browser.start(**(SHOP if number % 2 else {})) for number, browser in enumerate(late)]
 
     async def act(number: int) -> int:
@@ -391,19 +391,19 @@ async def test_parallel_codes_all_sign_in_and_link_once(
     assert await everyone(12, act) == [303] * 12
     assert {await browser.user_id() for browser in browsers} == {user.id}
     assert {await browser.user_id() for browser in late} == {None}
-    assert sorted(await subjects(street), key=str) == sorted([(None, "666"), (shop, "666")], key=str)
+    assert sorted(await subjects(provider_sign_in), key=str) == sorted([(None, "666"), (shop, "666")], key=str)
 
 
 async def test_of_two_users_with_the_same_identity_one_gets_it(
-    street: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, ports: Ports
+    provider_sign_in: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, ports: Ports
 ) -> None:
     eve = await add_account(ports, "eve@example.com")
-    browsers = [other_browser(street, app) for _ in range(3)]
-    street.provider.person = STRANGER
+    browsers = [other_browser(provider_sign_in, app) for _ in range(3)]
+    provider_sign_in.provider.person = STRANGER
     for browser in browsers:
         await waits(browser)
-    other = other_browser(street, app)
-    street.provider.person = Person(subject=STRANGER.subject, email=eve.email)
+    other = other_browser(provider_sign_in, app)
+    provider_sign_in.provider.person = Person(subject=STRANGER.subject, email=eve.email)
     back = await other.start()
 
     async def act(number: int) -> int:
@@ -412,6 +412,6 @@ async def test_of_two_users_with_the_same_identity_one_gets_it(
         return (await other.visitor.open(back)).status
 
     statuses = await everyone(4, act)
-    [(owner, *_)] = await street.identities()
+    [(owner, *_)] = await provider_sign_in.identities()
     assert sorted(statuses) == ([303] + [401] * 3 if owner == eve.email else [303] * 4)
     assert await other.user_id() == (eve.id if owner == eve.email else None), "otherwise the code is required again"

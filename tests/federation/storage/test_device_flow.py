@@ -36,11 +36,11 @@ async def shop(storage: Postgres, pool: Pool, acme: UUID) -> ServiceContext:
     return service
 
 
-async def test_an_approval_belongs_to_one_service_of_one_organization(storage: Postgres, shop: ServiceContext, twin: UUID) -> None:
+async def test_an_approval_belongs_to_one_service_of_one_organization(storage: Postgres, shop: ServiceContext, other_tenant: UUID) -> None:
     async def redeem(service: ServiceContext) -> bool:
         return await within(storage, lambda tx: tx.device_codes.redeem(DEVICE, service, NOW))
 
-    assert not await redeem(replace(shop, org_id=twin))
+    assert not await redeem(replace(shop, org_id=other_tenant))
     assert not await redeem(replace(shop, id=uuid4()))
     assert await redeem(shop)
     assert not await redeem(shop), "it works once"

@@ -225,9 +225,9 @@ def test_the_role_is_checked_before_the_state_of_the_organization(status: Organi
 
 def test_acting_in_an_organization_changes_nothing_else_of_a_caller() -> None:
     found = replace(seen(IN_ORG, MEMBER), impersonator_id=UUID(int=9))
-    twin = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, Role.OWNER)
-    acting = member(found, twin)
-    assert acting.acts_in == twin
+    other_tenant = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, Role.OWNER)
+    acting = member(found, other_tenant)
+    assert acting.acts_in == other_tenant
     assert acting.organization == found.organization, "the organization of the token stays context"
     assert {field.name: getattr(acting, field.name) for field in fields(Person)} == {
         field.name: getattr(found, field.name) for field in fields(Person)

@@ -114,16 +114,16 @@ async def test_every_table_of_an_organization_is_deleted_or_outlives_it_on_purpo
 
 @pytest.mark.parametrize("kind", TOMBSTONE_TABLES)
 async def test_all_records_of_the_deleted_are_deleted_and_no_others(storage: Postgres, pool: Pool, people: int, kind: Sweep) -> None:
-    gone, twin = uuid4(), uuid4()
-    for org in (gone, twin):
+    gone, other_tenant = uuid4(), uuid4()
+    for org in (gone, other_tenant):
         await fill(pool, org)
     await add_tombstone(pool, kind, gone)
     before = await count_records(pool, gone)
-    assert before == await count_records(pool, twin) == {table: 1 if table == "end_user_totals" else people for table in FILLING}
+    assert before == await count_records(pool, other_tenant) == {table: 1 if table == "end_user_totals" else people for table in FILLING}
     swept = {table: 0 if table in TABLES[kind] else count for table, count in before.items()}
     assert await sweep(storage, kind) == sum(before.values()) - sum(swept.values())
     assert await count_records(pool, gone) == swept
-    assert await count_records(pool, twin) == before
+    assert await count_records(pool, other_tenant) == before
     assert await sweep(storage, kind) == 1
     assert await run_sql(pool, TOMBSTONES) == [(0,)]
 

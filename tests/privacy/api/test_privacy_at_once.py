@@ -60,18 +60,18 @@ async def test_twenty_concurrent_anonymizations_get_different_placeholders(api: 
 
 @pytest.mark.slow
 async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, platform: Platform, ports: Ports
+    api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, platform: Platform, ports: Ports
 ) -> None:
     """Each request locks both organizations and two accounts."""
-    await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", acme.people["owner"].id, twin.org)
+    await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", acme.people["owner"].id, other_tenant.org)
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(6)]
     for number, account in enumerate(people):
-        for tenant in (acme, twin):
+        for tenant in (acme, other_tenant):
             await tenant.join(f"n{number}", account)
     tokens = (acme.token("owner"), platform.token)
     answers = await everyone(12, lambda number: forget(api, people[number % 6].id, tokens[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 12}
-    for tenant in (acme, twin):
+    for tenant in (acme, other_tenant):
         assert await tenant.actions() == {"user.anonymized": 6}
 
 
@@ -160,13 +160,13 @@ async def test_a_concurrent_registration_gets_the_address_or_is_refused(api: Api
 
 @pytest.mark.slow
 async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymized_by_one_owner(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, other_tenant: Tenant
 ) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(8)]
     made = []
     for number, account in enumerate(people):
         await acme.join(f"n{number}", account)
-        made.append((await twin.invite(account.email))["token"])
+        made.append((await other_tenant.invite(account.email))["token"])
 
     async def act(number: int) -> Answer:
         if number % 2:
@@ -175,10 +175,10 @@ async def test_a_user_who_joins_another_organization_meanwhile_cannot_be_anonymi
 
     answers = await everyone(16, act)
     assert {answer.status for answer in answers} <= {200, 400, 401, 403}
-    there = {address for address in await twin.members() if address.startswith("n")}
+    there = {address for address in await other_tenant.members() if address.startswith("n")}
     for number, account in enumerate(people):
         assert await is_anonymized(pool, account) == (account.email not in there), number
-    assert all(status in ("accepted", "cancelled") for status in (await twin.statuses()).values())
+    assert all(status in ("accepted", "cancelled") for status in (await other_tenant.statuses()).values())
 
 
 # Facts that change while the request waits for its locks
@@ -212,13 +212,13 @@ async def test_a_user_promoted_to_platform_owner_meanwhile_is_not_anonymized(api
 
 
 async def test_a_membership_of_another_organization_added_meanwhile_is_respected(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account
+    api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
     changes: Changes = [
         ("select 1 from users where id = %s for no key update", (user.id,)),
         (
             "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, 'member', now(), now())",
-            (new_id(), twin.org, user.id),
+            (new_id(), other_tenant.org, user.id),
         ),
     ]
     answer = await meanwhile(pool, changes, lambda: forget(api, user.id, acme.token("owner")))
@@ -227,7 +227,7 @@ async def test_a_membership_of_another_organization_added_meanwhile_is_respected
 
 
 async def test_an_organization_joined_meanwhile_gets_the_event(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account, platform: Platform
+    api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account, platform: Platform
 ) -> None:
     """The anonymization starts over and also locks that organization."""
     added = """
@@ -236,12 +236,12 @@ async def test_an_organization_joined_meanwhile_gets_the_event(
         update organizations set member_count = member_count + 1 where id = (select org_id from added)"""
     changes: Changes = [
         ("select 1 from users where id = %s for no key update", (user.id,)),
-        (added, (new_id(), twin.org, user.id)),
+        (added, (new_id(), other_tenant.org, user.id)),
     ]
     answer = await meanwhile(pool, changes, lambda: forget(api, user.id, platform.token))
     assert answer.status == 200, answer.text
     assert await is_anonymized(pool, user)
-    assert [await tenant.actions() for tenant in (acme, twin)] == [{"user.anonymized": 1}] * 2
+    assert [await tenant.actions() for tenant in (acme, other_tenant)] == [{"user.anonymized": 1}] * 2
 
 
 async def test_entries_written_meanwhile_are_redacted_too(api: Api, pool: Pool, acme: Tenant, user: Account) -> None:

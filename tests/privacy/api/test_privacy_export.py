@@ -247,12 +247,12 @@ async def test_an_export_has_a_thousand_logins_by_default(user: Subject) -> None
 
 
 async def test_lists_of_several_batches_are_complete(
-    app: QuartTrio, user: Subject, acme: Tenant, twin: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
+    app: QuartTrio, user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with the same time are complete too."""
     monkeypatch.setattr(privacy, "BATCH", 1)
     await live(user, shop)
-    for tenant in (acme, twin):
+    for tenant in (acme, other_tenant):
         await add_member(user.pool, tenant.org, user.account.id)
     await run_sql(user.pool, "update memberships set created_at = %s", BEGINNING)
     for number in (0, 1):
@@ -277,9 +277,9 @@ async def test_platform_owners_get_everything(user: Subject, shop: UUID, acme: T
     assert await user.exported(platform.token) == await user.exported()
 
 
-async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
-    other = await add_service(user.pool, twin.org, "other")
-    for tenant in (acme, twin):
+async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID) -> None:
+    other = await add_service(user.pool, other_tenant.org, "other")
+    for tenant in (acme, other_tenant):
         await tenant.join("ada", user.account)
     await live(user, shop, other)
     package = await user.exported(acme.token("owner"))
@@ -292,16 +292,16 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
 
 
 async def test_an_owner_of_several_organizations_gets_those_with_confirmed_memberships(
-    user: Subject, acme: Tenant, twin: Tenant, tenants: Tenants
+    user: Subject, acme: Tenant, other_tenant: Tenant, tenants: Tenants
 ) -> None:
     third = await tenants.add("third", cast={"member": Role.MEMBER})
-    for tenant in (twin, third):
+    for tenant in (other_tenant, third):
         await run_sql(user.pool, "delete from memberships where org_id = %s and role = 'owner'", tenant.org)
         await tenant.join("owner", acme.people["owner"], Role.OWNER)
-    for tenant in (acme, twin):
+    for tenant in (acme, other_tenant):
         await tenant.join("ada", user.account)
     await add_member(user.pool, third.org, user.account.id)  # not confirmed
-    await live(user, *[await add_service(user.pool, tenant.org, tenant.slug) for tenant in (acme, twin, third)])
+    await live(user, *[await add_service(user.pool, tenant.org, tenant.slug) for tenant in (acme, other_tenant, third)])
     package = await user.exported(acme.token("owner"))
     assert {membership["organization_slug"] for membership in package["memberships"]} == {"acme", "twin"}
     assert (len(package["login_events"]), len(package["oauth_identities"]), package["login_events_count"]) == (2, 2, 2)
@@ -318,7 +318,7 @@ async def test_the_status_of_the_organization_does_not_matter(user: Subject, acm
 @pytest.mark.parametrize("whose", ["stranger", "member", "admin", "foreign owner", "owner of somebody who takes no part"])
 @pytest.mark.parametrize("target", ["known", "unknown", "no id"])
 async def test_others_are_refused_without_learning_if_the_user_exists(
-    user: Subject, acme: Tenant, twin: Tenant, whose: str, target: str
+    user: Subject, acme: Tenant, other_tenant: Tenant, whose: str, target: str
 ) -> None:
     await acme.join("ada", user.account)
     if whose.startswith("owner"):
@@ -329,7 +329,7 @@ async def test_others_are_refused_without_learning_if_the_user_exists(
         case "member" | "admin":
             token = acme.token(whose)
         case "foreign owner":
-            token = twin.token("owner")
+            token = other_tenant.token("owner")
         case _:
             token = acme.token("owner")
     answer = await export(user.api, {"known": user.id, "unknown": NOWHERE, "no id": "ada"}[target], token)
@@ -351,9 +351,9 @@ async def test_an_impersonator_is_refused(user: Subject, platform: Platform) -> 
     assert refused(await export(user.api, user.id, token)) == FORBIDDEN
 
 
-async def test_an_application_gets_its_users_data_of_its_organization(user: Subject, acme: Tenant, twin: Tenant, shop: UUID) -> None:
-    second, other = await add_service(user.pool, acme.org, "second"), await add_service(user.pool, twin.org, "other")
-    for tenant in (acme, twin):
+async def test_an_application_gets_its_users_data_of_its_organization(user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID) -> None:
+    second, other = await add_service(user.pool, acme.org, "second"), await add_service(user.pool, other_tenant.org, "other")
+    for tenant in (acme, other_tenant):
         await tenant.join("ada", user.account)
     await live(user, shop, second, other)
     token = (await sign_in_to(user.ports, user.pool, shop, user.account)).access_token

@@ -160,7 +160,7 @@ async def live(tenant: Tenant, account: Account, service: UUID) -> None:
 
 @pytest.mark.slow
 async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
-    api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, twin: Tenant, user: Account
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
     # Actions of the user inside and outside an organization
     passwords = {"current_password": PASSWORD, "new_password": "another good password"}
@@ -170,7 +170,7 @@ async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.invitations.end(acme.org, answered.id, InvitationStatus.ACCEPTED, clock.now())
         tx.record(events.invitation_accepted(answered, user.id))
-    await twin.invite(EMAIL)
+    await other_tenant.invite(EMAIL)
     shop = await open_shop(acme)
     await live(acme, user, shop.id)
     await run_sql(pool, "update audit_log set address = %s", ADDRESS)  # the test client has no address
@@ -207,10 +207,10 @@ async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
 
 
 async def test_an_anonymization_is_recorded_once(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account, platform: Platform
+    api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account, platform: Platform
 ) -> None:
     """In the privacy log, and for every organization that the user is a member of, confirmed or not."""
-    await add_member(pool, twin.org, user.id)
+    await add_member(pool, other_tenant.org, user.id)
     await forgotten(api, user.id, platform.token)
     first = await row(pool, user.id)
     platform.clock.advance(timedelta(minutes=1))
@@ -219,7 +219,7 @@ async def test_an_anonymization_is_recorded_once(
     assert await run_sql(pool, "select event_type, user_id, actor_id, agent, created_at from privacy_log") == [
         ("user_anonymized", user.id, platform.account.id, "the owner's browser", first["anonymized_at"])
     ]
-    for tenant in (acme, twin):
+    for tenant in (acme, other_tenant):
         assert await tenant.recorded() == [("user.anonymized", "user", str(user.id), platform.account.id, {})]
         assert await tenant.told() == [("user.anonymized", str(user.id), {})]
     assert await run_sql(pool, "select action from audit_log where org_id is null") == []
@@ -276,28 +276,28 @@ async def test_a_later_export_is_redacted(api: Api, acme: Tenant, user: Account)
 
 
 async def test_invitations_to_the_address_end_in_every_organization(
-    api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant, tenants: Tenants, user: Account
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, other_tenant: Tenant, tenants: Tenants, user: Account
 ) -> None:
     third = await tenants.add("third")
     late = await add_invitation(ports, third.org, EMAIL, expires_at=clock.now())
-    made = await twin.invite(EMAIL)
+    made = await other_tenant.invite(EMAIL)
     await forgotten(api, user.id, acme.token("owner"))
     placeholder = (await row(pool, user.id))["email"]
-    assert await twin.statuses() == {placeholder: "cancelled"}
+    assert await other_tenant.statuses() == {placeholder: "cancelled"}
     assert await third.statuses() == {placeholder: "expired"}
     assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 400
     # The event says that it ended, but not who ended it and why.
     details = {"invited_email": placeholder, "role": "member"}
     invitation = made["invitation"]["id"]
-    assert await twin.recorded() == [
-        ("user.invited", "user", invitation, twin.people["owner"].id, details),
+    assert await other_tenant.recorded() == [
+        ("user.invited", "user", invitation, other_tenant.people["owner"].id, details),
         ("invitation.revoked", "invitation", invitation, None, details),
     ]
-    assert await twin.told() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
-    assert (await twin.entry("invitation.revoked"))["address"] is None
+    assert await other_tenant.told() == [("user.invited", invitation, details), ("invitation.revoked", invitation, details)]
+    assert (await other_tenant.entry("invitation.revoked"))["address"] is None
     assert await third.recorded() == [("invitation.expired", "invitation", str(late.id), None, details)]
     # The address can be invited again.
-    assert (await twin.invite(EMAIL))["invitation"]["id"] != invitation
+    assert (await other_tenant.invite(EMAIL))["invitation"]["id"] != invitation
 
 
 async def test_invitations_that_the_user_sent_stay(api: Api, acme: Tenant, user: Account) -> None:
@@ -329,7 +329,7 @@ async def test_entries_of_other_users_stay(api: Api, pool: Pool, acme: Tenant, u
 
 
 async def test_entries_of_actions_by_email_links_are_redacted(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, user: Account
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
     """These entries have no actor, but an address."""
     insert = """
@@ -338,7 +338,7 @@ async def test_entries_of_actions_by_email_links_are_redacted(
     for org, action in ((acme.org, "user.joined"), (acme.org, "security.password.changed"), (None, "security.password.changed")):
         await run_sql(pool, insert, org, action, str(user.id), ADDRESS)
     await run_sql(pool, insert, acme.org, "user.removed", str(user.id), None)  # an action of the service itself
-    made = await twin.invite(EMAIL)
+    made = await other_tenant.invite(EMAIL)
     assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s where action = 'invitation.declined'", ADDRESS)
     await forgotten(api, user.id, acme.token("owner"))
@@ -395,7 +395,7 @@ async def change_account_email(ports: Ports, account: Account, *addresses: str) 
             await accounts.change_account_email(tx, locked, Email(address), ports.clock.now())
 
 
-async def test_former_addresses_are_removed_too(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, twin: Tenant) -> None:
+async def test_former_addresses_are_removed_too(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, other_tenant: Tenant) -> None:
     """In entries and events of answered invitations, in pending invitations, and in emails."""
     user = await add_account(ports, FORMER)
     await acme.join("ada", user)
@@ -406,31 +406,31 @@ async def test_former_addresses_are_removed_too(api: Api, ports: Ports, pool: Po
     for address in ("countess@example.com", EMAIL):
         changed = await api.patch("/api/user", {"email": address}, token=(await sign_in(ports, user)).access_token)
         assert changed.status == 200, changed.text
-    made = [await twin.invite(address) for address in (FORMER, "countess@example.com", EMAIL)]
+    made = [await other_tenant.invite(address) for address in (FORMER, "countess@example.com", EMAIL)]
     for address in (FORMER, "countess@example.com"):
         assert {"mails.address", "former_addresses.email", "audit_log.details", "events.data"} <= await mentions(pool, address)
     await forgotten(api, user.id, acme.token("owner"))
     for address in (FORMER, "countess@example.com", EMAIL):
         assert await mentions(pool, address) == set()
     ended = "select status from invitations where org_id = %s"
-    assert await run_sql(pool, ended, twin.org) == [("cancelled",)] * 3
-    assert (await twin.actions())["invitation.revoked"] == 3
+    assert await run_sql(pool, ended, other_tenant.org) == [("cancelled",)] * 3
+    assert (await other_tenant.actions())["invitation.revoked"] == 3
     for one in made:
         assert (await api.post("/api/invitations/accept", {"token": one["token"]})).status == 400
 
 
 async def test_a_former_address_that_another_account_has_now_stays(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, user: Account
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
     await change_account_email(ports, user, FORMER, "ada.king@example.com")
     await add_account(ports, FORMER)
-    made = [await twin.invite(address) for address in (FORMER, EMAIL)]
+    made = [await other_tenant.invite(address) for address in (FORMER, EMAIL)]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email(FORMER), ports.clock.now()))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.privacy.list_involved_organizations(user.id) == sorted([acme.org, twin.org])
+        assert await tx.privacy.list_involved_organizations(user.id) == sorted([acme.org, other_tenant.org])
     await forgotten(api, user.id, acme.token("owner"))
-    assert (await twin.statuses())[FORMER] == "pending"
+    assert (await other_tenant.statuses())[FORMER] == "pending"
     assert await mentions(pool, EMAIL) == set()
     assert await mentions(pool, FORMER) == {"users.email", "invitations.email", "audit_log.details", "events.data", "mails.address"}
     assert [(await api.post("/api/invitations/accept", {"token": one["token"]})).status for one in made] == [200, 400]
@@ -452,10 +452,10 @@ async def test_former_addresses_are_deleted_with_the_account(ports: Ports, pool:
 
 @pytest.mark.parametrize("case", ["member", "left", "left, with another address", "still there, but the address is another's"])
 async def test_the_address_of_an_acceptance_is_redacted(
-    api: Api, ports: Ports, pool: Pool, acme: Tenant, twin: Tenant, platform: Platform, case: str
+    api: Api, ports: Ports, pool: Pool, acme: Tenant, other_tenant: Tenant, platform: Platform, case: str
 ) -> None:
     """The invitation was accepted with the token, without a session."""
-    made = await twin.invite(EMAIL)
+    made = await other_tenant.invite(EMAIL)
     user = await add_account(ports, EMAIL)
     assert (await api.post("/api/invitations/accept", {"token": made["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s, agent = 'a browser'", ADDRESS)
@@ -467,7 +467,7 @@ async def test_the_address_of_an_acceptance_is_redacted(
         await add_account(ports, EMAIL)
     await forgotten(api, user.id, platform.token)
     entries = "select action, address, agent from audit_log where org_id = %s and actor_id is null order by action"
-    assert [entry for entry in await run_sql(pool, entries, twin.org) if entry[0] != "user.anonymized"] == [
+    assert [entry for entry in await run_sql(pool, entries, other_tenant.org) if entry[0] != "user.anonymized"] == [
         ("invitation.accepted", "0.0.0.0", "anonymized"),  # noqa: S104
         ("user.joined", "0.0.0.0", "anonymized"),  # noqa: S104
     ]
@@ -475,9 +475,9 @@ async def test_the_address_of_an_acceptance_is_redacted(
 
 
 async def test_the_address_of_a_declined_invitation_is_redacted_for_every_entry(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account
+    api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
-    made = await twin.invite(EMAIL)
+    made = await other_tenant.invite(EMAIL)
     assert (await api.post("/api/invitations/decline", {"token": made["token"]})).status == 200
     await run_sql(pool, "update audit_log set address = %s, details = '{}' where action = 'invitation.declined'", ADDRESS)
     await forgotten(api, user.id, acme.token("owner"))
@@ -672,14 +672,14 @@ async def test_owners_can_anonymize_themselves(api: Api, pool: Pool, acme: Tenan
 
 
 async def test_the_owner_of_all_the_users_organizations_can_anonymize_them(
-    api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account
+    api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
-    await twin.join("ada", user)
+    await other_tenant.join("ada", user)
     assert refused(await forget(api, user.id, acme.token("owner"))) == FORBIDDEN
-    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
-    await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
+    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", other_tenant.org)
+    await add_member(pool, other_tenant.org, acme.people["owner"].id, "owner", confirmed=True)
     await forgotten(api, user.id, acme.token("owner"))
-    assert [len(await tenant.told()) for tenant in (acme, twin)] == [1, 1]
+    assert [len(await tenant.told()) for tenant in (acme, other_tenant)] == [1, 1]
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
@@ -700,7 +700,7 @@ async def test_an_anonymized_account_stays_as_it_is_for_owners_too(api: Api, poo
 @pytest.mark.parametrize("whose", ["self", "stranger", "member", "admin", "foreign owner"])
 @pytest.mark.parametrize("target", ["known", "without memberships", "unknown", "no id"])
 async def test_others_are_refused_without_learning_if_the_user_exists(
-    api: Api, ports: Ports, acme: Tenant, twin: Tenant, tenants: Tenants, user: Account, whose: str, target: str
+    api: Api, ports: Ports, acme: Tenant, other_tenant: Tenant, tenants: Tenants, user: Account, whose: str, target: str
 ) -> None:
     loner = await add_account(ports, "loner@example.com", None)
     match whose:
@@ -709,7 +709,7 @@ async def test_others_are_refused_without_learning_if_the_user_exists(
         case "stranger":
             token = (await sign_in(ports, await add_account(ports, "stranger@example.com", None))).access_token
         case "foreign owner":
-            token = twin.token("owner")
+            token = other_tenant.token("owner")
         case _:
             token = acme.token(whose)
     before = await tenants.everything()
@@ -729,10 +729,10 @@ async def test_the_owner_of_an_organization_with_an_unconfirmed_membership_is_re
     assert await tenants.everything() == before
 
 
-async def test_every_membership_must_be_confirmed(api: Api, pool: Pool, acme: Tenant, twin: Tenant, user: Account) -> None:
-    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", twin.org)
-    await add_member(pool, twin.org, acme.people["owner"].id, "owner", confirmed=True)
-    await add_member(pool, twin.org, user.id)
+async def test_every_membership_must_be_confirmed(api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, user: Account) -> None:
+    await run_sql(pool, "delete from memberships where org_id = %s and role = 'owner'", other_tenant.org)
+    await add_member(pool, other_tenant.org, acme.people["owner"].id, "owner", confirmed=True)
+    await add_member(pool, other_tenant.org, user.id)
     assert refused(await forget(api, user.id, acme.token("owner"))) == FORBIDDEN
 
 

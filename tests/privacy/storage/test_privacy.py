@@ -49,13 +49,13 @@ async def invite(pool: Pool, org: UUID, email: str = ADA, status: str = "pending
 
 
 async def test_the_controls_over_a_user_match_ownership_and_confirmation(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, user: Account, eve: Account
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, user: Account, eve: Account
 ) -> None:
     owned, unconfirmed, alone = [await add_organization(pool, slug) for slug in ("owned", "unconfirmed", "alone")]
     for org, role, confirmed in ((acme, "admin", True), (owned, "owner", True), (unconfirmed, "owner", False)):
         await add_member(pool, org, eve.id, role)
         await add_member(pool, org, user.id, confirmed=confirmed)
-    await add_member(pool, twin, user.id, confirmed=True)
+    await add_member(pool, other_tenant, user.id, confirmed=True)
     await add_member(pool, alone, eve.id, "owner")
     async with storage.reading() as read:
         found = await read.privacy.list_membership_controls(user.id, eve.id)
@@ -66,7 +66,7 @@ async def test_the_controls_over_a_user_match_ownership_and_confirmation(
                 MembershipControl(acme, True, False),
                 MembershipControl(owned, True, True),
                 MembershipControl(unconfirmed, False, True),
-                MembershipControl(twin, True, False),
+                MembershipControl(other_tenant, True, False),
             ],
             key=lambda belonging: belonging.org_id,
         )
@@ -74,21 +74,21 @@ async def test_the_controls_over_a_user_match_ownership_and_confirmation(
 
 
 async def test_an_anonymization_involves_organizations_by_membership_and_invitation(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, user: Account
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, user: Account
 ) -> None:
     third, fourth = await add_organization(pool, "third"), await add_organization(pool, "fourth")
     for org in (acme, third):
         await add_member(pool, org, user.id)
-    for org, email, status in ((acme, ADA, "pending"), (twin, ADA, "pending"), (fourth, ADA, "rejected"), (fourth, EVE, "pending")):
+    for org, email, status in ((acme, ADA, "pending"), (other_tenant, ADA, "pending"), (fourth, ADA, "rejected"), (fourth, EVE, "pending")):
         await invite(pool, org, email, status)
-    assert await within(storage, lambda tx: tx.privacy.list_involved_organizations(user.id)) == sorted([acme, twin, third])
+    assert await within(storage, lambda tx: tx.privacy.list_involved_organizations(user.id)) == sorted([acme, other_tenant, third])
 
 
-async def test_organizations_are_locked_until_the_transaction_ends(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_organizations_are_locked_until_the_transaction_ends(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     third = await add_organization(pool, "third")
     async with storage.transaction(by=System()) as tx:
-        await tx.privacy.lock_organizations([twin, acme])
-        for org, locked in ((acme, True), (twin, True), (third, False)):
+        await tx.privacy.lock_organizations([other_tenant, acme])
+        for org, locked in ((acme, True), (other_tenant, True), (third, False)):
             assert await is_locked(pool, "organizations", "id = %s", org) is locked
 
 
@@ -137,14 +137,14 @@ async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Pos
     assert done.is_set()
 
 
-async def test_invitations_end_only_in_locked_organizations(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, user: Account) -> None:
+async def test_invitations_end_only_in_locked_organizations(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, user: Account) -> None:
     third = await add_organization(pool, "third")
-    held, late, answered = await invite(pool, acme), await invite(pool, twin, expires_at=NOW), await invite(pool, third, status="rejected")
+    held, late, answered = await invite(pool, acme), await invite(pool, other_tenant, expires_at=NOW), await invite(pool, third, status="rejected")
     unheld = await invite(pool, third)
     other = await invite(pool, acme, EVE)
     ended = await within(
         storage,
-        lambda tx: tx.privacy.end_invitations(user.id, user.email, PLACEHOLDER, [acme, twin], NOW),
+        lambda tx: tx.privacy.end_invitations(user.id, user.email, PLACEHOLDER, [acme, other_tenant], NOW),
     )
     assert {invitation.id: (invitation.email, invitation.status) for invitation in ended} == {
         held: (PLACEHOLDER, InvitationStatus.CANCELLED),

@@ -19,15 +19,15 @@ SAML, SAMLP, DS = (f"{{{NS[prefix]}}}" for prefix in ("saml", "samlp", "ds"))
 
 def _evil(element: Any) -> Any:
     """Return a forged copy of the assertion: another user, another id, no signature."""
-    twin = deepcopy(element)
-    twin.set("ID", "_evil")
-    for signature in list(twin.iter(f"{DS}Signature")):
+    other_tenant = deepcopy(element)
+    other_tenant.set("ID", "_evil")
+    for signature in list(other_tenant.iter(f"{DS}Signature")):
         signature.getparent().remove(signature)
-    for name in twin.iter(f"{SAML}NameID"):
+    for name in other_tenant.iter(f"{SAML}NameID"):
         name.text = EVIL
-    for value in twin.iter(f"{SAML}AttributeValue"):
+    for value in other_tenant.iter(f"{SAML}AttributeValue"):
         value.text = EVIL
-    return twin
+    return other_tenant
 
 
 def _assertion(root: Any) -> Any:

@@ -238,9 +238,9 @@ async def test_entra_keeps_a_group(acme: Tenant, directory: Directory) -> None:
     assert first not in await directory.group_member_ids()
 
 
-async def test_a_directory_cannot_reach_users_of_other_organizations(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_a_directory_cannot_reach_users_of_other_organizations(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     """As an admin of one organization might try with its own directory."""
-    other = await directory_of(twin)
+    other = await directory_of(other_tenant)
     isaac = await directory.create_user("isaac@example.com")
     assert await other.find_user_names('userName eq "isaac@example.com"') == []
     assert problem(await other.try_create_user("isaac@example.com", externalId=isaac["id"], id=isaac["id"])) == (409, "uniqueness")

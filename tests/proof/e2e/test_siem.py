@@ -88,7 +88,7 @@ async def test_everything_arrives_in_its_order_whatever_happens(service: Start, 
         answer = await diary.call("POST", "/acme/siem", configuration)
         assert answer.status_code == 200, answer.text
         tried = await diary.call("POST", "/acme/siem/test")
-        assert tried.json() == {"success": True, "message": "The SIEM took what was sent."}
+        assert tried.json() == {"success": True, "message": "The SIEM accepted the entries."}
 
         async def arrives(what: str) -> None:
             """All that is written up to now."""

@@ -200,13 +200,13 @@ async def test_a_user_who_can_sign_in_must_verify_an_address_outside_the_verifie
 
 
 async def test_the_directory_cannot_change_the_address_of_an_account_it_does_not_manage(
-    acme: Tenant, twin: Tenant, directory: Directory
+    acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
     own = await add_own_account(acme)
     settled = (await directory.create_user("settled@acme.example"))["id"]
     await set_password(acme, settled)
     shared = (await directory.create_user("shared@acme.example"))["id"]
-    await add_member(twin.pool, twin.org, UUID(shared))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(shared))
     powerful = (await directory.create_user("powerful@acme.example"))["id"]
     await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", UUID(powerful))
     for user_id in (own, settled, shared, powerful, acme.id("admin")):
@@ -250,11 +250,11 @@ async def test_a_user_name_that_is_refused_does_not_prevent_deactivation(
     assert again.status in (403, 409)
 
 
-async def test_names_are_visible_in_their_organization_only(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_names_are_visible_in_their_organization_only(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     shared = await add_own_account(acme)
-    await add_member(twin.pool, twin.org, UUID(shared))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(shared))
     await directory.put(shared, userName="ada@example.com", **FULL)
-    other = await directory_of(twin)
+    other = await directory_of(other_tenant)
     assert (await other.get(f"/Users/{shared}"))["displayName"] is None
     assert await other.find_user_names('externalId eq "00u1"') == []
     assert await directory.find_user_names('externalId eq "00u1"') == ["ada@example.com"]

@@ -49,10 +49,10 @@ async def test_an_account_used_only_here_is_deactivated_and_activated(acme: Tena
 
 
 async def test_deleting_the_organization_reactivates_the_accounts_its_directory_deactivated(
-    acme: Tenant, twin: Tenant, directory: Directory
+    acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
     ids = {}
-    for tenant in (acme, twin):
+    for tenant in (acme, other_tenant):
         here = await directory_of(tenant)
         user = await here.create_user(f"{tenant.slug}@example.com")
         ids[tenant.slug] = user["id"]
@@ -61,8 +61,8 @@ async def test_deleting_the_organization_reactivates_the_accounts_its_directory_
         assert (await tenant.api.login(f"{tenant.slug}@example.com")).status == 401
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
     assert (await acme.api.login(f"{acme.slug}@example.com")).status == 200
-    assert (await twin.api.login(f"{twin.slug}@example.com")).status == 401
-    assert await run_sql(acme.pool, "select user_id from scim_users where whole_account") == [(UUID(ids[twin.slug]),)]
+    assert (await other_tenant.api.login(f"{other_tenant.slug}@example.com")).status == 401
+    assert await run_sql(acme.pool, "select user_id from scim_users where whole_account") == [(UUID(ids[other_tenant.slug]),)]
 
 
 async def test_the_whole_account_of_a_confirmed_member_is_deactivated(acme: Tenant, directory: Directory) -> None:
@@ -73,7 +73,7 @@ async def test_the_whole_account_of_a_confirmed_member_is_deactivated(acme: Tena
 
 @pytest.mark.parametrize("reason", ["not confirmed", "member elsewhere", "end user elsewhere", "known elsewhere"])
 async def test_only_the_membership_of_a_shared_account_is_deactivated(
-    acme: Tenant, twin: Tenant, directory: Directory, reason: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, reason: str
 ) -> None:
     if reason == "not confirmed":
         user_id = await add_own_account(acme, confirmed=False)
@@ -82,17 +82,17 @@ async def test_only_the_membership_of_a_shared_account_is_deactivated(
         await set_password(acme, user_id)
     match reason:
         case "member elsewhere":
-            await add_member(twin.pool, twin.org, UUID(user_id))
+            await add_member(other_tenant.pool, other_tenant.org, UUID(user_id))
         case "end user elsewhere":
             await run_sql(
                 acme.pool,
                 """insert into end_users (org_id, user_id, email, deactivated, created_at)
                    select %s, id, email, deactivated, now() from users where id = %s""",
-                twin.org,
+                other_tenant.org,
                 UUID(user_id),
             )
         case "known elsewhere":
-            await add_provisioned(acme.pool, twin.org, UUID(user_id))
+            await add_provisioned(acme.pool, other_tenant.org, UUID(user_id))
     session = await sign_in(acme.ports, await account_of(acme, user_id), acme.org)
     outside = await sign_in(acme.ports, await account_of(acme, user_id))
     assert (await directory.deactivate(user_id)).json["active"] is False
@@ -114,16 +114,16 @@ async def test_only_the_membership_of_a_shared_account_is_deactivated(
     assert problem(await directory.add_members(user_id)) == (400, "invalidValue")
 
 
-async def test_a_deactivated_user_cannot_use_services_of_the_organization(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_a_deactivated_user_cannot_use_services_of_the_organization(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     """This includes their use as an end user (security C-5, T-5).
 
     Services of other organizations stay usable.
     """
     user_id = (await directory.create_user("ada@example.com"))["id"]
     await set_password(acme, user_id)
-    await add_member(twin.pool, twin.org, UUID(user_id))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(user_id))
     await add_service(acme.pool, acme.org, "shop")
-    await add_service(twin.pool, twin.org, "shop")
+    await add_service(other_tenant.pool, other_tenant.org, "shop")
 
     async def sign_in_to(org: str) -> Answer:
         body = {"email": "ada@example.com", "password": PASSWORD, "org_slug": org, "service_slug": "shop"}
@@ -142,11 +142,11 @@ async def test_a_deactivated_user_cannot_use_services_of_the_organization(acme: 
 
 
 async def test_saml_asserts_nothing_about_a_deactivated_user(
-    app: QuartTrio, clock: FakeClock, acme: Tenant, twin: Tenant, directory: Directory
+    app: QuartTrio, clock: FakeClock, acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
     user_id = (await directory.create_user("ada@example.com"))["id"]
     await set_password(acme, user_id)
-    await add_member(twin.pool, twin.org, UUID(user_id))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(user_id))
     application = await add_application(acme.ports, acme.pool, acme.org, "acme")
     browser = SamlBrowser(app, clock)
     onward = await browser.sign_in_at(await browser.start_sign_on(application), "ada@example.com", PASSWORD)
@@ -159,11 +159,11 @@ async def test_saml_asserts_nothing_about_a_deactivated_user(
 
 @pytest.mark.parametrize("deactivated", [False, True])
 async def test_a_deleted_user_is_blocked_until_they_accept_an_invitation(
-    app: QuartTrio, clock: FakeClock, acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport, deactivated: bool
+    app: QuartTrio, clock: FakeClock, acme: Tenant, other_tenant: Tenant, directory: Directory, sent: FakeMailTransport, deactivated: bool
 ) -> None:
     user_id = (await directory.create_user("ada@example.com"))["id"]
     await set_password(acme, user_id)
-    await add_member(twin.pool, twin.org, UUID(user_id))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(user_id))
     application = await add_application(acme.ports, acme.pool, acme.org, "acme")
     at_service = {"email": "ada@example.com", "password": PASSWORD, "org_slug": "acme", "service_slug": application.slug}
     browser = SamlBrowser(app, clock)
@@ -177,7 +177,7 @@ async def test_a_deleted_user_is_blocked_until_they_accept_an_invitation(
     assert (await acme.api.get(f"{acme.path}/users", token=acme.token("owner"))).json["pagination"]["total"] == 0
     assert problem(await directory.try_create_user("ada@example.com")) == (409, "uniqueness")
     # A block by this directory does not count as use of the account elsewhere.
-    other = await directory_of(twin)
+    other = await directory_of(other_tenant)
     assert (await other.delete(user_id)).status == 204
     assert (await acme.api.login("ada@example.com")).status == 200
 
@@ -193,11 +193,11 @@ async def test_a_deleted_user_is_blocked_until_they_accept_an_invitation(
 
 
 async def test_an_invitation_does_not_reactivate_a_deactivated_user(
-    acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport
+    acme: Tenant, other_tenant: Tenant, directory: Directory, sent: FakeMailTransport
 ) -> None:
     user_id = (await directory.create_user("ada@example.com"))["id"]
     await set_password(acme, user_id)
-    await add_member(twin.pool, twin.org, UUID(user_id))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(user_id))
     await directory.deactivate(user_id)
     await run_sql(
         acme.pool, "update users set email = 'lovelace@example.com' where id = %s", UUID(user_id)
@@ -268,12 +268,12 @@ async def test_an_anonymized_user_cannot_rejoin_the_group(acme: Tenant, director
 
 
 async def test_another_organization_cannot_anonymize_a_user_with_a_suspended_membership_here(
-    acme: Tenant, twin: Tenant, directory: Directory
+    acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
     shared = (await directory.create_user())["id"]
-    await add_member(twin.pool, twin.org, UUID(shared), confirmed=True)
+    await add_member(other_tenant.pool, other_tenant.org, UUID(shared), confirmed=True)
     await directory.deactivate(shared)
-    answer = await twin.api.delete(f"/api/privacy/forget/{shared}", token=twin.token("owner"))
+    answer = await other_tenant.api.delete(f"/api/privacy/forget/{shared}", token=other_tenant.token("owner"))
     assert answer.status == 403
 
 
@@ -301,9 +301,9 @@ async def test_a_deactivated_member_can_be_removed(acme: Tenant, directory: Dire
     assert "admin" not in await acme.check()
 
 
-async def test_a_data_export_contains_a_suspended_membership(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_a_data_export_contains_a_suspended_membership(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     admin = acme.people["admin"].id
-    await add_member(twin.pool, twin.org, admin)
+    await add_member(other_tenant.pool, other_tenant.org, admin)
     async with acme.ports.storage.reading() as read:
         before = await read.privacy.memberships(admin, None, None, 10)
     await directory.deactivate(admin)

@@ -118,10 +118,10 @@ async def test_an_address_gets_at_most_five_change_notices_per_hour(
 
 
 async def test_emails_beyond_the_daily_limit_of_a_directory_are_sent_later(
-    app: QuartTrio, acme: Tenant, twin: Tenant, directory: Directory, sent: FakeMailTransport, clock: FakeClock
+    app: QuartTrio, acme: Tenant, other_tenant: Tenant, directory: Directory, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     change_ports(app, policy=replace(acme.ports.policy, invitations_per_day=3))
-    other = await directory_of(twin)
+    other = await directory_of(other_tenant)
     user_ids = [(await directory.create_user(f"p{number}@acme.example"))["id"] for number in range(5)]
     await directory.put(user_ids[0], userName="p9@acme.example")
     await other.create_user("q@twin.example")

@@ -50,15 +50,15 @@ async def test_a_request_can_leave_the_members_out(acme: Tenant, directory: Dire
     assert {tuple(member) for member in values["members"]} == {("value",)}
 
 
-async def test_a_filter_selects_the_group(acme: Tenant, twin: Tenant, directory: Directory) -> None:
-    owner, other_id = acme.id("owner"), twin.id("owner")
+async def test_a_filter_selects_the_group(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
+    owner, other_id = acme.id("owner"), other_tenant.id("owner")
     for filter_, matches in {
         'displayName eq "Acme"': True,
         'DISPLAYNAME Eq "Acme"': True,
         'displayName eq "acme"': False,
         'displayName eq "Twin"': False,
         f'id eq "{acme.org}"': True,
-        f'id eq "{twin.org}"': False,
+        f'id eq "{other_tenant.org}"': False,
         f'members eq "{owner}"': True,
         f'members.value eq "{other_id}"': False,
         f'members[value eq "{owner}"]': True,
@@ -78,8 +78,8 @@ async def test_a_filter_selects_the_group(acme: Tenant, twin: Tenant, directory:
         assert (listed["totalResults"], len(listed["Resources"])) == (1, count)
 
 
-async def test_other_groups_do_not_exist(acme: Tenant, twin: Tenant, directory: Directory) -> None:
-    for group in (twin.org, uuid4(), "x", str(acme.org).upper()):
+async def test_other_groups_do_not_exist(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
+    for group in (other_tenant.org, uuid4(), "x", str(acme.org).upper()):
         assert problem(await directory.call("GET", f"/Groups/{group}")) == (404, None)
         body: dict[str, Any] = {"schemas": [GROUP_URN], "members": []}
         assert problem(await directory.call("PUT", f"/Groups/{group}", body)) == (404, None)
@@ -88,7 +88,7 @@ async def test_other_groups_do_not_exist(acme: Tenant, twin: Tenant, directory: 
         assert problem(await directory.call("PATCH", f"/Groups/{group}", patch)) == (404, None)
         assert problem(await directory.call("DELETE", f"/Groups/{group}")) == (403, None)
     assert problem(await directory.call("POST", "/Groups", {"schemas": [GROUP_URN], "displayName": "x"})) == (501, None)
-    assert len(await twin.members()) == 3
+    assert len(await other_tenant.members()) == 3
 
 
 # Members
@@ -152,13 +152,13 @@ async def test_put_replaces_only_the_members(acme: Tenant, directory: Directory)
     assert await directory.group_member_ids() == {acme.id("owner")}
 
 
-async def test_an_unknown_user_cannot_become_a_member(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_an_unknown_user_cannot_become_a_member(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     first = (await create_users(directory, "first"))[0]
     await directory.remove_member(first)
     other_id = str((await add_account(acme.ports, "other_id@example.com")).id)
-    twins_id = (await (await directory_of(twin)).create_user("twins_id@twin.example"))["id"]
+    twins_id = (await (await directory_of(other_tenant)).create_user("twins_id@twin.example"))["id"]
     before = await acme.members()
-    for unknown in (other_id, twins_id, twin.id("owner"), str(uuid4()), "x"):
+    for unknown in (other_id, twins_id, other_tenant.id("owner"), str(uuid4()), "x"):
         assert problem(await directory.add_members(first, unknown)) == (400, "invalidValue")
         assert problem(await directory.put_group(first, unknown)) == (400, "invalidValue")
     assert await acme.members() == before

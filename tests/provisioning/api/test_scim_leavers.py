@@ -60,12 +60,12 @@ async def is_deactivated(acme: Tenant, user_id: str) -> bool:
 
 @pytest.mark.parametrize("method", ["patch", "put"])
 async def test_a_second_deactivation_covers_an_account_that_is_now_used_only_here(
-    acme: Tenant, twin: Tenant, directory: Directory, grace: str, method: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str, method: str
 ) -> None:
-    await add_member(twin.pool, twin.org, UUID(grace))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
     await directory.deactivate(grace)
     assert not await is_deactivated(acme, grace)
-    await leave(twin, grace)
+    await leave(other_tenant, grace)
 
     async def again() -> Answer:
         return await (directory.deactivate(grace) if method == "patch" else directory.put(grace, userName=GRACE, active=False))
@@ -94,10 +94,10 @@ async def test_deactivating_suspends_the_membership_of_an_account_deactivated_el
     assert (await directory.get(f"/Users/{user_id}"))["active"] is False
 
 
-async def test_a_patch_without_active_does_not_deactivate_again(acme: Tenant, twin: Tenant, directory: Directory, grace: str) -> None:
-    await add_member(twin.pool, twin.org, UUID(grace))
+async def test_a_patch_without_active_does_not_deactivate_again(acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str) -> None:
+    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
     await directory.deactivate(grace)
-    await leave(twin, grace)
+    await leave(other_tenant, grace)
     answer = await directory.patch(grace, {"op": "replace", "path": "displayName", "value": "Grace"})
     assert (answer.status, answer.json["displayName"], answer.json["active"]) == (200, "Grace", False)
     assert not await is_deactivated(acme, grace)
@@ -194,9 +194,9 @@ async def test_a_deactivated_user_removed_by_the_organization_cannot_be_restored
 
 @pytest.mark.parametrize("reason", ["out of the group", "deactivated"])
 async def test_the_directory_does_not_see_the_new_address_of_a_former_member(
-    acme: Tenant, twin: Tenant, directory: Directory, clock: FakeClock, grace: str, reason: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, clock: FakeClock, grace: str, reason: str
 ) -> None:
-    await add_member(twin.pool, twin.org, UUID(grace))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
     await (directory.remove_member(grace) if reason == "out of the group" else directory.deactivate(grace))
     before = await directory.get(f"/Users/{grace}")
     clock.advance(timedelta(minutes=1))
@@ -214,7 +214,7 @@ async def test_the_directory_does_not_see_the_new_address_of_a_former_member(
     assert (changed.json["userName"], changed.json["displayName"]) == (GRACE, "Grace")
     assert PRIVATE not in (await directory.put(grace, userName=GRACE)).text
     assert problem(await directory.put(grace, userName="else@acme.example")) == (403, None)
-    at_twin = await (await directory_of(twin)).get(f"/Users/{grace}")  # a member there
+    at_twin = await (await directory_of(other_tenant)).get(f"/Users/{grace}")  # a member there
     assert at_twin["userName"] == PRIVATE
     if reason == "deactivated":  # activating restores the membership, and members have their present address
         await directory.activate(grace)
@@ -298,9 +298,9 @@ async def test_a_former_member_is_forgotten_when_another_user_gets_the_user_name
 
 @pytest.mark.parametrize("claim", CLAIMS)
 async def test_the_user_name_of_a_deactivated_former_user_is_reserved(
-    acme: Tenant, twin: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
+    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
 ) -> None:
-    await add_member(twin.pool, twin.org, UUID(grace))  # the account stays active
+    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))  # the account stays active
     await directory.deactivate(grace)
     await change_own_email(acme, grace)
     answer = await claim(acme, directory)
@@ -325,9 +325,9 @@ async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(
 
 
 async def test_activating_forgets_a_former_user_if_a_member_has_the_user_name(
-    acme: Tenant, twin: Tenant, directory: Directory, grace: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str
 ) -> None:
-    await add_member(twin.pool, twin.org, UUID(grace))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
     await directory.remove_member(grace)
     await directory.deactivate(grace)
     await change_own_email(acme, grace)
@@ -457,9 +457,9 @@ async def test_an_invitation_before_provisioning_is_revoked_when_the_user_leaves
 
 
 async def test_deleting_a_user_revokes_earlier_invitations_and_allows_new_ones(
-    acme: Tenant, twin: Tenant, directory: Directory, grace: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str
 ) -> None:
-    await add_member(twin.pool, twin.org, UUID(grace))
+    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
     assert (await directory.remove_member(grace)).status == 200
     invitation = await acme.invite(GRACE)
     await deleted(acme, directory, grace)

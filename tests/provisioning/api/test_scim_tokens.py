@@ -32,7 +32,7 @@ async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: 
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_owners_and_admins_create_tokens_and_see_the_secret_once(acme: Tenant, twin: Tenant, clock: FakeClock, by: str) -> None:
+async def test_owners_and_admins_create_tokens_and_see_the_secret_once(acme: Tenant, other_tenant: Tenant, clock: FakeClock, by: str) -> None:
     until = "2027-01-02T03:04:05Z"
     answer = await call(acme, "POST", "", {"name": "Okta", "expires_at": until}, by)
     assert answer.status == 200, answer.text
@@ -43,7 +43,7 @@ async def test_owners_and_admins_create_tokens_and_see_the_secret_once(acme: Ten
     assert (token["token"].startswith("scim_live_"), len(token["token"])) == (True, 60)
     shown = {name: value for name, value in token.items() if name != "token"}
     assert (await call(acme, "GET", by=by)).json == {"tokens": [shown], "total": 1}
-    assert (await call(twin, "GET")).json == {"tokens": [], "total": 0}
+    assert (await call(other_tenant, "GET")).json == {"tokens": [], "total": 0}
     entry = await acme.entry("scim_token.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
     assert entry["details"] == {"scim_token_id": token["id"], "name": "Okta", "prefix": token["prefix"], "expires_at": until}
@@ -76,18 +76,18 @@ async def test_an_organization_has_a_maximum_number_of_tokens(acme: Tenant) -> N
     assert (answer.status, answer.code) == BAD
 
 
-async def test_members_and_impersonators_cannot_manage_tokens(acme: Tenant, twin: Tenant, support: Support) -> None:
+async def test_members_and_impersonators_cannot_manage_tokens(acme: Tenant, other_tenant: Tenant, support: Support) -> None:
     for method, path in (("POST", ""), ("GET", ""), ("DELETE", f"/{uuid4()}")):
         body = {"name": "x"} if method == "POST" else None
         assert (await call(acme, method, path, body, by="member")).status == 403
-        assert (await acme.api.call(method, f"{acme.path}/scim-tokens{path}", body, token=twin.token("owner"))).status == 403
+        assert (await acme.api.call(method, f"{acme.path}/scim-tokens{path}", body, token=other_tenant.token("owner"))).status == 403
     token = await impersonate(acme.ports, support.account, acme.people["owner"], acme.org)
     assert (await acme.api.post(f"{acme.path}/scim-tokens", {"name": "x"}, token=token)).status == 403
 
 
-async def test_a_revoked_token_stops_working_with_the_next_request(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_a_revoked_token_stops_working_with_the_next_request(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     [token] = (await call(acme, "GET")).json["tokens"]
-    for tenant, token_id in ((twin, token["id"]), (acme, str(uuid4())), (acme, "x")):
+    for tenant, token_id in ((other_tenant, token["id"]), (acme, str(uuid4())), (acme, "x")):
         answer = await call(tenant, "DELETE", f"/{token_id}")
         assert (answer.status, answer.code) == MISSING
     await directory.get("/Users")

@@ -82,7 +82,7 @@ async def test_a_body_cannot_select_an_account_or_a_role(acme: Tenant, directory
     assert (password, powerful) == (None, False)
 
 
-async def test_the_address_of_any_existing_account_is_refused(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_the_address_of_any_existing_account_is_refused(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     await directory.create_user()
     other = await directory.create_user("ada@acme.example")
     for email in (GRACE, GRACE.upper(), "owner@acme.example", "owner@twin.example"):
@@ -178,9 +178,9 @@ async def test_one_of_several_concurrent_requests_gets_the_address(acme: Tenant,
     assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
 
 
-async def test_a_directory_knows_only_the_members_of_its_organization(acme: Tenant, twin: Tenant, directory: Directory) -> None:
+async def test_a_directory_knows_only_the_members_of_its_organization(acme: Tenant, other_tenant: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
-    other = await directory_of(twin)
+    other = await directory_of(other_tenant)
     listed = await directory.list_users()
     assert {name: listed[name] for name in ("schemas", "totalResults", "startIndex", "itemsPerPage")} == {
         "schemas": [LIST_URN],

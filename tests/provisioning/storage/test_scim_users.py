@@ -35,7 +35,7 @@ PROFILES = [
 
 
 @pytest.fixture
-async def users_of_acme(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> list[ScimUser]:
+async def users_of_acme(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> list[ScimUser]:
     """Seven users of acme, and one of the other tenant.
 
     Five of them have a profile. Two are deactivated, one of these with the whole account. One is
@@ -56,8 +56,8 @@ async def users_of_acme(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -
             )
     other_user = account(Email("ada@twin.example"), is_platform_owner=False)
     await add(storage, other_user)
-    await add_member(pool, twin, other_user.id)
-    await within(storage, lambda tx: tx.scim_users.save_profile(twin, other_user.id, PROFILES[1], other_user.email, NOW))
+    await add_member(pool, other_tenant, other_user.id)
+    await within(storage, lambda tx: tx.scim_users.save_profile(other_tenant, other_user.id, PROFILES[1], other_user.email, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[1].id, NOW, whole_account=True))
     await within(storage, lambda tx: tx.accounts.deactivate(users[1].id, NOW))
     await within(storage, lambda tx: tx.scim_users.deactivate(acme, users[3].id, NOW, whole_account=False))
@@ -145,19 +145,19 @@ async def test_a_filter_finds_the_matching_users(storage: Postgres, acme: UUID, 
 
 
 async def test_a_page_is_a_part_of_the_list_of_one_organization(
-    storage: Postgres, acme: UUID, twin: UUID, users_of_acme: list[ScimUser]
+    storage: Postgres, acme: UUID, other_tenant: UUID, users_of_acme: list[ScimUser]
 ) -> None:
     async with storage.reading() as read:
         for offset, limit in ((0, 3), (2, 3), (6, 5), (7, 5), (0, 0)):
             page = await read.scim_users.page(acme, None, offset, limit)
             assert (list(page.items), page.total) == (users_of_acme[offset : offset + limit], 7)
-        assert (await read.scim_users.page(twin, None, 0, 100)).total == 1
+        assert (await read.scim_users.page(other_tenant, None, 0, 100)).total == 1
         assert (await read.scim_users.page(new_id(), None, 0, 100)).total == 0
         for user in users_of_acme:
             assert await read.scim_users.by_id(acme, user.id) == user
-            assert await read.scim_users.by_id(twin, user.id) is None
+            assert await read.scim_users.by_id(other_tenant, user.id) is None
             assert await read.scim_users.is_blocked(acme, user.id) == user.deactivated_here
-            assert not await read.scim_users.is_blocked(twin, user.id)
+            assert not await read.scim_users.is_blocked(other_tenant, user.id)
 
 
 async def test_users_have_their_state_and_profile(users_of_acme: list[ScimUser]) -> None:
@@ -186,7 +186,7 @@ async def test_activating_restores_the_suspended_membership_unchanged(storage: P
 
 
 async def test_the_group_lists_members_of_one_organization(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, users_of_acme: list[ScimUser]
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, users_of_acme: list[ScimUser]
 ) -> None:
     member_ids = sorted(user.id for user in users_of_acme if user.role is not None)
     async with storage.reading() as read:
@@ -199,12 +199,12 @@ async def test_the_group_lists_members_of_one_organization(
         assert await read.scim_users.group_members(acme, [users_of_acme[0].id, new_id()]) == [
             GroupMember(users_of_acme[0].id, Role.MEMBER, is_deactivated=False, is_platform_owner=False)
         ]
-        assert await read.scim_users.group_members(twin, [users_of_acme[0].id]) == []
+        assert await read.scim_users.group_members(other_tenant, [users_of_acme[0].id]) == []
     for user in users_of_acme:
-        await within(storage, lambda tx, user=user: tx.scim_users.remove_members(twin, [user.id], NOW))  # type: ignore[misc]
-        await within(storage, lambda tx, user=user: tx.scim_users.forget(twin, user.id))  # type: ignore[misc]
-        await within(storage, lambda tx, user=user: tx.scim_users.reactivate(twin, user.id, NOW))  # type: ignore[misc]
-        await within(storage, lambda tx, user=user: tx.scim_users.restore_members(twin, [user.id], NOW))  # type: ignore[misc]
+        await within(storage, lambda tx, user=user: tx.scim_users.remove_members(other_tenant, [user.id], NOW))  # type: ignore[misc]
+        await within(storage, lambda tx, user=user: tx.scim_users.forget(other_tenant, user.id))  # type: ignore[misc]
+        await within(storage, lambda tx, user=user: tx.scim_users.reactivate(other_tenant, user.id, NOW))  # type: ignore[misc]
+        await within(storage, lambda tx, user=user: tx.scim_users.restore_members(other_tenant, [user.id], NOW))  # type: ignore[misc]
     async with storage.reading() as read:
         assert list((await read.scim_users.page(acme, None, 0, 100)).items) == users_of_acme
 
@@ -220,16 +220,16 @@ async def test_the_restored_membership_of_a_provisioned_account_is_confirmed(sto
     assert {row[0]: row[1:] for row in rows} == {provisioned.id: ("member", NOW), other.id: ("member", None)}
 
 
-async def test_tokens_belong_to_their_organization(storage: Postgres, acme: UUID, twin: UUID) -> None:
+async def test_tokens_belong_to_their_organization(storage: Postgres, acme: UUID, other_tenant: UUID) -> None:
     token = ScimToken(
         id=new_id(), org_id=acme, name="Okta", prefix="scim_live_abcdef", expires_at=NOW + SECOND, created_by=new_id(), created_at=NOW
     )
     await within(storage, lambda tx: tx.scim_tokens.add(token, digest("x")))
     async with storage.reading() as read:
         assert await read.scim_tokens.of_org(acme) == [token]
-        assert await read.scim_tokens.of_org(twin) == []
+        assert await read.scim_tokens.of_org(other_tenant) == []
         assert await read.scim_tokens.by_id(acme, token.id) == token
-        assert await read.scim_tokens.by_id(twin, token.id) is None
+        assert await read.scim_tokens.by_id(other_tenant, token.id) is None
         record = await read.scim_tokens.by_hash(digest("x"), NOW)
         assert record is not None
         assert (record.token_id, record.token_hash, record.org_id, record.org_slug, record.status) == (
@@ -241,12 +241,12 @@ async def test_tokens_belong_to_their_organization(storage: Postgres, acme: UUID
         live = [
             tx.scim_tokens.is_live_deferred(org_id, token_id, now)
             for org_id, token_id, now in [
-                (acme, token.id, NOW), (twin, token.id, NOW), (acme, new_id(), NOW), (acme, token.id, NOW + SECOND),
+                (acme, token.id, NOW), (other_tenant, token.id, NOW), (acme, new_id(), NOW), (acme, token.id, NOW + SECOND),
             ]
         ]  # fmt: skip
         assert await tx.organizations.by_id(acme) is not None
     assert [deferred.value for deferred in live] == [True, False, False, False]
-    await within(storage, lambda tx: tx.scim_tokens.remove(twin, token.id))
+    await within(storage, lambda tx: tx.scim_tokens.remove(other_tenant, token.id))
     async with storage.reading() as read:
         assert await read.scim_tokens.of_org(acme) == [token]
     await within(storage, lambda tx: tx.scim_tokens.remove(acme, token.id))

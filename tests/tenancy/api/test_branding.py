@@ -30,12 +30,12 @@ async def test_an_organization_has_no_branding_at_first(acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_managers_change_the_branding_and_every_member_reads_it(acme: Tenant, twin: Tenant, by: str) -> None:
+async def test_managers_change_the_branding_and_every_member_reads_it(acme: Tenant, other_tenant: Tenant, by: str) -> None:
     answer = await change(acme, CHOSEN, by)
     assert (answer.status, answer.json) == (200, CHOSEN)
     for name in acme.people:
         assert (await look(acme, name)).json == CHOSEN
-    assert (await look(twin)).json == NOTHING
+    assert (await look(other_tenant)).json == NOTHING
     details = {name: {"old": None, "new": value} for name, value in CHOSEN.items()}
     assert await acme.recorded() == [("branding.updated", "organization", str(acme.org), acme.people[by].id, details)]
     assert await acme.told() == [("branding.updated", str(acme.org), details)]
@@ -210,13 +210,13 @@ async def test_members_can_only_read_the_branding(acme: Tenant) -> None:
     assert (await look(acme)).json == NOTHING
 
 
-async def test_members_of_other_organizations_cannot_reach_the_branding(acme: Tenant, twin: Tenant) -> None:
+async def test_members_of_other_organizations_cannot_reach_the_branding(acme: Tenant, other_tenant: Tenant) -> None:
     for body in (CHOSEN, {}, {"logo_url": 5}):
-        answer = await acme.api.patch(f"{acme.path}/branding", body, token=twin.token("owner"))
+        answer = await acme.api.patch(f"{acme.path}/branding", body, token=other_tenant.token("owner"))
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
         unknown = await acme.api.patch("/api/organizations/nothing-there/branding", body, token=acme.token("owner"))
         assert (unknown.status, unknown.code) == (404, "NOT_FOUND")
-    assert (await acme.api.get(f"{acme.path}/branding", token=twin.token("owner"))).code == "FORBIDDEN"
+    assert (await acme.api.get(f"{acme.path}/branding", token=other_tenant.token("owner"))).code == "FORBIDDEN"
     assert (await acme.api.get(f"{acme.path}/branding")).code == "UNAUTHORIZED"
 
 

@@ -53,14 +53,14 @@ async def rows_of(pool: Pool, org: UUID) -> dict[str, int]:
 
 async def test_a_deleted_organization_leaves_no_rows(api: Api, ports: Ports, pool: Pool) -> None:
     org, token = await add_tenant(api, ports, pool, "acme")
-    twin, twins = await add_tenant(api, ports, pool, "twin")
-    before = await rows_of(pool, twin)
+    other_tenant, twins = await add_tenant(api, ports, pool, "twin")
+    before = await rows_of(pool, other_tenant)
     assert set(before) == set(OWNED)
     assert all(before.values())
     answer = await api.delete(ACME, token=token)
     assert (answer.status, answer.text) == (204, "")
     assert await rows_of(pool, org) == dict.fromkeys(OWNED, 0)
-    assert await rows_of(pool, twin) == before
+    assert await rows_of(pool, other_tenant) == before
     assert (await api.get(ACME, token=token)).code == "NOT_FOUND"
     assert (await api.delete(ACME, token=token)).code == "NOT_FOUND"
     assert (await api.get("/api/organizations", token=token)).json == []

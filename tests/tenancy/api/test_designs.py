@@ -298,9 +298,9 @@ async def test_an_invitation_of_a_suspended_organization_has_the_design_of_the_p
 
 
 async def test_branding_does_not_change_the_emails_and_pages_of_other_organizations(
-    acme: Tenant, twin: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport
+    acme: Tenant, other_tenant: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    token = (await twin.invite())["token"]
+    token = (await other_tenant.invite())["token"]
     await deliver(ports)
     assert sent.letters[0].subject == "You are invited to Twin - Gatehouse"
     page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})

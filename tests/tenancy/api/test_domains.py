@@ -110,7 +110,7 @@ async def test_another_domain_replaces_it_unverified(acme: Tenant, dns: FakeTxtR
 # Verifying
 
 
-async def test_a_domain_is_verified_by_its_record(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
+async def test_a_domain_is_verified_by_its_record(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
     claimed = await claim(acme)
     dns.published[RECORD] = ["v=spf1 -all", claimed.json["record"]["value"], "gatehouse-verification=another"]
     clock.advance(MINUTE)
@@ -121,7 +121,7 @@ async def test_a_domain_is_verified_by_its_record(acme: Tenant, twin: Tenant, dn
     details = {"domain": DOMAIN}
     assert (await acme.recorded())[1:] == [("domain.verified", "organization", str(acme.org), acme.people["owner"].id, details)]
     assert (await acme.told())[1:] == [("domain.verified", str(acme.org), details)]
-    assert await twin.log() == []
+    assert await other_tenant.log() == []
 
 
 async def test_a_verified_domain_is_not_looked_up_again(acme: Tenant, dns: FakeTxtRecords, clock: FakeClock) -> None:
@@ -133,10 +133,10 @@ async def test_a_verified_domain_is_not_looked_up_again(acme: Tenant, dns: FakeT
     assert len(await acme.log()) == 2
 
 
-async def test_only_the_exact_record_verifies_the_domain(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_only_the_exact_record_verifies_the_domain(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     value = (await claim(acme)).json["record"]["value"]
     challenge = value.removeprefix("gatehouse-verification=")
-    theirs = (await claim(twin)).json["record"]["value"]
+    theirs = (await claim(other_tenant)).json["record"]["value"]
     answers = []
     for texts in ([], [theirs], [challenge], [value[:-1]], [f"{value}x"], [f" {value}"], [value.swapcase()], [f'"{value}"']):
         dns.published[RECORD] = texts
@@ -163,13 +163,13 @@ async def test_a_failing_dns_gives_a_different_error(acme: Tenant, dns: FakeTxtR
     assert (await verify(acme)).status == 200
 
 
-async def test_without_a_domain_every_other_call_answers_404(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
-    await claim(twin)
+async def test_without_a_domain_every_other_call_answers_404(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
+    await claim(other_tenant)
     for call in ("look", "verify", "remove"):
         answer = await CALLS[call](acme, "owner")
         assert (answer.status, answer.code) == (404, "NOT_FOUND"), call
     assert dns.asked == []
-    assert (await look(twin)).status == 200
+    assert (await look(other_tenant)).status == 200
 
 
 # Removing
@@ -187,12 +187,12 @@ async def test_a_removed_domain_must_be_verified_again(acme: Tenant, dns: FakeTx
     assert await acme.actions() == {"domain.set": 2, "domain.verified": 1, "domain.deleted": 1}
 
 
-async def test_only_managers_reach_the_domain(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_only_managers_reach_the_domain(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await claim(acme)
     before = await stored(acme.pool)
     for call in CALLS.values():
         assert (await call(acme, "member")).status == 403
-        acme.sessions["other tenant"] = twin.sessions["owner"]
+        acme.sessions["other tenant"] = other_tenant.sessions["owner"]
         assert (await call(acme, "other tenant")).status == 403
     assert (await stored(acme.pool), dns.asked) == (before, [])
 
@@ -201,50 +201,50 @@ async def test_only_managers_reach_the_domain(acme: Tenant, twin: Tenant, dns: F
 
 
 async def test_claims_of_others_are_not_revealed_before_the_proof(
-    acme: Tenant, twin: Tenant, dns: FakeTxtRecords, clock: FakeClock
+    acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords, clock: FakeClock
 ) -> None:
     await prove(acme, dns)
-    theirs = await claim(twin)
+    theirs = await claim(other_tenant)
     # Without the record, the answers are the same as for a domain that no organization has.
     free = await claim(acme, "free.example")
     assert theirs.json.keys() == free.json.keys()
-    unverified = await verify(twin)
+    unverified = await verify(other_tenant)
     assert unverified.json["error"].replace(DOMAIN, "free.example") == (await verify(acme)).json["error"]
     assert (theirs.status, unverified.status) == (200, 400)
 
 
-async def test_a_proof_of_a_domain_that_another_organization_verified_answers_409(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_a_proof_of_a_domain_that_another_organization_verified_answers_409(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns)
-    publish(dns, await claim(twin))
-    answer = await verify(twin)
+    publish(dns, await claim(other_tenant))
+    answer = await verify(other_tenant)
     assert (answer.status, answer.code) == (409, "CONFLICT")
     assert "acme" not in answer.text.replace(DOMAIN, "")
-    assert [(await look(team)).json["verified"] for team in (acme, twin)] == [True, False]
-    assert await twin.actions() == {"domain.set": 1}
+    assert [(await look(team)).json["verified"] for team in (acme, other_tenant)] == [True, False]
+    assert await other_tenant.actions() == {"domain.set": 1}
     # The domain is free when the other organization has another domain, or none.
     await claim(acme, "acme.test")
-    assert (await verify(twin)).json["verified"] is True
-    assert (await remove(twin)).status == 204
+    assert (await verify(other_tenant)).json["verified"] is True
+    assert (await remove(other_tenant)).status == 204
     assert (await prove(acme, dns)).json["verified"] is True
 
 
-async def test_a_subdomain_can_be_verified_by_another_organization(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_a_subdomain_can_be_verified_by_another_organization(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns)
-    assert (await prove(twin, dns, f"eu.{DOMAIN}")).json["verified"] is True
+    assert (await prove(other_tenant, dns, f"eu.{DOMAIN}")).json["verified"] is True
     assert (await look(acme)).json["verified"] is True
 
 
-async def test_the_domain_of_a_deleted_organization_is_free(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_the_domain_of_a_deleted_organization_is_free(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns)
     assert (await acme.api.delete(acme.path, token=acme.token("owner"))).status == 204
-    assert (await prove(twin, dns)).json["verified"] is True
+    assert (await prove(other_tenant, dns)).json["verified"] is True
 
 
 @pytest.mark.slow
-async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
-    teams = [acme, twin]
+async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
+    teams = [acme, other_tenant]
     for _ in range(3):
-        publish(dns, await claim(acme), await claim(twin))
+        publish(dns, await claim(acme), await claim(other_tenant))
         results = await everyone(20, lambda number: verify_with_slug(teams[number % 2]))
         statuses = {team.slug: {answer.status for slug, answer in results if slug == team.slug} for team in teams}
         assert sorted(statuses.values(), key=sorted) == [{200}, {409}]

@@ -46,7 +46,7 @@ async def test_an_organization_has_no_routes_at_first(acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_managers_set_home_realm_routes(acme: Tenant, twin: Tenant, dns: FakeTxtRecords, by: str) -> None:
+async def test_managers_set_home_realm_routes(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords, by: str) -> None:
     await prove(acme, dns, "acme.example")
     new_routes = routes(other_example="codehost", acme_example="websuite", eu_acme_example="officesuite", notacme_example="codehost")
     answer = await replace(acme, new_routes, by)
@@ -60,14 +60,14 @@ async def test_managers_set_home_realm_routes(acme: Tenant, twin: Tenant, dns: F
         ]
     }
     assert (await look(acme)).json == answer.json
-    assert (await look(twin)).json == {"domains": []}
+    assert (await look(other_tenant)).json == {"domains": []}
     entry = await acme.entry("hrd.updated")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
     assert entry["details"] == {"domains": {route["domain"]: {"old": None, "new": route["provider"]} for route in new_routes}}
 
 
-async def test_new_routes_replace_all_old_ones(acme: Tenant, twin: Tenant) -> None:
-    await replace(twin, other_routes := routes(kept_example="websuite"))
+async def test_new_routes_replace_all_old_ones(acme: Tenant, other_tenant: Tenant) -> None:
+    await replace(other_tenant, other_routes := routes(kept_example="websuite"))
     await replace(acme, routes(kept_example="codehost", gone_example="codehost", moved_example="codehost"))
     await run_sql(acme.pool, "delete from audit_log")
     answer = await replace(acme, routes(moved_example="websuite", new_example="officesuite", kept_example="codehost"))
@@ -82,7 +82,7 @@ async def test_new_routes_replace_all_old_ones(acme: Tenant, twin: Tenant) -> No
         "new.example": {"old": None, "new": "officesuite"},
     }
     assert (await replace(acme, [])).json == {"domains": []} == (await look(acme)).json
-    assert [(route["domain"], route["provider"]) for route in (await look(twin)).json["domains"]] == [("kept.example", "websuite")]
+    assert [(route["domain"], route["provider"]) for route in (await look(other_tenant)).json["domains"]] == [("kept.example", "websuite")]
     assert len(other_routes) == 1
 
 
@@ -150,12 +150,12 @@ async def test_twenty_concurrent_changes_leave_the_routes_of_one_of_them(acme: T
 
 
 async def test_users_of_a_verified_domain_get_the_route_of_its_organization(
-    api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords
+    api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords
 ) -> None:
     await prove(acme, dns, "acme.example")
-    await prove(twin, dns, "twin.example")
+    await prove(other_tenant, dns, "twin.example")
     await replace(acme, routes(acme_example="websuite", eu_acme_example="officesuite", twin_example="codehost"))
-    await replace(twin, routes(twin_example="codehost", acme_example="codehost"))
+    await replace(other_tenant, routes(twin_example="codehost", acme_example="codehost"))
     expected = {
         "ada@acme.example": at("acme", "websuite"),
         " ADA@ACME.example ": at("acme", "websuite"),
@@ -169,11 +169,11 @@ async def test_users_of_a_verified_domain_get_the_route_of_its_organization(
     assert {email: await look_up(api, email) for email in expected} == expected
 
 
-async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await replace(acme, routes(acme_example="websuite"))
     assert await look_up(api, "ada@acme.example") == NOWHERE
     await acme.api.post(f"{acme.path}/domain", {"domain": "acme.example"}, token=acme.token("owner"))
-    await prove(twin, dns, "twin.example")
+    await prove(other_tenant, dns, "twin.example")
     assert await look_up(api, "ada@acme.example") == NOWHERE
     await prove(acme, dns, "acme.example")
     assert await look_up(api, "ada@acme.example") == at("acme", "websuite")
@@ -182,12 +182,12 @@ async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, twin: 
     assert (await look(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
 
 
-async def test_the_organization_that_verified_the_closest_domain_decides(api: Api, acme: Tenant, twin: Tenant, dns: FakeTxtRecords) -> None:
+async def test_the_organization_that_verified_the_closest_domain_decides(api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite", eu_acme_example="websuite", de_eu_acme_example="websuite"))
     assert await look_up(api, "ada@de.eu.acme.example") == at("acme", "websuite")
-    await prove(twin, dns, "eu.acme.example")
-    await replace(twin, routes(eu_acme_example="codehost", acme_example="codehost"))
+    await prove(other_tenant, dns, "eu.acme.example")
+    await replace(other_tenant, routes(eu_acme_example="codehost", acme_example="codehost"))
     assert await look_up(api, "ada@eu.acme.example") == at("twin", "codehost")
     assert await look_up(api, "ada@de.eu.acme.example") == NOWHERE, (
         "the organization that verified eu.acme.example has no route for this domain"

@@ -18,7 +18,7 @@ async def test_an_organization_has_no_integration_at_first(acme: Tenant, one: In
     assert await acme.log() == []
 
 
-async def test_members_and_other_organizations_cannot_reach_it(acme: Tenant, twin: Tenant, one: Integration) -> None:
+async def test_members_and_other_organizations_cannot_reach_it(acme: Tenant, other_tenant: Tenant, one: Integration) -> None:
     await one.put(acme, one.full)
     before = (await one.look(acme)).json
     for call in (one.look, one.remove, one.try_out):
@@ -26,7 +26,7 @@ async def test_members_and_other_organizations_cannot_reach_it(acme: Tenant, twi
     assert (await one.put(acme, one.full, "member")).status == 403
     for method, path in (("POST", ""), ("GET", ""), ("DELETE", ""), ("POST", "/test")):
         body = one.full if method == "POST" else None
-        answer = await acme.api.call(method, f"{acme.path}/{one.name}{path}", body, token=twin.token("owner"))
+        answer = await acme.api.call(method, f"{acme.path}/{one.name}{path}", body, token=other_tenant.token("owner"))
         assert answer.status == 403
         assert "acme.example" not in answer.text
     assert len(await acme.log()) == 1

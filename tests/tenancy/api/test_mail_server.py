@@ -37,13 +37,13 @@ LEAST_SHOWN = {**LEAST, "port": 587, "username": None, "has_password": False, "f
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_managers_set_the_mail_server_and_nothing_reveals_its_password(acme: Tenant, twin: Tenant, by: str) -> None:
+async def test_managers_set_the_mail_server_and_nothing_reveals_its_password(acme: Tenant, other_tenant: Tenant, by: str) -> None:
     answer = await put(acme, FULL, by)
     assert (answer.status, answer.json) == (200, SHOWN)
     for name in ("owner", "admin"):
         shown = await look(acme, name)
         assert (shown.status, shown.json) == (200, SHOWN)
-    assert refused(await look(twin)) == MISSING
+    assert refused(await look(other_tenant)) == MISSING
     details = {name: value for name, value in SHOWN.items() if name != "username"}
     assert await acme.recorded() == [("organization.smtp.configured", "organization", str(acme.org), acme.people[by].id, details)]
     assert await acme.told() == [("organization.smtp.configured", str(acme.org), details)]
@@ -100,8 +100,8 @@ async def test_host_and_sender_are_required(acme: Tenant) -> None:
         assert missing in answer.json["error"]
 
 
-async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, twin: Tenant) -> None:
-    for tenant in (acme, twin):
+async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, other_tenant: Tenant) -> None:
+    for tenant in (acme, other_tenant):
         await put(tenant, FULL)
     answer = await remove(acme, "admin")
     assert (answer.status, answer.text) == (204, "")
@@ -112,7 +112,7 @@ async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, 
         acme.people["admin"].id,
         {"host": "mail.acme.example", "port": 465},
     )
-    assert (await look(twin)).json == SHOWN
+    assert (await look(other_tenant)).json == SHOWN
 
 
 # Testing
@@ -178,12 +178,12 @@ def real_servers(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[RealS
         yield RealServers(replace(ports, mail=mail), sink, tmp_path / "mail")
 
 
-async def test_only_invitations_use_the_mail_server_of_the_organization(acme: Tenant, twin: Tenant, real_servers: RealServers) -> None:
+async def test_only_invitations_use_the_mail_server_of_the_organization(acme: Tenant, other_tenant: Tenant, real_servers: RealServers) -> None:
     await put(acme, real_servers.settings())
     assert (await try_out(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
     assert real_servers.served == []
     made = await acme.invite("grace@example.com")
-    await twin.invite("grace@example.com")
+    await other_tenant.invite("grace@example.com")
     await add_account(acme.ports, "grace@example.com")
     await acme.api.post("/api/auth/forgot-password", {"email": "grace@example.com", "org_slug": acme.slug})
     await real_servers.deliver()
@@ -230,18 +230,18 @@ async def test_a_test_of_an_unusable_server_says_why(acme: Tenant, real_servers:
 
 
 async def test_the_mail_server_of_another_organization_is_never_used(
-    acme: Tenant, twin: Tenant, real_servers: RealServers, pool: Pool
+    acme: Tenant, other_tenant: Tenant, real_servers: RealServers, pool: Pool
 ) -> None:
     """Not even if its encrypted password is copied into another organization's row."""
     await put(acme, real_servers.settings())
-    await put(twin, real_servers.settings(password="another"))
+    await put(other_tenant, real_servers.settings(password="another"))
     await run_sql(
         pool,
         "update smtp_settings set password = (select password from smtp_settings where org_id = %s) where org_id = %s",
         acme.org,
-        twin.org,
+        other_tenant.org,
     )
-    assert (await try_out(twin)).status == 500
+    assert (await try_out(other_tenant)).status == 500
     assert real_servers.server.logins == 0
 
 

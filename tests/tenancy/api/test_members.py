@@ -43,7 +43,7 @@ async def test_a_listed_member_has_exactly_these_fields(tenants: Tenants) -> Non
 
 @pytest.mark.parametrize("name", ["owner", "admin", "member"])
 async def test_every_member_sees_the_members_of_their_organization_oldest_first(
-    tenants: Tenants, acme: Tenant, twin: Tenant, name: str
+    tenants: Tenants, acme: Tenant, other_tenant: Tenant, name: str
 ) -> None:
     answer = await tenants.api.get(f"{acme.path}/members", token=acme.token(name))
     shown = [(one["user"]["email"], one["membership"]["role"]) for one in answer.json["members"]]
@@ -52,7 +52,7 @@ async def test_every_member_sees_the_members_of_their_organization_oldest_first(
     assert "twin" not in answer.text
 
 
-async def test_pages_follow_one_order(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_pages_follow_one_order(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     async def page(query: str) -> tuple[list[str], dict[str, Any]]:
         answer = await tenants.api.get(f"{acme.path}/members?{query}", token=acme.token("member"))
         assert answer.status == 200
@@ -74,7 +74,7 @@ async def test_pages_follow_one_order(tenants: Tenants, acme: Tenant, twin: Tena
         assert (answer.status, answer.code) == (400, "BAD_REQUEST"), query
 
 
-async def test_a_role_filter_applies_to_list_and_total(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_role_filter_applies_to_list_and_total(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     for role in Role:
         emails = [f"{name}@acme.example" for name, has in CAST.items() if has is role]
         for page, shown in (("limit=50", emails), ("limit=1&page=2", emails[1:2])):
@@ -99,7 +99,7 @@ async def test_an_unknown_role_filter_is_refused_and_the_error_names_the_valid_o
 
 
 async def test_the_limit_has_its_source(tenants: Tenants) -> None:
-    acme, twin = await tenants.add("acme", cast={"owner": Role.OWNER}), await tenants.add("twin", cast={"owner": Role.OWNER})
+    acme, other_tenant = await tenants.add("acme", cast={"owner": Role.OWNER}), await tenants.add("twin", cast={"owner": Role.OWNER})
 
     async def limits(team: Tenant) -> tuple[int, str]:
         shown = (await tenants.api.get(f"{team.path}/members", token=team.token("owner"))).json["limits"]
@@ -116,7 +116,7 @@ async def test_the_limit_has_its_source(tenants: Tenants) -> None:
     for change, expected in changes.items():
         await run_sql(tenants.pool, f"update organizations set {change} where id = %s", acme.org)  # noqa: S608
         assert await limits(acme) == expected, change
-        assert await limits(twin) == (100, "tier")
+        assert await limits(other_tenant) == (100, "tier")
 
 
 # Roles
@@ -180,13 +180,13 @@ async def test_only_the_owner_can_change_roles(tenants: Tenants, acme: Tenant, c
     assert await tenants.everything() == before
 
 
-async def test_changing_the_role_of_a_non_member_answers_404(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_changing_the_role_of_a_non_member_answers_404(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     stranger = await add_account(tenants.ports, "stranger@example.com", None)
     before = await tenants.everything()
     names = [
         str(stranger.id),
-        twin.id("member"),
-        twin.id("owner"),
+        other_tenant.id("member"),
+        other_tenant.id("owner"),
         str(new_id()),
         "x",
         acme.id("member").upper(),
@@ -216,12 +216,12 @@ async def test_a_non_member_answers_404_before_the_body_is_parsed(tenants: Tenan
     assert len({answer.json["error"] for answer in answers}) == 1, "malformed and unknown ids give the same error"
 
 
-async def test_a_role_changes_only_in_the_organization_of_the_path(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
-    await twin.join("both", acme.people["member"])
+async def test_a_role_changes_only_in_the_organization_of_the_path(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
+    await other_tenant.join("both", acme.people["member"])
     assert (await acme.set_role("owner", "member", "admin")).status == 200
     assert (await acme.roles())["member"] == "admin"
-    assert (await twin.roles())["both"] == "member"
-    assert await twin.recorded() == []
+    assert (await other_tenant.roles())["both"] == "member"
+    assert await other_tenant.recorded() == []
 
 
 # Removal
@@ -255,24 +255,24 @@ async def test_members_cannot_remove_anyone(tenants: Tenants, acme: Tenant) -> N
     assert await tenants.everything() == before
 
 
-async def test_removing_a_non_member_answers_404(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_removing_a_non_member_answers_404(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     before = await tenants.everything()
-    for name in (twin.id("member"), twin.id("owner"), str(new_id()), "x", acme.id("member").upper()):
+    for name in (other_tenant.id("member"), other_tenant.id("owner"), str(new_id()), "x", acme.id("member").upper()):
         answer = await tenants.api.post(f"{acme.path}/members/{name}", token=acme.token("admin"))
         assert (answer.status, answer.code) == (404, "NOT_FOUND"), name
     assert await tenants.everything() == before
 
 
-async def test_removal_ends_only_the_sessions_in_this_organization(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_removal_ends_only_the_sessions_in_this_organization(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     member = acme.people["member"]
     steward = await add_platform_owner(tenants.ports)
-    await twin.join("both", member)
+    await other_tenant.join("both", member)
     second = await sign_in(tenants.ports, member, acme.org)
     acted = await impersonate(tenants.ports, steward, member, acme.org)
     plain = (await sign_in(tenants.ports, member)).access_token
     assert (await acme.remove("admin", "member")).status == 200
     for token in (acme.token("member"), second.access_token, acted):
-        for path in (f"{acme.path}/members", "/api/user", f"{twin.path}/members"):
+        for path in (f"{acme.path}/members", "/api/user", f"{other_tenant.path}/members"):
             answer = await tenants.api.get(path, token=token)
             assert (answer.status, answer.code) == (401, "UNAUTHORIZED"), path
     refreshed = await tenants.api.post("/api/auth/refresh", {"refresh_token": acme.sessions["member"].refresh_token})
@@ -281,10 +281,10 @@ async def test_removal_ends_only_the_sessions_in_this_organization(tenants: Tena
     answer = await tenants.api.get(f"{acme.path}/members", token=plain)
     assert (answer.status, answer.code) == (403, "FORBIDDEN")
     assert (await tenants.api.get("/api/user", token=plain)).status == 200
-    for token in (plain, twin.token("both")):
-        assert (await tenants.api.get(f"{twin.path}/members", token=token)).status == 200
+    for token in (plain, other_tenant.token("both")):
+        assert (await tenants.api.get(f"{other_tenant.path}/members", token=token)).status == 200
     assert (await tenants.api.get(f"{acme.path}/members", token=acme.token("further"))).status == 200
-    assert (await twin.check())["both"] == "member"
+    assert (await other_tenant.check())["both"] == "member"
 
 
 async def test_a_removed_member_can_join_again(tenants: Tenants, acme: Tenant) -> None:
@@ -299,12 +299,12 @@ async def test_a_removed_member_can_join_again(tenants: Tenants, acme: Tenant) -
 
 
 async def test_non_members_cannot_call_these_routes(tenants: Tenants) -> None:
-    acme, twin = [await tenants.add(slug, cast={"owner": Role.OWNER, "member": Role.MEMBER}) for slug in ("acme", "twin")]
+    acme, other_tenant = [await tenants.add(slug, cast={"owner": Role.OWNER, "member": Role.MEMBER}) for slug in ("acme", "twin")]
     steward = await add_platform_owner(tenants.ports)
-    outside = [(await sign_in(tenants.ports, account)).access_token for account in (steward, twin.people["owner"])]
+    outside = [(await sign_in(tenants.ports, account)).access_token for account in (steward, other_tenant.people["owner"])]
     before = await tenants.everything()
     for name, call in CALLS.items():
-        for token in (twin.token("owner"), *outside):
+        for token in (other_tenant.token("owner"), *outside):
             answer = await call(acme, token, acme.id("member"))
             assert (answer.status, answer.code) == (403, "FORBIDDEN"), name
             unknown = await call(replace(acme, org=new_id(), slug="nothing-there"), token, acme.id("member"))

@@ -45,7 +45,7 @@ async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Ten
 
 
 @pytest.mark.slow
-async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_and_a_correct_count(tenants: Tenants, twin: Tenant) -> None:
+async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_and_a_correct_count(tenants: Tenants, other_tenant: Tenant) -> None:
     acme = await crowd(tenants, 10)
     await acme.join("admin", await add_account(tenants.ports, "admin@acme.example", None), Role.ADMIN)
     for number in range(10):
@@ -73,7 +73,7 @@ async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_an
         ) == [(0,)]
     log = [entry[0] for entry in await acme.recorded()]
     assert log.count("user.removed") == removed
-    assert await twin.check() == CAST
+    assert await other_tenant.check() == CAST
 
 
 @pytest.mark.slow

@@ -110,13 +110,13 @@ REQUESTS: list[tuple[str, str, Any]] = [
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 async def test_non_members_cannot_reach_the_organization(api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any) -> None:
     """Platform owners and owners of other organizations are not members either (decision 19)."""
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await add_person(ports, pool, "ada", org, "owner")
-    twins_owner, _ = await add_person(ports, pool, "eve", twin, "owner")
+    twins_owner, _ = await add_person(ports, pool, "eve", other_tenant, "owner")
     stranger = await add_account(ports, "stranger@example.com", None)
     boss = await add_platform_owner(ports)
     before = await run_sql(pool, "select * from organizations order by slug")
-    for account, context in ((stranger, None), (twins_owner, None), (twins_owner, twin), (boss, None)):
+    for account, context in ((stranger, None), (twins_owner, None), (twins_owner, other_tenant), (boss, None)):
         answer = await api.call(method, path, body, token=await token_of(ports, account, context))
         assert (answer.status, answer.code) == (403, "FORBIDDEN")
         for slug in ("acme-two", "ACME", "acm", "%27", "nothing there"):
@@ -148,10 +148,10 @@ async def test_a_token_of_a_deleted_organization_does_not_work_in_its_successor(
 async def test_a_token_of_another_organization_works_because_its_organization_is_only_context(
     api: Api, ports: Ports, pool: Pool, method: str, path: str, body: Any
 ) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     user, _ = await add_person(ports, pool, "ada", org, "owner")
-    await add_member(pool, twin, user.id)
-    assert (await api.call(method, path, body, token=await token_of(ports, user, twin))).status in (200, 204)
+    await add_member(pool, other_tenant, user.id)
+    assert (await api.call(method, path, body, token=await token_of(ports, user, other_tenant))).status in (200, 204)
     assert await run_sql(pool, "select name from organizations where slug = 'twin'") == [("Twin",)]
 
 
@@ -161,9 +161,9 @@ async def test_routes_outside_of_organizations_accept_a_token_of_a_deleted_one(a
 
     The profile shows it, and is refused.
     """
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     user, _ = await add_person(ports, pool, "ada", org, "owner")
-    await add_member(pool, twin, user.id)
+    await add_member(pool, other_tenant, user.id)
     token = await token_of(ports, user, org)
     await run_sql(pool, end, org)
     assert [own["organization"]["slug"] for own in (await api.get("/api/organizations", token=token)).json] == ["twin"]
@@ -219,7 +219,7 @@ async def test_suspension_takes_effect_with_the_next_request_and_activation_rest
 
 async def test_owner_and_admins_change_the_name_and_the_device_trust_period(api: Api, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     org = await add_organization(pool, "acme")
-    twin = await add_organization(pool, "twin")
+    other_tenant = await add_organization(pool, "twin")
     _, owner = await add_person(ports, pool, "ada", org, "owner")
     admin, admins = await add_person(ports, pool, "bob", org, "admin")
     clock.advance(timedelta(minutes=5))
@@ -230,7 +230,7 @@ async def test_owner_and_admins_change_the_name_and_the_device_trust_period(api:
     assert (await api.get(ACME, token=owner)).json == answer.json
     clock.advance(timedelta(minutes=5))
     assert (await api.patch(ACME, {"device_trust_days": 1}, token=owner)).json["device_trust_days"] == 1
-    assert await run_sql(pool, "select name, device_trust_days from organizations where id = %s", twin) == [("Twin", 30)]
+    assert await run_sql(pool, "select name, device_trust_days from organizations where id = %s", other_tenant) == [("Twin", 30)]
     first, second = await log(pool)
     details = {"name": {"old": "Acme", "new": "Acme Ltd."}, "device_trust_days": {"old": 30, "new": 90}}
     assert first == (org, "organization.updated", "organization", str(org), admin.id, details)

@@ -21,7 +21,7 @@ def cast() -> Mapping[str, Role]:
 
 
 @pytest.mark.parametrize("name", ["admin", "member"])
-async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(tenants: Tenants, acme: Tenant, twin: Tenant, name: str) -> None:
+async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(tenants: Tenants, acme: Tenant, other_tenant: Tenant, name: str) -> None:
     answer = await acme.transfer("owner", name)
     assert answer.status == 200
     assert answer.json == {
@@ -30,7 +30,7 @@ async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(tenants: Te
         "new_owner": {"user_id": acme.id(name), "role": "owner"},
     }
     assert await acme.check() == {**CAST, "owner": "admin", name: "owner"}
-    assert await twin.check() == CAST
+    assert await other_tenant.check() == CAST
     owner = acme.people["owner"].id
     assert await acme.recorded() == [
         ("user.role_updated", "user", acme.id("owner"), owner, {"old_role": "owner", "new_role": "admin"}),
@@ -59,7 +59,7 @@ async def test_after_a_transfer_the_new_owner_has_the_permissions_of_the_owner(t
     assert (await acme.check())["owner"] == "owner"
 
 
-async def test_the_new_owner_must_be_another_active_member(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_the_new_owner_must_be_another_active_member(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     stranger = await add_account(tenants.ports, "stranger@example.com", None)
     for name, column in (("admin", "deactivated_at"), ("deputy", "anonymized_at")):
         await run_sql(tenants.pool, f"update users set {column} = now() where id = %s", acme.people[name].id)  # noqa: S608
@@ -69,8 +69,8 @@ async def test_the_new_owner_must_be_another_active_member(tenants: Tenants, acm
         acme.id("admin"),
         acme.id("deputy"),
         str(stranger.id),
-        twin.id("member"),
-        twin.id("owner"),
+        other_tenant.id("member"),
+        other_tenant.id("owner"),
         str(new_id()),
         "x",
         "",
@@ -88,10 +88,10 @@ async def test_the_new_owner_must_be_another_active_member(tenants: Tenants, acm
     assert await tenants.everything() == before
 
 
-async def test_a_transfer_does_not_reveal_whether_an_account_exists(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
+async def test_a_transfer_does_not_reveal_whether_an_account_exists(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     answers = [
         await tenants.api.post(f"{acme.path}/transfer-ownership", {"new_owner_user_id": name}, token=acme.token("owner"))
-        for name in (twin.id("member"), str(new_id()))
+        for name in (other_tenant.id("member"), str(new_id()))
     ]
     assert answers[0].json["error"] == answers[1].json["error"]
 
@@ -108,16 +108,16 @@ async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme:
 # Invitations after a change of role (security R-4)
 
 
-async def _invitations(tenants: Tenants, acme: Tenant, twin: Tenant, inviter: str) -> dict[str, str]:
+async def _invitations(tenants: Tenants, acme: Tenant, other_tenant: Tenant, inviter: str) -> dict[str, str]:
     """Add one invitation of each kind, and return their ids."""
-    await twin.join("same", acme.people[inviter], Role.ADMIN)
+    await other_tenant.join("same", acme.people[inviter], Role.ADMIN)
     made = {
         "admin": await acme.has_invited(inviter, "new-admin@example.com", Role.ADMIN),
         "member": await acme.has_invited(inviter, "new-member@example.com", Role.MEMBER),
         "accepted": await acme.has_invited(inviter, "accepted@example.com", Role.ADMIN),
         "past its time": await acme.has_invited(inviter, "late@example.com", Role.ADMIN),
         "another's": await acme.has_invited("deputy", "another@example.com", Role.ADMIN),
-        "elsewhere": await twin.has_invited("same", "new-admin@example.com", Role.ADMIN),
+        "elsewhere": await other_tenant.has_invited("same", "new-admin@example.com", Role.ADMIN),
     }
     await run_sql(tenants.pool, "update invitations set status = 'accepted', ended_at = now() where id = %s", made["accepted"])
     await run_sql(tenants.pool, "update invitations set expires_at = %s where id = %s", tenants.ports.clock.now(), made["past its time"])
@@ -143,8 +143,8 @@ async def _revocations(tenants: Tenants) -> dict[str, tuple[Any, ...]]:
     return {row[0]: row[1:] for row in rows}
 
 
-async def test_a_demotion_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
-    made = await _invitations(tenants, acme, twin, "admin")
+async def test_a_demotion_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
+    made = await _invitations(tenants, acme, other_tenant, "admin")
     assert (await acme.set_role("owner", "admin", "member")).status == 200
     assert await _canceled(tenants, made) == {"admin", "member"}
     owner = acme.people["owner"].id
@@ -154,8 +154,8 @@ async def test_a_demotion_revokes_invitations_that_the_member_sent(tenants: Tena
     }
 
 
-async def test_a_removal_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
-    made = await _invitations(tenants, acme, twin, "admin")
+async def test_a_removal_revokes_invitations_that_the_member_sent(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
+    made = await _invitations(tenants, acme, other_tenant, "admin")
     assert (await acme.remove("deputy", "admin")).status == 200
     assert await _canceled(tenants, made) == {"admin", "member"}
     assert {id_: entry[2] for id_, entry in (await _revocations(tenants)).items()} == {
@@ -163,8 +163,8 @@ async def test_a_removal_revokes_invitations_that_the_member_sent(tenants: Tenan
     }
 
 
-async def test_a_transfer_revokes_invitations_that_only_an_owner_may_send(tenants: Tenants, acme: Tenant, twin: Tenant) -> None:
-    made = await _invitations(tenants, acme, twin, "owner")
+async def test_a_transfer_revokes_invitations_that_only_an_owner_may_send(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
+    made = await _invitations(tenants, acme, other_tenant, "owner")
     assert (await acme.transfer("owner", "admin")).status == 200
     assert await _canceled(tenants, made) == {"admin"}
     assert (await _revocations(tenants)).keys() == {made["admin"]}

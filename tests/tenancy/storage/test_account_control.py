@@ -25,7 +25,7 @@ async def control(storage: Postgres, user: UUID, org: UUID) -> AccountControl:
     return await within(storage, lambda tx: tx.accounts.account_control(user, org))
 
 
-async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postgres, acme: UUID, twin: UUID) -> None:
+async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postgres, acme: UUID, other_tenant: UUID) -> None:
     await add(storage, user := account(), eve := account(EVE, origin=AccountOrigin.SCIM, origin_org_id=acme, password_hash=None))
     plain = AccountControl(
         org_id=acme,
@@ -41,30 +41,30 @@ async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postg
         end_user_elsewhere=False,
     )
     assert await control(storage, user.id, acme) == plain
-    assert await control(storage, user.id, twin) == replace(plain, org_id=twin)
+    assert await control(storage, user.id, other_tenant) == replace(plain, org_id=other_tenant)
     provisioned = replace(plain, origin=AccountOrigin.SCIM, origin_org_id=acme, has_password=False)
     assert await control(storage, eve.id, acme) == provisioned
-    assert await control(storage, eve.id, twin) == replace(provisioned, org_id=twin)
+    assert await control(storage, eve.id, other_tenant) == replace(provisioned, org_id=other_tenant)
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_a_membership_counts_here_and_elsewhere(storage: Postgres, pool: Pool, acme: UUID, twin: UUID, role: Role) -> None:
+async def test_a_membership_counts_here_and_elsewhere(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, role: Role) -> None:
     user = await add(storage, account(is_platform_owner=True))
     await add_member(pool, acme, user.id, role)
-    here, there = await control(storage, user.id, acme), await control(storage, user.id, twin)
+    here, there = await control(storage, user.id, acme), await control(storage, user.id, other_tenant)
     assert (here.role, here.member_elsewhere, here.is_platform_owner) == (role, False, True)
     assert (there.role, there.member_elsewhere) == (None, True)
-    await add_member(pool, twin, user.id)
+    await add_member(pool, other_tenant, user.id)
     assert (await control(storage, user.id, acme)).member_elsewhere
 
 
-async def test_using_a_service_counts_while_its_organization_exists(storage: Postgres, pool: Pool, acme: UUID, twin: UUID) -> None:
+async def test_using_a_service_counts_while_its_organization_exists(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     user = await add(storage, account())
     await use(storage, await add_service(pool, acme), user.id)
     assert not (await control(storage, user.id, acme)).end_user_elsewhere
-    assert (await control(storage, user.id, twin)).end_user_elsewhere
+    assert (await control(storage, user.id, other_tenant)).end_user_elsewhere
     await run_sql(pool, "delete from organizations where id = %s", acme)
-    assert not (await control(storage, user.id, twin)).end_user_elsewhere
+    assert not (await control(storage, user.id, other_tenant)).end_user_elsewhere
 
 
 async def test_an_identity_counts_for_the_account_and_for_a_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
@@ -88,7 +88,7 @@ async def test_an_identity_counts_for_the_account_and_for_a_service(storage: Pos
     (False, "ada@acme.example", False),
 ])  # fmt: skip
 async def test_an_address_counts_only_at_a_verified_domain_of_the_organization(
-    storage: Postgres, pool: Pool, acme: UUID, twin: UUID, verified: bool, address: str, at: bool
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, verified: bool, address: str, at: bool
 ) -> None:
     user = await add(storage, account(address))
     insert = """
@@ -96,7 +96,7 @@ async def test_an_address_counts_only_at_a_verified_domain_of_the_organization(
         values (%s, 'acme.example', 'x', case when %s then now() end, now())"""
     await run_sql(pool, insert, acme, verified)
     assert (await control(storage, user.id, acme)).at_verified_domain == at
-    assert not (await control(storage, user.id, twin)).at_verified_domain
+    assert not (await control(storage, user.id, other_tenant)).at_verified_domain
 
 
 async def test_removing_an_account_removes_only_its_own_sessions(storage: Postgres, pool: Pool) -> None:

@@ -32,57 +32,57 @@ async def all_of(storage: Postgres, *orgs: UUID) -> list[DomainClaim | None]:
 
 
 async def test_every_field_of_a_claim_is_stored_and_read_back(storage: Postgres, pool: Pool) -> None:
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    mine, theirs = claim(acme, verified_at=NOW - SECOND), claim(twin, "twin.example")
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    mine, theirs = claim(acme, verified_at=NOW - SECOND), claim(other_tenant, "twin.example")
     await put(storage, mine, theirs)
-    assert await all_of(storage, acme, twin, uuid4()) == [mine, theirs, None]
+    assert await all_of(storage, acme, other_tenant, uuid4()) == [mine, theirs, None]
 
 
 async def test_a_claim_replaces_the_earlier_claim_of_the_organization(storage: Postgres, pool: Pool) -> None:
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await put(storage, claim(acme, verified_at=NOW), theirs := claim(twin))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, claim(acme, verified_at=NOW), theirs := claim(other_tenant))
     await put(storage, new := claim(acme, "acme.test", challenge="another", created_at=NOW))
-    assert await all_of(storage, acme, twin) == [new, theirs]
+    assert await all_of(storage, acme, other_tenant) == [new, theirs]
 
 
 async def test_verification_and_removal_affect_one_organization(storage: Postgres, pool: Pool) -> None:
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await put(storage, mine := claim(acme), theirs := claim(twin))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, mine := claim(acme), theirs := claim(other_tenant))
     assert await within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)) == replace(mine, verified_at=NOW)
-    assert await all_of(storage, acme, twin) == [replace(mine, verified_at=NOW), theirs]
+    assert await all_of(storage, acme, other_tenant) == [replace(mine, verified_at=NOW), theirs]
     await within(storage, lambda tx: tx.domains.remove(acme))
-    assert await all_of(storage, acme, twin) == [None, theirs]
+    assert await all_of(storage, acme, other_tenant) == [None, theirs]
 
 
 async def test_many_organizations_claim_a_domain_and_one_verifies_it(storage: Postgres, pool: Pool) -> None:
-    acme, twin, third = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
-    await put(storage, claim(acme), claim(twin), other := claim(third, "eu.acme.example"))
+    acme, other_tenant, third = [await add_organization(pool, slug) for slug in ("acme", "twin", "third")]
+    await put(storage, claim(acme), claim(other_tenant), other := claim(third, "eu.acme.example"))
     for org in (acme, third):
         await within(storage, lambda tx, org=org: tx.domains.mark_verified(org, NOW))  # type: ignore[misc]
     with pytest.raises(DomainTaken):
-        await within(storage, lambda tx: tx.domains.mark_verified(twin, NOW))
-    assert await all_of(storage, acme, twin, third) == [
+        await within(storage, lambda tx: tx.domains.mark_verified(other_tenant, NOW))
+    assert await all_of(storage, acme, other_tenant, third) == [
         claim(acme, verified_at=NOW),
-        claim(twin),
+        claim(other_tenant),
         replace(other, verified_at=NOW),
     ]
     await put(storage, claim(acme, "acme.test"))
-    assert (await within(storage, lambda tx: tx.domains.mark_verified(twin, NOW))).verified_at == NOW
+    assert (await within(storage, lambda tx: tx.domains.mark_verified(other_tenant, NOW))).verified_at == NOW
 
 
 async def test_a_verification_waits_for_another_one_of_the_same_domain(storage: Postgres, pool: Pool) -> None:
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await put(storage, claim(acme), claim(twin))
-    first = [("update domains set verified_at = now() where org_id = %s", (twin,))]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, claim(acme), claim(other_tenant))
+    first = [("update domains set verified_at = now() where org_id = %s", (other_tenant,))]
     with pytest.raises(DomainTaken):
         await meanwhile(pool, first, lambda: within(storage, lambda tx: tx.domains.mark_verified(acme, NOW)))
 
 
 async def test_a_domain_is_deleted_with_its_organization(storage: Postgres, pool: Pool) -> None:
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await put(storage, claim(acme, verified_at=NOW), theirs := claim(twin))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await put(storage, claim(acme, verified_at=NOW), theirs := claim(other_tenant))
     await within(storage, lambda tx: tx.organizations.delete(acme, NOW))
-    assert await all_of(storage, acme, twin) == [None, theirs]
+    assert await all_of(storage, acme, other_tenant) == [None, theirs]
     assert await run_sql(pool, "select count(*) from domains") == [(1,)]
 
 
@@ -96,19 +96,19 @@ async def test_a_domain_is_deleted_with_its_organization(storage: Postgres, pool
 async def test_the_organization_with_the_closest_verified_domain_owns_an_address(
     storage: Postgres, pool: Pool, address: str, at_it: bool
 ) -> None:
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     user = await add(storage, account(address))
 
     async def at_verified_domain() -> list[bool]:
         async with storage.transaction(by=SYSTEM) as tx:
-            return [(await tx.accounts.account_control(user.id, org)).at_verified_domain for org in (acme, twin)]
+            return [(await tx.accounts.account_control(user.id, org)).at_verified_domain for org in (acme, other_tenant)]
 
-    await put(storage, claim(acme), claim(twin))
+    await put(storage, claim(acme), claim(other_tenant))
     assert await at_verified_domain() == [False, False]
     await put(storage, claim(acme, verified_at=NOW))
     assert await at_verified_domain() == [at_it, False]
     # A closer domain counts once it is verified.
-    await put(storage, claim(twin, "eu.acme.example"))
+    await put(storage, claim(other_tenant, "eu.acme.example"))
     assert await at_verified_domain() == [at_it, False]
-    await put(storage, claim(twin, "eu.acme.example", verified_at=NOW))
+    await put(storage, claim(other_tenant, "eu.acme.example", verified_at=NOW))
     assert await at_verified_domain() == ([False, True] if "eu.acme" in address else [at_it, False])

@@ -58,13 +58,13 @@ async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Post
 
 async def test_a_membership_is_found_by_organization_and_user_together(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, mine := membership(acme, user.id, Role.OWNER), hers := membership(twin, eve.id, Role.OWNER))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, mine := membership(acme, user.id, Role.OWNER), hers := membership(other_tenant, eve.id, Role.OWNER))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.members.lock(acme, user.id) == mine
-        assert await tx.members.lock(twin, eve.id) == hers
+        assert await tx.members.lock(other_tenant, eve.id) == hers
         assert await tx.members.lock(acme, eve.id) is None
-        assert await tx.members.lock(twin, user.id) is None
+        assert await tx.members.lock(other_tenant, user.id) is None
         assert await tx.members.lock(uuid4(), user.id) is None
         assert await tx.members.lock(acme, uuid4()) is None
 
@@ -72,12 +72,12 @@ async def test_a_membership_is_found_by_organization_and_user_together(storage: 
 async def test_a_page_has_the_members_of_one_organization_oldest_first(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(7)]
     await add(storage, *people)
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     roles = [Role.MEMBER, Role.ADMIN, Role.OWNER, Role.MEMBER, Role.ADMIN, Role.MEMBER]
     # The sixth is the oldest. Two have the same time, so their ids decide.
     ages = [NOW - 5 * SECOND, NOW - 4 * SECOND, NOW - 3 * SECOND, NOW - 2 * SECOND, NOW - 2 * SECOND, NOW - 6 * SECOND]
     mine = [membership(acme, people[n].id, roles[n], created_at=ages[n]) for n in range(6)]
-    await join(storage, *mine, *(membership(twin, person.id, Role.ADMIN) for person in people))
+    await join(storage, *mine, *(membership(other_tenant, person.id, Role.ADMIN) for person in people))
     expected = sorted(mine, key=lambda one: (one.created_at, one.id.bytes))
     async with storage.reading() as read:
         pages = [[found.membership for found in await read.members.page(acme, None, Page(number, 4))] for number in (1, 2, 3)]
@@ -96,42 +96,42 @@ async def test_a_page_has_the_members_of_one_organization_oldest_first(storage: 
 async def test_count_counts_one_role_in_one_organization(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(5)]
     await add(storage, *people)
-    acme, twin, empty = [await add_organization(pool, slug) for slug in ("acme", "twin", "empty")]
+    acme, other_tenant, empty = [await add_organization(pool, slug) for slug in ("acme", "twin", "empty")]
     roles = [Role.OWNER, Role.ADMIN, Role.ADMIN, Role.MEMBER, Role.MEMBER]
     await join(storage, *(membership(acme, person.id, role) for person, role in zip(people, roles, strict=True)))
-    await join(storage, *(membership(twin, person.id) for person in people))
+    await join(storage, *(membership(other_tenant, person.id) for person in people))
     async with storage.reading() as read:
         assert [await read.members.count(acme, role) for role in Role] == [1, 2, 2]
-        assert [await read.members.count(twin, role) for role in Role] == [0, 0, 5]
+        assert [await read.members.count(other_tenant, role) for role in Role] == [0, 0, 5]
         assert [await read.members.count(empty, role) for role in Role] == [0, 0, 0]
 
 
 async def test_a_user_has_one_membership_per_organization(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, membership(acme, user.id))
     with pytest.raises(AlreadyMember):
         await join(storage, membership(acme, user.id, Role.ADMIN))
-    await join(storage, membership(twin, user.id))
-    assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
+    await join(storage, membership(other_tenant, user.id))
+    assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(1, 1), (1, 1)]
 
 
 async def test_an_organization_has_one_owner(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, membership(acme, user.id, Role.OWNER), membership(acme, eve.id), membership(twin, user.id, Role.OWNER))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, membership(acme, user.id, Role.OWNER), membership(acme, eve.id), membership(other_tenant, user.id, Role.OWNER))
     with pytest.raises(psycopg.errors.UniqueViolation):
         await within(storage, lambda tx: tx.members.set_role(acme, eve.id, Role.OWNER))
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.members.set_role(acme, user.id, Role.ADMIN)
         await tx.members.set_role(acme, eve.id, Role.OWNER)
-    assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {(acme, eve.id), (twin, user.id)}
+    assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {(acme, eve.id), (other_tenant, user.id)}
 
 
 async def test_a_role_change_affects_one_membership(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(twin, user.id))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(other_tenant, user.id))
     before = await everything(pool)
     await within(storage, lambda tx: tx.members.set_role(acme, user.id, Role.ADMIN))
     [changed] = await everything(pool) - before
@@ -145,16 +145,16 @@ async def test_a_role_change_affects_one_membership(storage: Postgres, pool: Poo
 
 async def test_a_removal_affects_one_membership_and_the_count(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(twin, user.id))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    await join(storage, membership(acme, user.id), membership(acme, eve.id), membership(other_tenant, user.id))
     await within(storage, lambda tx: tx.members.remove(acme, user.id, NOW))
-    assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (twin, user.id)}
-    assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
+    assert {(row[1], row[2]) for row in await everything(pool)} == {(acme, eve.id), (other_tenant, user.id)}
+    assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(1, 1), (1, 1)]
     # Removing a non-member, or a member of another organization, does not change the count.
     async with storage.transaction(by=SYSTEM) as tx:
-        for org, target in ((acme, user.id), (twin, eve.id), (acme, uuid4())):
+        for org, target in ((acme, user.id), (other_tenant, eve.id), (acme, uuid4())):
             await tx.members.remove(org, target, NOW)
-    assert [await count_of(pool, org) for org in (acme, twin)] == [(1, 1), (1, 1)]
+    assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(1, 1), (1, 1)]
 
 
 async def test_a_rollback_does_not_change_the_count(storage: Postgres, pool: Pool) -> None:
@@ -168,21 +168,21 @@ async def test_a_rollback_does_not_change_the_count(storage: Postgres, pool: Poo
 
 async def test_a_confirmation_affects_one_membership_and_only_the_first_counts(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    pairs = ((acme, user.id), (acme, eve.id), (twin, user.id))
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    pairs = ((acme, user.id), (acme, eve.id), (other_tenant, user.id))
     await join(storage, *(membership(org, target, confirmed_at=None) for org, target in pairs))
     async with storage.autocommit() as at_once:
         await at_once.members.confirm(acme, user.id, NOW)
         await at_once.members.confirm(acme, user.id, NOW + HOUR)
-        await at_once.members.confirm(twin, eve.id, NOW)
+        await at_once.members.confirm(other_tenant, eve.id, NOW)
     confirmed = {(org, target): at for _, org, target, _, _, at in await everything(pool)}
-    assert confirmed == {(acme, user.id): NOW, (acme, eve.id): None, (twin, user.id): None}
+    assert confirmed == {(acme, user.id): NOW, (acme, eve.id): None, (other_tenant, user.id): None}
 
 
 async def test_a_lock_affects_one_membership_only(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    mine, hers, elsewhere = membership(acme, user.id), membership(acme, eve.id), membership(twin, user.id)
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    mine, hers, elsewhere = membership(acme, user.id), membership(acme, eve.id), membership(other_tenant, user.id)
     await join(storage, mine, hers, elsewhere)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.members.lock(acme, user.id)
@@ -214,7 +214,7 @@ async def test_a_lock_that_waited_returns_the_committed_change(storage: Postgres
 async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage: Postgres, pool: Pool) -> None:
     people = [account(f"person-{number}@example.com") for number in range(20)]
     await add(storage, *people)
-    acme, twin = [await add_organization(pool, slug) for slug in ("acme", "twin")]
+    acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     await join(storage, *(membership(acme, person.id) for person in people[:10]))
 
     async def come_or_go(number: int) -> None:
@@ -226,4 +226,4 @@ async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage:
                 await tx.members.add(membership(acme, people[number].id))
 
     await everyone(20, come_or_go)
-    assert [await count_of(pool, org) for org in (acme, twin)] == [(10, 10), (0, 0)]
+    assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(10, 10), (0, 0)]

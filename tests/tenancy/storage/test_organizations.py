@@ -90,8 +90,8 @@ async def test_a_slug_is_unique(storage: Postgres, pool: Pool) -> None:
 
 
 async def test_save_writes_every_field_except_slug_creation_time_and_member_count(storage: Postgres) -> None:
-    one, twin = organization(), organization("twin")
-    await add_organizations(storage, one, twin)
+    one, other_tenant = organization(), organization("twin")
+    await add_organizations(storage, one, other_tenant)
     changed = organization(
         id=one.id,
         name="Other",
@@ -110,7 +110,7 @@ async def test_save_writes_every_field_except_slug_creation_time_and_member_coun
     bare = replace(changed, **BARE)
     await within(storage, lambda tx: tx.organizations.save(bare))
     assert await by_id(storage, one.id) == bare
-    assert await by_id(storage, twin.id) == twin
+    assert await by_id(storage, other_tenant.id) == other_tenant
 
 
 async def test_activation_notifies_the_senders_of_waiting_deliveries(storage: Postgres, pool: Pool, conninfo: str) -> None:
@@ -162,12 +162,12 @@ async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug
 
 
 async def test_a_lock_affects_one_organization_and_allows_referencing_rows(storage: Postgres, pool: Pool) -> None:
-    one, twin = organization(), organization("twin")
-    await add_organizations(storage, one, twin)
+    one, other_tenant = organization(), organization("twin")
+    await add_organizations(storage, one, other_tenant)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.organizations.lock(one.id)
         assert await is_locked(pool, "organizations", "id = %s", one.id)
-        assert not await is_locked(pool, "organizations", "id = %s", twin.id)
+        assert not await is_locked(pool, "organizations", "id = %s", other_tenant.id)
         with trio.fail_after(5):
             await in_another_task(lambda: run_sql(pool, "insert into invitations " + INVITED, one.id, b"token"))
 
@@ -210,7 +210,7 @@ async def test_a_lock_that_waited_returns_the_committed_row(storage: Postgres) -
 
 
 async def test_a_deletion_removes_referencing_rows_and_keeps_accounts_and_records(storage: Postgres, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
     await add(storage, account(), account(EVE))
     born_there = account("born@example.com", origin_org_id=org)
     await add(storage, born_there)
@@ -218,15 +218,15 @@ async def test_a_deletion_removes_referencing_rows_and_keeps_accounts_and_record
     login = """
         insert into login_events (id, user_id, org_id, provider, success, created_at)
         values (gen_random_uuid(), %s, %s, 'x', true, now())"""
-    for one in (org, twin):
+    for one in (org, other_tenant):
         await add_member(pool, one, people[ADA], "owner")
         await run_sql(pool, "insert into invitations " + INVITED, one, one.bytes)
         await run_sql(pool, login, people[ADA], one)
     await within(storage, lambda tx: tx.organizations.delete(org, NOW))
-    assert await run_sql(pool, "select id from organizations") == [(twin,)]
-    assert await run_sql(pool, "select org_id from memberships") == [(twin,)]
-    assert await run_sql(pool, "select org_id from invitations") == [(twin,)]
-    assert set(await run_sql(pool, "select org_id from login_events")) == {(org,), (twin,)}
+    assert await run_sql(pool, "select id from organizations") == [(other_tenant,)]
+    assert await run_sql(pool, "select org_id from memberships") == [(other_tenant,)]
+    assert await run_sql(pool, "select org_id from invitations") == [(other_tenant,)]
+    assert set(await run_sql(pool, "select org_id from login_events")) == {(org,), (other_tenant,)}
     assert await run_sql(pool, "select count(*) from users") == [(3,)]
     assert await run_sql(pool, "select origin_org_id from users where id = %s", born_there.id) == [(org,)]
     assert await run_sql(pool, "select id, deleted_at from deleted_organizations") == [(org, NOW)]
@@ -270,15 +270,15 @@ async def records_of(pool: Pool, org: UUID) -> list[int]:
 
 
 async def test_records_of_one_organization_are_purged_in_bounded_batches(storage: Postgres, pool: Pool) -> None:
-    org, twin = await add_organization(pool, "acme"), await add_organization(pool, "twin")
-    for one in (org, twin):
+    org, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    for one in (org, other_tenant):
         await leave_records(storage, one, 5)
     left = []
     for _ in range(4):
         await within(storage, lambda tx: tx.organizations.purge(org, 4))
         left.append(await records_of(pool, org))
     assert left == [[1, 5, 1], [0, 2, 1], [0, 0, 0], [0, 0, 0]]
-    assert await records_of(pool, twin) == [5, 5, 1]
+    assert await records_of(pool, other_tenant) == [5, 5, 1]
 
 
 async def test_a_batch_starts_with_the_newest_records(storage: Postgres, pool: Pool) -> None:
