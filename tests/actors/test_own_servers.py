@@ -96,7 +96,11 @@ def begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
 
 
 async def test_invitations_use_the_mail_server_of_their_organization(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    acme, other_tenant, plain = await add(ports, pool, "acme"), await add(ports, pool, "twin"), await add(ports, pool, "plain", server=False)
+    acme, other_tenant, plain = (
+        await add(ports, pool, "acme"),
+        await add(ports, pool, "twin"),
+        await add(ports, pool, "plain", server=False),
+    )
     for org, slug in ((acme, "acme"), (other_tenant, "twin"), (plain, "plain")):
         await invite(ports, org, f"new@{slug}.example")
     await deliver(ports)

@@ -23,7 +23,7 @@ from core.kernel.outbound import SendFailure
 PUBLIC = ("1.1.1.1", "9.9.9.9", "198.20.0.1", "223.255.255.254", "2606:4700::1111", "2a00:1450:4001:82a::200e")
 # Refused addresses by their network: the first and last addresses of each network (security W-1).
 REFUSED = {
-    "this network": ("0.0.0.0", "0.255.255.255"),  # noqa: S104  (nobody binds to it)
+    "this network": ("0.0.0.0", "0.255.255.255"),  # noqa: S104  (no server binds to it)
     "loopback": ("127.0.0.1", "127.255.255.254", "::1"),
     "private": ("10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255"),
     "link-local": ("169.254.0.1", "169.254.169.254", "fe80::1", "febf:ffff::1"),
@@ -180,7 +180,7 @@ async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() ->
     ],
 )
 def test_allowed_targets_are_networks_with_or_without_a_port(text: str, targets: tuple[AllowedTarget, ...]) -> None:
-    assert parse_allowed_targets(text) == openings
+    assert parse_allowed_targets(text) == targets
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.federation.api.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, redirect_parts
-from tests.support.browser import Visitor, form_token, leads_to
+from tests.support.browser import FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, everyone, make_ports, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
@@ -39,13 +39,13 @@ async def counts(pool: Pool) -> dict[str, int]:
     return {name: (await run_sql(pool, f"select count(*) from {name}"))[0][0] for name in names}  # noqa: S608  (names of tables)
 
 
-def people(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def users(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for tenant in (shown, shown["other_organization"]):
         for who in (tenant["owner"], tenant["admin"], tenant["member"], *tenant["end_users"]):
             yield who["email"], who["password"]
 
 
-class Kept:
+class CachedCertificates:
     """Implements ports.crypto.Certificates with one key per organization, because each new key takes a tenth of a second."""
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
@@ -54,7 +54,7 @@ class Kept:
 
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics) -> Ports:
-    return replace(await make_ports(pool, clock, sent, metrics), certificates=Kept())
+    return replace(await make_ports(pool, clock, sent, metrics), certificates=CachedCertificates())
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def seeded(ports: Ports) -> Demo:
 @pytest.mark.slow
 async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
     shown = as_json(seeded, BASE_URL)
-    for email, password in people(shown):
+    for email, password in users(shown):
         assert (await api.login(email, password)).status == 200
     for tenant in (shown, shown["other_organization"]):
         assert tenant["organization"]["status"] == "active"
@@ -99,7 +99,7 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
 async def test_its_applications_can_exchange_codes(app: QuartTrio, api: Api, seeded: Demo, name: str) -> None:
     shown = as_json(seeded, BASE_URL)
     for tenant in (shown, shown["other_organization"]):
-        application, who, browser = tenant[name], tenant["end_users"][0], Visitor(app)
+        application, who, browser = tenant[name], tenant["end_users"][0], FakeBrowser(app)
         client, pkce = {"client_id": application["client_id"]}, {} if "client_secret" in application else PKCE
         shows = {"code_verifier": VERIFIER} if pkce else {"client_secret": application["client_secret"]}
         for redirect_uri in application["redirect_uris"]:
@@ -259,20 +259,20 @@ def sql(*statements: str) -> Spoil:
     return spoil
 
 
-async def delete_another(ports: Ports, pool: Pool) -> None:
-    """Suspend the first organization as a platform owner."""
+async def delete_other_organization(ports: Ports, pool: Pool) -> None:
+    """Delete the other organization as a platform owner, and suspend the first one."""
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
     async with ports.storage.reading() as read:
-        steward = await read.accounts.by_email(demo.PLATFORM_OWNER)
-    assert steward is not None
-    session = await sign_in(ports, steward)
-    await governance.delete(ports, Person(user_id=steward.id, email=steward.email, session_id=session.session_id), org_id)
+        platform_owner = await read.accounts.by_email(demo.PLATFORM_OWNER)
+    assert platform_owner is not None
+    session = await sign_in(ports, platform_owner)
+    await governance.delete(ports, Person(user_id=platform_owner.id, email=platform_owner.email, session_id=session.session_id), org_id)
     await run_sql(pool, SUSPEND)
 
 
-IN_THE_WAY: dict[str, tuple[Spoil, str]] = {
+OBSTACLES: dict[str, tuple[Spoil, str]] = {
     "suspended": (sql(SUSPEND), "The organization demo is suspended. Activate or delete it"),
-    "suspended, and the other one is gone": (delete_another, "The organization demo is suspended. Activate or delete it"),
+    "suspended, and the other one is gone": (delete_other_organization, "The organization demo is suspended. Activate or delete it"),
     "rejected": (
         sql("update organizations set status = 'rejected' where slug = 'demo-other'"),
         "The organization demo-other was rejected.",
@@ -281,11 +281,11 @@ IN_THE_WAY: dict[str, tuple[Spoil, str]] = {
         sql("update memberships set role = 'admin' where role = 'owner'"),
         "The organization demo is not the demo's: owner@demo.example does not own it.",
     ),
-    "an address is somebody else's": (
+    "an address belongs to another account": (
         sql("update users set email = 'grace@example.com' where email = 'owner@demo-other.example'"),
         "The organization demo-other is not the demo's: owner@demo-other.example does not own it.",
     ),
-    "a person is deactivated": (
+    "an account is deactivated": (
         sql("update users set deactivated_at = now() where email = 'grace@customer.demo-other.example'"),
         "The account grace@customer.demo-other.example is deactivated.",
     ),
@@ -295,15 +295,15 @@ IN_THE_WAY: dict[str, tuple[Spoil, str]] = {
             "update services s set slug = 'renamed' from organizations o where o.id = s.org_id and o.slug = 'demo-other'"
             " and s.slug = 'mobile-shop'",
         ),
-        "In the organization demo-other the demo cannot be made: The organization has reached its limit of services.",
+        "The demo data of the organization demo-other cannot be created: The organization has reached its limit of services.",
     ),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", IN_THE_WAY)
+@pytest.mark.parametrize("name", OBSTACLES)
 async def test_an_obstacle_is_named_and_nothing_changes(ports: Ports, pool: Pool, seeded: Demo, name: str) -> None:
-    spoil, message = IN_THE_WAY[name]
+    spoil, message = OBSTACLES[name]
     await spoil(ports, pool)
     before = await everything(pool)
     with pytest.raises(DemoRefused) as refused:

@@ -278,7 +278,7 @@ def test_an_exception_is_logged_with_its_request(output: int, written: Written) 
     assert "RuntimeError: broken" in failure["exception"]
 
 
-def test_an_unknown_path_is_not_logged_as_a_failure(output: int, written: Written) -> None:
+def test_a_response_with_status_501_is_not_logged_as_a_failure(output: int, written: Written) -> None:
     exchange = an_exchange()
     exchange.status = 501
     logs.configure("json", "info", output)

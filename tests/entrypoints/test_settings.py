@@ -337,13 +337,13 @@ def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(given: G
 def test_the_error_names_the_invalid_tier_and_its_problem(given: Given, tiers: object, sentences: list[str]) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
         given(TIERS=tiers if isinstance(tiers, str) else json.dumps(tiers))
-    told = str(refusal.value).splitlines()
-    assert len(told) == len(sentences)
-    for line, sentence in zip(told, sentences, strict=True):
+    lines = str(refusal.value).splitlines()
+    assert len(lines) == len(sentences)
+    for line, sentence in zip(lines, sentences, strict=True):
         assert line.startswith(f"SSO_TIERS is not valid: {sentence}")
 
 
-def test_tiers_have_unique_names_and_ids(given: Given) -> None:
+def test_a_tier_keeps_its_name_and_gets_a_new_id(given: Given) -> None:
     settings = given(TIERS=json.dumps([{**GOLD, "name": "gold_2026-b", "display_name": " Gold ", "price_cents": 0}]))
     [tier] = [tier.tier() for tier in settings.tiers]
     assert (tier.name, tier.display_name, tier.default_max_services, tier.default_max_users, tier.price_cents) == (

@@ -22,6 +22,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.background import Background
 from tests.support.builders import Answer, add_account, log_in, make_edge, make_ports
 from tests.support.direct import ask
+from tests.support.openapi import inlined, operations
 from tests.support.paths import API_KEY, SCIM_TOKEN, add_ruler, filled, pre_auth_token, restore
 from tests.support.scim import SCIM_JSON, problem
 
@@ -174,11 +175,10 @@ def reads_json(app: QuartTrio) -> set[tuple[str, str]]:
 
 def bodies(app: QuartTrio) -> dict[tuple[str, str], dict[str, Any]]:
     """The schemas of the JSON bodies, according to the interface description."""
-    document = json.loads(context.served(app).description)
+    document = json.loads(context.app_context(app).description)
     return {
-        (method.upper(), filled(path)): operation["requestBody"]["content"]["application/json"]["schema"]
-        for path, operations in document["paths"].items()
-        for method, operation in operations.items()
+        (method, filled(path)): operation["requestBody"]["content"]["application/json"]["schema"]
+        for method, path, operation in operations(inlined(document))
         if "application/json" in operation.get("requestBody", {}).get("content", {})
     }
 

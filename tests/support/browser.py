@@ -32,7 +32,7 @@ def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
     return dict(jar)
 
 
-class Visitor:
+class FakeBrowser:
     """A browser; `origin` is where it takes us to be."""
 
     def __init__(self, app: QuartTrio, origin: str = BASE_URL) -> None:

@@ -79,7 +79,7 @@ async def support(api: Api, ports: Ports, pool: Pool) -> Support:
 
 
 @pytest.fixture
-def visitor(app: QuartTrio, clock: FakeClock) -> SamlBrowser:
+def browser(app: QuartTrio, clock: FakeClock) -> SamlBrowser:
     """A browser in which nobody is signed in."""
     return SamlBrowser(app, clock)
 
@@ -103,9 +103,9 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 
 
 @pytest.fixture
-def provider_sign_in(visitor: SamlBrowser, provider: FakeProvider, pool: Pool) -> ProviderSignIn:
+def provider_sign_in(browser: SamlBrowser, provider: FakeProvider, pool: Pool) -> ProviderSignIn:
     """The way from that browser to it, for modules in which it is set up."""
-    return ProviderSignIn(visitor, provider, pool)
+    return ProviderSignIn(browser, provider, pool)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class Support:
 
     async def ask(self, body: Mapping[str, Any] | None = None, /, target: object = None, token: str | None = None, **fields: Any) -> Answer:
         sent = {"reason": REASON, **fields} if body is None else body
-        path = f"/api/platform/impersonate/{self.ada.id if target is None else target}"
+        path = f"/api/platform/impersonate/{self.user.id if target is None else target}"
         return await self.api.post(path, sent, token=token or self.session.access_token, headers=AGENT)
 
     async def begin(self, **fields: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from core.kernel.values import digest
 from tests.fakes.provider import FakeProvider
-from tests.support.browser import Visitor
+from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, Answer, run_sql
 
 
@@ -16,7 +16,7 @@ from tests.support.builders import BASE_URL, Answer, run_sql
 class ProviderSignIn:
     """A browser and the identity provider that it is redirected to."""
 
-    visitor: Visitor
+    browser: FakeBrowser
     provider: FakeProvider
     pool: Pool
 
@@ -29,7 +29,7 @@ class ProviderSignIn:
 
         Return the callback path that the provider redirects to.
         """
-        answer = await self.visitor.open(f"/auth/{self.name}?{urlencode(query)}")
+        answer = await self.browser.open(f"/auth/{self.name}?{urlencode(query)}")
         assert answer.status == 302, answer.text
         assert answer.headers["Cache-Control"] == "no-store"
         url = self.provider.visit(answer.headers["Location"])
@@ -38,7 +38,7 @@ class ProviderSignIn:
 
     async def complete(self, /, **query: str) -> Answer:
         """Go to the provider and back. Return the response of the callback."""
-        return await self.visitor.open(await self.start(**query))
+        return await self.browser.open(await self.start(**query))
 
     async def sign_in(self, /, **query: str) -> None:
         answer = await self.complete(**query)
@@ -46,7 +46,7 @@ class ProviderSignIn:
 
     async def user_id(self) -> UUID | None:
         """Return the user of the browser session, or None."""
-        cookie = self.visitor.cookies.get("gatehouse-session")
+        cookie = self.browser.cookies.get("gatehouse-session")
         if cookie is None:
             return None
         rows = await run_sql(self.pool, "select user_id from sessions where browser_hash = %s and ended_at is null", digest(cookie))

@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
-from tests.support.browser import SIGN_IN, Visitor, form_token, leads_to
+from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer
 from tests.support.saml import (
     NS,
@@ -52,7 +52,7 @@ class SamlApplications:
         return application
 
 
-class SamlBrowser(Visitor):
+class SamlBrowser(FakeBrowser):
     """A browser that follows the redirects of SAML applications."""
 
     def __init__(self, app: QuartTrio, clock: Any) -> None:
@@ -128,41 +128,41 @@ class RedirectedMessage:
 
 
 async def request_logout(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     application: SamlApplication,
     name_id: str,
     *indexes: str,
     name_attributes: Mapping[str, str] = NO_ATTRIBUTES,
     **more: str,
 ) -> Answer:
-    message = logout_request(application, visitor.now(), name_id, *indexes, name_attributes=name_attributes, ID="_bye")
-    return await visitor.open(redirect_url(f"{application.path}/slo", message, **more))
+    message = logout_request(application, browser.now(), name_id, *indexes, name_attributes=name_attributes, ID="_bye")
+    return await browser.open(redirect_url(f"{application.path}/slo", message, **more))
 
 
-async def sign_out(visitor: SamlBrowser, **fields: str) -> Answer:
-    return await visitor.submit("/app/sign-out", **fields)
+async def sign_out(browser: SamlBrowser, **fields: str) -> Answer:
+    return await browser.submit("/app/sign-out", **fields)
 
 
 class LogoutWalk:
     """A single logout in a browser that is signed in to these applications."""
 
-    def __init__(self, visitor: SamlBrowser, *applications: SamlApplication) -> None:
-        self.visitor = visitor
+    def __init__(self, browser: SamlBrowser, *applications: SamlApplication) -> None:
+        self.browser = browser
         self.applications = {application.slug: application for application in applications}
         self.notified: list[str] = []  # slugs, in this order
 
     async def sign_in(self) -> dict[str, Any]:
-        await self.visitor.sign_in()
-        return {slug: await self.visitor.sign_on(application) for slug, application in self.applications.items()}
+        await self.browser.sign_in()
+        return {slug: await self.browser.sign_on(application) for slug, application in self.applications.items()}
 
     async def start(self, initiator: SamlApplication | None) -> Answer:
         """Start a logout at this application, or on our own page. Return the first step."""
         sessions = await self.sign_in()
         if initiator is not None:
             session = sessions[initiator.slug]
-            return await request_logout(self.visitor, initiator, session.name_id, session.session_index, RelayState="there")
-        await sign_out(self.visitor)
-        return await self.visitor.open(f"{next(iter(self.applications.values())).path}/slo")
+            return await request_logout(self.browser, initiator, session.name_id, session.session_index, RelayState="there")
+        await sign_out(self.browser)
+        return await self.browser.open(f"{next(iter(self.applications.values())).path}/slo")
 
     def pending_request(self, step: Answer) -> tuple[SamlApplication, str] | None:
         """Return the application with a LogoutRequest in this step, and the request's id, or None."""
@@ -173,10 +173,10 @@ class LogoutWalk:
 
     async def confirm(self, application: SamlApplication, id_: str) -> Answer:
         """Confirm the request of this application. Return the next step."""
-        response = logout_response(application, self.visitor.now(), id_)
-        step = await self.visitor.open(redirect_url(f"{application.path}/slo", response, "SAMLResponse"))
+        response = logout_response(application, self.browser.now(), id_)
+        step = await self.browser.open(redirect_url(f"{application.path}/slo", response, "SAMLResponse"))
         while step.status == 302 and redirect_target(step).startswith("/"):
-            step = await self.visitor.open(redirect_target(step))
+            step = await self.browser.open(redirect_target(step))
         return step
 
     async def finish(self, step: Answer, interrupt: Interruption | None = None) -> Answer:

@@ -345,7 +345,13 @@ async def test_a_device_is_found_by_its_client_id(storage: Postgres, user: UUID,
     ]
     await save(storage, one, other, other_users, gone, device(user))
     await revoke(storage, gone)
-    for target, hash_, found in ((user, client, one), (eve, client, other_users), (eve, others, None), (user, gones, None), (user, b"", None)):
+    for target, hash_, found in (
+        (user, client, one),
+        (eve, client, other_users),
+        (eve, others, None),
+        (user, gones, None),
+        (user, b"", None),
+    ):
         assert await within(storage, lambda tx, target=target, hash_=hash_: tx.devices.by_client(target, hash_)) == found  # type: ignore[misc]
 
 

@@ -168,7 +168,8 @@ async def test_removing_deletes_everything_but_the_log(storage: Postgres, pool: 
     for _ in range(2):
         await within(storage, lambda tx: tx.mfa.remove(user))
     assert (
-        await run_sql(pool, "select 1 from mfa where user_id = %s union all select 1 from backup_codes where user_id = %s", user, user) == []
+        await run_sql(pool, "select 1 from mfa where user_id = %s union all select 1 from backup_codes where user_id = %s", user, user)
+        == []
     )
     assert await run_sql(pool, "select event_type from mfa_events") == [("mfa_enabled",)]
     assert await others(pool, user) == untouched

@@ -325,7 +325,9 @@ WRITES = ["create", "delete"]
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_members_can_only_read_and_other_callers_can_do_nothing(shop: Shop, tenants: Tenants, other_tenant: Tenant, call: str) -> None:
+async def test_members_can_only_read_and_other_callers_can_do_nothing(
+    shop: Shop, tenants: Tenants, other_tenant: Tenant, call: str
+) -> None:
     created_key = await shop.created()
     before = await tenants.everything()
     plain = await CALLS[call](shop, shop.tenant.token("member"), created_key["id"])

@@ -166,7 +166,9 @@ async def test_the_use_of_a_key_is_stored_once_a_minute_whatever_the_response(te
 
 async def test_a_key_sees_only_the_users_of_its_service(tenants: Tenants, acme: Tenant, other_tenant: Tenant) -> None:
     """This holds for two services of one organization, and one of another with the same slug."""
-    services = [await add_service(tenant.pool, tenant.org, slug) for tenant, slug in ((acme, "shop"), (acme, "second"), (other_tenant, "shop"))]
+    services = [
+        await add_service(tenant.pool, tenant.org, slug) for tenant, slug in ((acme, "shop"), (acme, "second"), (other_tenant, "shop"))
+    ]
     keys = [await add_api_key(acme.pool, service) for service in services]
     user_ids = []
     for number, key in enumerate(keys):

@@ -319,7 +319,9 @@ def slugs(listed: dict[str, Any]) -> list[str]:
     return [service["slug"] for service in listed["services"]]
 
 
-async def test_services_are_listed_oldest_first_with_their_counts(shops: Workshop, acme: Tenant, other_tenant: Tenant, clock: FakeClock) -> None:
+async def test_services_are_listed_oldest_first_with_their_counts(
+    shops: Workshop, acme: Tenant, other_tenant: Tenant, clock: FakeClock
+) -> None:
     await fill(clock, acme, "web", "mobile")
     await add_service(acme.pool, other_tenant.org, "foreign")
     [(second,)] = await run_sql(acme.pool, "select id from services where slug = 's1'")

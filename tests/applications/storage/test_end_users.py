@@ -258,7 +258,9 @@ async def fill(storage: Postgres, pool: Pool) -> tuple[UUID, UUID, dict[str, UUI
     people = [account(f"{name}@example.com") for name in ("a-one", "b_one", "c%one", "d.two", "e-two", "f-two", "g-three")]
     await add(storage, *people)
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
-    services = {slug: await add_service(pool, acme, slug) for slug in ("shop", "wiki")} | {"other": await add_service(pool, other_tenant, "other")}
+    services = {slug: await add_service(pool, acme, slug) for slug in ("shop", "wiki")} | {
+        "other": await add_service(pool, other_tenant, "other")
+    }
     for number, person in enumerate(people):
         await enroll(storage, services["shop"], person.id, NOW - number * SECOND)
         await enroll(storage, services["other"], person.id, NOW + number * SECOND)

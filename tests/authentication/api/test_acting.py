@@ -380,7 +380,9 @@ async def test_a_refresh_keeps_the_impersonator_and_the_end(
     assert pair["expires_in"] == 600, "no token outlives the impersonation"
     assert await status(app, "/test/person", pair["access_token"]) == 200
     assert (seen[0].session_id, seen[0].impersonator_id) == (behind.session_id, support.id)
-    assert await run_sql(pool, "select expires_at, ends_at from sessions where user_id = %s", user.id) == [(began + timedelta(hours=1),) * 2]
+    assert await run_sql(pool, "select expires_at, ends_at from sessions where user_id = %s", user.id) == [
+        (began + timedelta(hours=1),) * 2
+    ]
     clock.advance(timedelta(minutes=11))
     assert (await api.post("/api/auth/refresh", {"refresh_token": pair["refresh_token"]})).status == 401
     assert (await ask(app, "GET", "/test/person", token=pair["access_token"])).status == 401

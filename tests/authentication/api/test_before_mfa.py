@@ -31,8 +31,8 @@ PASSIVE: dict[str, Any] = {"IsPassive": "true"}
 class Ada:
     """A user with a browser session and a token, both from before the second factor was enabled."""
 
-    def __init__(self, api: Api, visitor: SamlBrowser, token: str, clock: FakeClock) -> None:
-        self.api, self.visitor, self.token, self.clock = api, visitor, token, clock
+    def __init__(self, api: Api, browser: SamlBrowser, token: str, clock: FakeClock) -> None:
+        self.api, self.browser, self.token, self.clock = api, browser, token, clock
 
     async def switch_on(self, token: str) -> Authenticator:
         setup = await self.api.post("/api/user/mfa/setup", token=token)
@@ -43,25 +43,25 @@ class Ada:
 
     async def switch_on_here(self) -> Authenticator:
         """Enable the second factor in the browser."""
-        page = await self.visitor.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
+        page = await self.browser.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
         found = re.search(r"secret=([A-Z2-7]+)", page.text)
         assert found, page.text
         app = Authenticator(found[1], self.clock)
-        answer = await self.visitor.send(f"{TWO_FACTOR}/confirm", form_token=form_token(page), code=app.code(-1))
+        answer = await self.browser.send(f"{TWO_FACTOR}/confirm", form_token=form_token(page), code=app.code(-1))
         assert answer.status == 200, answer.text
         return app
 
     async def sign_in_at(self, path: str, app: Authenticator) -> None:
         """Follow the redirect of this path to the sign-in page, and sign in again."""
-        assert leads_to(await self.visitor.sign_in(after=path)) == f"{CODE}?next={quote(path, safe='')}"
-        assert leads_to(await self.visitor.show_code(app.code(), next=path)) == path
+        assert leads_to(await self.browser.sign_in(after=path)) == f"{CODE}?next={quote(path, safe='')}"
+        assert leads_to(await self.browser.show_code(app.code(), next=path)) == path
 
 
 @pytest.fixture
-async def at_home(api: Api, ports: Ports, user: Account, acme: Tenant, visitor: SamlBrowser, clock: FakeClock) -> Ada:
+async def at_home(api: Api, ports: Ports, user: Account, acme: Tenant, browser: SamlBrowser, clock: FakeClock) -> Ada:
     await add_member(acme.pool, acme.org, user.id)
-    assert leads_to(await visitor.sign_in()) == ACCOUNT
-    return Ada(api, visitor, (await sign_in(ports, user)).access_token, clock)
+    assert leads_to(await browser.sign_in()) == ACCOUNT
+    return Ada(api, browser, (await sign_in(ports, user)).access_token, clock)
 
 
 @pytest.fixture
@@ -71,27 +71,27 @@ async def elsewhere(ports: Ports, user: Account) -> str:
 
 
 @pytest.fixture
-async def party(acme: Tenant, visitor: SamlBrowser, user: Account, ports: Ports) -> RelyingParty:
-    found = await add_relying_party(acme, visitor, "store")
+async def party(acme: Tenant, browser: SamlBrowser, user: Account, ports: Ports) -> RelyingParty:
+    found = await add_relying_party(acme, browser, "store")
     await add_service_user(ports, found.service, user.id)
     return found
 
 
 async def test_the_account_stays_usable(at_home: Ada, elsewhere: str) -> None:
     await at_home.switch_on(elsewhere)
-    assert await at_home.visitor.is_in()
+    assert await at_home.browser.is_in()
     assert (await at_home.api.get("/api/user", token=at_home.token)).status == 200
 
 
 async def test_no_saml_assertion_without_the_second_factor(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
-    await at_home.visitor.sign_on(shop)
+    await at_home.browser.sign_on(shop)
     app = await at_home.switch_on(elsewhere)
-    assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Responder", "NoPassive"]
-    path = await at_home.visitor.start_sign_on(shop)
-    assert await at_home.visitor.sign_in_at(path) == f"{CODE}?next={quote(path, safe='')}"
-    assert leads_to(await at_home.visitor.show_code(app.code(), next=path)) == path
-    assert posted_response(await at_home.visitor.open(path)).statuses == ["Success"]
-    assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
+    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Responder", "NoPassive"]
+    path = await at_home.browser.start_sign_on(shop)
+    assert await at_home.browser.sign_in_at(path) == f"{CODE}?next={quote(path, safe='')}"
+    assert leads_to(await at_home.browser.show_code(app.code(), next=path)) == path
+    assert posted_response(await at_home.browser.open(path)).statuses == ["Success"]
+    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"]
 
 
 async def test_no_idp_initiated_assertion_without_the_second_factor(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
@@ -106,39 +106,39 @@ async def test_no_authorization_code_without_the_second_factor(at_home: Ada, els
     await party.code()
     app = await at_home.switch_on(elsewhere)
     path = party.request()
-    to_sign_in = leads_to(await at_home.visitor.open(path))
+    to_sign_in = leads_to(await at_home.browser.open(path))
     assert to_sign_in == f"{SIGN_IN}?next={quote(path, safe='')}"
-    assert (await at_home.visitor.open(to_sign_in)).status == 200, "the sign-in form, and no redirect"
+    assert (await at_home.browser.open(to_sign_in)).status == 200, "the sign-in form, and no redirect"
     await at_home.sign_in_at(path, app)
-    place, fields = redirect_parts(await at_home.visitor.open(path))
+    place, fields = redirect_parts(await at_home.browser.open(path))
     assert (place, set(fields)) == (party.redirect_uri, {"code", "state", "iss"})
 
 
 async def test_no_authorization_code_if_the_factor_is_enabled_before_the_consent(at_home: Ada, elsewhere: str, acme: Tenant) -> None:
-    party = await add_relying_party(acme, at_home.visitor, "new")
+    party = await add_relying_party(acme, at_home.browser, "new")
     await run_sql(acme.pool, "delete from memberships where user_id = (select id from users where email = %s)", EMAIL)
     question = await party.ask()
     assert 'name="answer"' in question.text
     await at_home.switch_on(elsewhere)
-    answer = await at_home.visitor.send(party.request(), answer="continue", form_token=form_token(question))
+    answer = await at_home.browser.send(party.request(), answer="continue", form_token=form_token(question))
     assert leads_to(answer) == f"{SIGN_IN}?next={quote(party.request(), safe='')}"
 
 
 async def test_no_device_approval_without_the_second_factor(at_home: Ada, elsewhere: str, party: RelyingParty, pool: Pool) -> None:
     cli = DeviceClient(at_home.api, pool, at_home.clock, await service_context(pool, party.service))
     user_code = await cli.begin()
-    form = form_token(await at_home.visitor.open(VERIFY))
+    form = form_token(await at_home.browser.open(VERIFY))
     app = await at_home.switch_on(elsewhere)
     answer = await at_home.api.post(VERIFY, {"user_code": user_code, "action": "approve"}, token=at_home.token)
     assert refused(answer) == FORBIDDEN
     path = f"{VERIFY}?user_code={user_code}"
-    assert leads_to(await at_home.visitor.send(VERIFY, form_token=form, user_code=user_code, action="approve")) == (
+    assert leads_to(await at_home.browser.send(VERIFY, form_token=form, user_code=user_code, action="approve")) == (
         f"{SIGN_IN}?next={quote(path, safe='')}"
     )
-    assert leads_to(await at_home.visitor.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
+    assert leads_to(await at_home.browser.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
     assert await cli.status() == ["pending"]
     await at_home.sign_in_at(path, app)
-    page = await at_home.visitor.submit(VERIFY, VERIFY, user_code=user_code, action="approve")
+    page = await at_home.browser.submit(VERIFY, VERIFY, user_code=user_code, action="approve")
     assert page.status == 200
     assert await cli.status() == ["approved"]
 
@@ -153,7 +153,7 @@ async def test_a_device_can_be_denied_without_the_second_factor(at_home: Ada, el
 
 async def test_the_session_that_enabled_the_factor_keeps_its_rights(at_home: Ada, shop: SamlApplication, app: QuartTrio) -> None:
     authenticator = await at_home.switch_on_here()
-    assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
+    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"]
     newcomer = SamlBrowser(app, at_home.clock)
     assert leads_to(await newcomer.sign_in()) == CODE
     assert leads_to(await newcomer.show_code(authenticator.code())) == ACCOUNT
@@ -163,7 +163,7 @@ async def test_the_session_that_enabled_the_factor_keeps_its_rights(at_home: Ada
 async def test_disabling_the_second_factor_restores_the_rights_of_old_sessions(at_home: Ada, elsewhere: str, shop: SamlApplication) -> None:
     await at_home.switch_on(elsewhere)
     assert (await at_home.api.delete("/api/user/mfa", token=elsewhere)).status == 200
-    assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"]
+    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"]
     await at_home.switch_on_here()
-    assert (await at_home.visitor.sign_on(shop, **PASSIVE)).statuses == ["Success"], "this session enabled it"
+    assert (await at_home.browser.sign_on(shop, **PASSIVE)).statuses == ["Success"], "this session enabled it"
     assert refused(await at_home.api.get(f"{shop.management}/login", token=elsewhere)) == FORBIDDEN

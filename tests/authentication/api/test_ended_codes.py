@@ -15,7 +15,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import DeviceClient, oauth_error
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
-from tests.support.browser import Visitor
+from tests.support.browser import FakeBrowser
 from tests.support.builders import SignedIn, add_account, meanwhile, run_sql, sign_in
 from tests.support.scim import directory_of
 from tests.support.services import add_api_key, service_context
@@ -42,7 +42,7 @@ class There:
 
 
 async def say_yes(tenant: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: FakeClock, person: Account, session: SignedIn) -> There:
-    party = await add_relying_party(tenant, Visitor(app, edge.base_url))
+    party = await add_relying_party(tenant, FakeBrowser(app, edge.base_url))
     await sign_in_browser(party, person)
     cli = DeviceClient(tenant.api, pool, clock, await service_context(pool, party.service))
     there = There(party, cli, await party.code())

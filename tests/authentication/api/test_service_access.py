@@ -28,14 +28,14 @@ class Grants:
 
 
 async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
-    acme: Tenant, user: Account, visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, clock: FakeClock
+    acme: Tenant, user: Account, browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
     """Only the block changes: sessions, codes and approvals from before it are still live."""
-    party: RelyingParty = await add_relying_party(acme, visitor, "store")
+    party: RelyingParty = await add_relying_party(acme, browser, "store")
     await add_service_user(ports, party.service, user.id)
     service = await service_context(pool, party.service)
     token = (await sign_in(ports, user)).access_token
-    assert leads_to(await visitor.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == ACCOUNT
 
     async def new_device() -> DeviceClient:
         device = DeviceClient(acme.api, pool, clock, service)
@@ -63,7 +63,7 @@ async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
         return {
             **{protocol: answer.status == 200 for protocol, answer in answers.items()},
             "OAuth authorization": "code" in redirect_parts(await party.ask())[1],
-            "SAML sign-on": (await visitor.sign_on(shop, IsPassive="true")).statuses == ["Success"],
+            "SAML sign-on": (await browser.sign_on(shop, IsPassive="true")).statuses == ["Success"],
         }
 
     before, after = await grant(), await grant()

@@ -289,7 +289,9 @@ async def test_a_token_states_the_entitlement_and_a_refresh_updates_it(shop: Sho
 # Confirmed memberships
 
 
-async def test_a_members_login_to_a_service_confirms_the_membership(shop: Shop, other_tenant: Tenant, tenants: Tenants, clock: FakeClock) -> None:
+async def test_a_members_login_to_a_service_confirms_the_membership(
+    shop: Shop, other_tenant: Tenant, tenants: Tenants, clock: FakeClock
+) -> None:
     eve = await add_account(tenants.ports, "eve@example.com")
     for org, account in ((shop.tenant.org, shop.user), (other_tenant.org, shop.user), (shop.tenant.org, eve)):
         await add_member(tenants.pool, org, account.id)

@@ -64,7 +64,13 @@ async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(
 ) -> None:
     user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
     shop, theirs = await add_service(pool, acme), await add_service(pool, other_tenant)
-    for target, provider, service in ((user, FIRST, None), (user, FIRST, theirs), (user, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)):
+    for target, provider, service in (
+        (user, FIRST, None),
+        (user, FIRST, theirs),
+        (user, OTHER, shop),
+        (eve, FIRST, None),
+        (eve, FIRST, shop),
+    ):
         await add_identity(pool, target, provider, service)
     async with storage.reading() as read:
         assert await read.identities.list_providers(user) == sorted([FIRST, OTHER])

@@ -487,7 +487,8 @@ async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(stora
     await add(storage, user := account(), eve := account(EVE))
     acme, other_tenant = [await add_organization(pool, slug) for slug in ("acme", "twin")]
     shop, wiki, other = [
-        await service_context(pool, await add_service(pool, org, slug)) for org, slug in ((acme, "shop"), (acme, "wiki"), (other_tenant, "shop"))
+        await service_context(pool, await add_service(pool, org, slug))
+        for org, slug in ((acme, "shop"), (acme, "wiki"), (other_tenant, "shop"))
     ]
     for org in (acme, other_tenant):
         await add_member(pool, org, user.id, "owner")

@@ -124,7 +124,9 @@ async def test_a_customer_can_be_created_after_a_failure_of_the_provider(till: T
     assert len(provider.customers) == 1
 
 
-async def test_each_organization_has_a_separate_customer(till: Till, other_tenant: Tenant, clock: FakeClock, provider: FakePayments) -> None:
+async def test_each_organization_has_a_separate_customer(
+    till: Till, other_tenant: Tenant, clock: FakeClock, provider: FakePayments
+) -> None:
     other = await open_till(other_tenant, clock)
     await begin(till)
     await begin(other)

@@ -545,7 +545,9 @@ async def test_an_event_overrides_only_the_fields_that_it_reports(till: Till) ->
         assert [row[1] for row in await till.rows()] == [plan]
 
 
-async def test_an_unknown_price_is_reported_once_and_changes_no_plan(till: Till, other_tenant: Tenant, clock: FakeClock, pool: Pool) -> None:
+async def test_an_unknown_price_is_reported_once_and_changes_no_plan(
+    till: Till, other_tenant: Tenant, clock: FakeClock, pool: Pool
+) -> None:
     other = await add_service(pool, till.tenant.org, "other")
     await add_plan(pool, other, price="price_other")
     await open_till(other_tenant, clock)

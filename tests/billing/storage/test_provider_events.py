@@ -182,7 +182,9 @@ STATEMENTS: dict[str, tuple[Statement, object]] = {
 }
 
 
-async def test_statements_with_the_id_of_another_organization_find_and_change_nothing(storage: Postgres, shop: Shop, other_tenant: Shop) -> None:
+async def test_statements_with_the_id_of_another_organization_find_and_change_nothing(
+    storage: Postgres, shop: Shop, other_tenant: Shop
+) -> None:
     findings = []
     for name, (statement, expected) in STATEMENTS.items():
         result, before, after = await run_and_roll_back(storage, statement, shop, other_tenant)
@@ -191,7 +193,9 @@ async def test_statements_with_the_id_of_another_organization_find_and_change_no
     assert findings == []
 
 
-async def test_the_same_statements_with_the_right_organization_find_or_change_something(storage: Postgres, shop: Shop, other_tenant: Shop) -> None:
+async def test_the_same_statements_with_the_right_organization_find_or_change_something(
+    storage: Postgres, shop: Shop, other_tenant: Shop
+) -> None:
     findings = []
     for name, (statement, result_for_another) in STATEMENTS.items():
         if name == "complete a checkout for another customer":
@@ -228,7 +232,9 @@ async def test_without_an_organization_the_customer_decides_which_rows_change(
     assert await run_sql(pool, customers) == [twin_row, (None, None, None)]
 
 
-async def test_a_subscription_is_found_only_in_the_organization_of_its_facts(storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop) -> None:
+async def test_a_subscription_is_found_only_in_the_organization_of_its_facts(
+    storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop
+) -> None:
     assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) == shop.sold
     await run_sql(pool, "update billing_facts set org_id = %s", other_tenant.org)
     assert await within(storage, lambda tx: tx.billing.subscription(shop.ref("sub"))) is None
@@ -246,7 +252,9 @@ async def test_a_cancellation_is_skipped_only_if_the_same_organization_reactivat
     storage: Postgres, pool: Pool, shop: Shop, other_tenant: Shop
 ) -> None:
     """The id at the provider alone does not tell organizations apart."""
-    await run_sql(pool, "update billing_cancellations set provider_subscription_id = %s where org_id = %s", shop.ref("sub"), other_tenant.org)
+    await run_sql(
+        pool, "update billing_cancellations set provider_subscription_id = %s where org_id = %s", shop.ref("sub"), other_tenant.org
+    )
     assert await claim_all(storage) == {shop.ref("gone"), shop.ref("sub")}
     await run_sql(pool, "update billing_cancellations set org_id = %s, due_at = %s", shop.org, NOW)
     assert await claim_all(storage) == {shop.ref("gone")}

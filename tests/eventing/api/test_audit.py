@@ -373,7 +373,9 @@ FILTERS = [
 @pytest.mark.slow
 async def test_filters_select_entries(api: Api, world: World, admin_with_entries: Account) -> None:
     for query, expected in FILTERS:
-        filled = query.format(org=world.org, other_tenant=world.other_tenant, owner=world.owner.id, admin=admin_with_entries.id, other=world.other.id)
+        filled = query.format(
+            org=world.org, other_tenant=world.other_tenant, owner=world.owner.id, admin=admin_with_entries.id, other=world.other.id
+        )
         entries = await logs(api, world, f"?{filled}")
         assert [entry["action"] for entry in entries] == expected, query
         assert {entry["org_id"] for entry in entries} <= {str(world.org)}

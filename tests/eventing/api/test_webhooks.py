@@ -325,7 +325,9 @@ async def test_a_delivery_to_an_inactive_webhook_has_no_time_of_the_next_attempt
         assert delivery["next_retry_at"] == shown_at
 
 
-async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(acme: Tenant, other_tenant: Tenant, pool: Pool, clock: FakeClock) -> None:
+async def test_an_event_is_delivered_to_the_webhooks_that_subscribe_to_it(
+    acme: Tenant, other_tenant: Tenant, pool: Pool, clock: FakeClock
+) -> None:
     webhook, other = await create_webhook(acme), await create_webhook(acme, name="Other", events=["user.joined", "webhook.deleted"])
     await create_webhook(other_tenant)
     await record_events(acme, "user.invited", "user.joined", "user.removed")

@@ -87,7 +87,9 @@ async def test_a_rolled_back_entry_is_not_queued(ports: Ports, pool: Pool, acme:
     assert await queued(pool, acme) == []
 
 
-async def test_recording_an_entry_notifies_the_forwarders_of_other_processes(ports: Ports, conninfo: str, acme: UUID, other_tenant: UUID) -> None:
+async def test_recording_an_entry_notifies_the_forwarders_of_other_processes(
+    ports: Ports, conninfo: str, acme: UUID, other_tenant: UUID
+) -> None:
     await configure(ports, make_sink(acme))
     async with listen(conninfo, ["siem", "end"]) as notifications:
         await record(ports, other_tenant, "for nobody")
@@ -354,7 +356,9 @@ async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
     assert await run_sql(pool, "select count(*) from siem_queue where org_id = %s", other_tenant) == [(5,)]
 
 
-async def test_deleting_an_organization_deletes_its_queue(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+async def test_deleting_an_organization_deletes_its_queue(
+    storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID
+) -> None:
     for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
         await fill(pool, org, 5)
@@ -384,7 +388,9 @@ async def test_old_queued_entries_are_dropped_and_counted(
     assert await run_sql(pool, "select count(*) from audit_log") == [(4,)], "the entries stay in the log"
 
 
-async def test_old_queued_entries_are_dropped_in_batches(storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+async def test_old_queued_entries_are_dropped_in_batches(
+    storage: Postgres, ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID
+) -> None:
     for org in (acme, other_tenant):
         await configure(ports, make_sink(org))
         await record(ports, org, *map(str, range(5)))

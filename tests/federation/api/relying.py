@@ -11,7 +11,7 @@ import jwt
 from core.accounts.accounts_rules import Account
 from core.federation.oauth.authorization_rules import s256_challenge
 from core.kernel.values import digest, new_id, new_secret
-from tests.support.browser import Visitor, leads_to
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
 from tests.support.services import add_service, add_service_user, service_context
 from tests.support.tenants import Tenant
@@ -41,7 +41,7 @@ class RelyingParty:
     """An application with its credentials, and the browser of a user."""
 
     tenant: Tenant
-    visitor: Visitor
+    browser: FakeBrowser
     service: UUID
     slug: str
     client_id: UUID
@@ -68,7 +68,7 @@ class RelyingParty:
         return f"{AUTHORIZE}?{urlencode({name: value for name, value in fields.items() if value is not None})}"
 
     async def ask(self, **changes: str | None) -> Answer:
-        return await self.visitor.open(self.request(**changes))
+        return await self.browser.open(self.request(**changes))
 
     async def code(self, **changes: str | None) -> str:
         """Return a code for the user who is signed in in the browser."""
@@ -115,12 +115,12 @@ def claims(tokens: dict[str, Any]) -> dict[str, Any]:
     return decoded
 
 
-async def add_relying_party(tenant: Tenant, visitor: Visitor, slug: str = "shop", service_type: str = "web") -> RelyingParty:
+async def add_relying_party(tenant: Tenant, browser: FakeBrowser, slug: str = "shop", service_type: str = "web") -> RelyingParty:
     """Add an application of the organization, with one redirect URI."""
     service = await add_service(tenant.pool, tenant.org, slug, service_type, secret=SECRET)
     context = await service_context(tenant.pool, service)
     secret = None if context.is_public else SECRET
-    return RelyingParty(tenant, visitor, service, slug, context.client_id, f"https://{slug}.example.com/callback", secret)
+    return RelyingParty(tenant, browser, service, slug, context.client_id, f"https://{slug}.example.com/callback", secret)
 
 
 async def sign_in_browser(relying_party: RelyingParty, account: Account, *, provider: str | None = "websuite", known: bool = True) -> UUID:
@@ -143,7 +143,7 @@ async def sign_in_browser(relying_party: RelyingParty, account: Account, *, prov
         provider,
         digest(cookie),
     )
-    relying_party.visitor.cookies["gatehouse-session"] = cookie
+    relying_party.browser.cookies["gatehouse-session"] = cookie
     if known:
         await add_service_user(ports, relying_party.service, account.id, signed_in=False)
     return session_id

@@ -17,7 +17,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import CURL, VERIFY, DeviceClient
 from tests.proof.access.belongings import begin_in_browser
-from tests.support.browser import AGENT, FORM, HTML, SIGN_IN, Visitor, form_token, leads_to
+from tests.support.browser import AGENT, FORM, HTML, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, Answer, add_account, add_platform_owner, impersonate, run_sql
 from tests.support.direct import ask
 from tests.support.mfa import Authenticator
@@ -31,46 +31,48 @@ async def cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient:
 
 
 @pytest.fixture
-def visitor(app: QuartTrio) -> Visitor:
+def browser(app: QuartTrio) -> FakeBrowser:
     """A browser without a session."""
-    return Visitor(app)
+    return FakeBrowser(app)
 
 
 @pytest.fixture
-async def signed_in(app: QuartTrio, ports: Ports, user: Account) -> Visitor:
-    browser = Visitor(app)
+async def signed_in(app: QuartTrio, ports: Ports, user: Account) -> FakeBrowser:
+    browser = FakeBrowser(app)
     browser.cookies["gatehouse-session"] = await begin_in_browser(ports, user)
     return browser
 
 
-async def say(visitor: Visitor, user_code: str, action: str | None = None) -> Answer:
+async def say(browser: FakeBrowser, user_code: str, action: str | None = None) -> Answer:
     """Send the form of the page."""
-    return await visitor.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
+    return await browser.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
 
 
-async def test_a_browser_without_a_session_signs_in_and_returns_with_the_code(visitor: Visitor, cli: DeviceClient, user: Account) -> None:
+async def test_a_browser_without_a_session_signs_in_and_returns_with_the_code(
+    browser: FakeBrowser, cli: DeviceClient, user: Account
+) -> None:
     user_code = await cli.begin()
     path = f"{VERIFY}?user_code={user_code}"
-    assert leads_to(await visitor.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
-    assert leads_to(await visitor.open(VERIFY)) == f"{SIGN_IN}?next={quote(VERIFY, safe='')}"
-    assert leads_to(await visitor.sign_in(after=path)) == path
-    page = await visitor.open(path)
+    assert leads_to(await browser.open(path)) == f"{SIGN_IN}?next={quote(path, safe='')}"
+    assert leads_to(await browser.open(VERIFY)) == f"{SIGN_IN}?next={quote(VERIFY, safe='')}"
+    assert leads_to(await browser.sign_in(after=path)) == path
+    page = await browser.open(path)
     assert page.status == 200
     assert f'value="{user_code}"' in page.text
     assert EMAIL in page.text
     assert await cli.status() == ["pending"], "a link approves nothing"
 
 
-async def test_the_second_factor_is_required_first(visitor: Visitor, cli: DeviceClient, factor: Authenticator) -> None:
+async def test_the_second_factor_is_required_first(browser: FakeBrowser, cli: DeviceClient, factor: Authenticator) -> None:
     path = f"{VERIFY}?user_code={await cli.begin()}"
-    code = leads_to(await visitor.sign_in(after=path))
+    code = leads_to(await browser.sign_in(after=path))
     assert code == f"/app/sign-in/code?{urlencode({'next': path})}"
-    assert leads_to(await visitor.open(path)).startswith(SIGN_IN), "a session without the second factor is not enough"
-    assert leads_to(await visitor.submit("/app/sign-in/code", code, code=factor.code(), next=path)) == path
-    assert (await visitor.open(path)).status == 200
+    assert leads_to(await browser.open(path)).startswith(SIGN_IN), "a session without the second factor is not enough"
+    assert leads_to(await browser.submit("/app/sign-in/code", code, code=factor.code(), next=path)) == path
+    assert (await browser.open(path)).status == 200
 
 
-async def test_the_page_shows_the_request_before_any_decision(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
+async def test_the_page_shows_the_request_before_any_decision(signed_in: FakeBrowser, cli: DeviceClient, clock: FakeClock) -> None:
     requested_at, user_code = clock.now(), await cli.begin()
     clock.advance(timedelta(minutes=2))
     page = await say(signed_in, user_code.lower())
@@ -87,14 +89,14 @@ async def test_the_page_shows_the_request_before_any_decision(signed_in: Visitor
     assert await cli.status() == ["approved"]
 
 
-async def test_a_user_denies_the_device(signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_a_user_denies_the_device(signed_in: FakeBrowser, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "deny")
     assert page.status == 200
     assert "Device denied" in page.text
     assert await cli.status() == ["denied"]
 
 
-async def test_names_and_user_agents_are_escaped(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
+async def test_names_and_user_agents_are_escaped(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     evil = "<script>alert(1)</script>"
     user_code = await cli.begin()
     await run_sql(pool, "update services set name = %s", evil)
@@ -106,7 +108,7 @@ async def test_names_and_user_agents_are_escaped(signed_in: Visitor, cli: Device
         assert "&lt;script&gt;" in page.text
 
 
-async def test_a_device_without_a_user_agent_is_shown(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
+async def test_a_device_without_a_user_agent_is_shown(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update device_codes set agent = null, address = null")
     page = await say(signed_in, user_code)
@@ -124,7 +126,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("typed", "action", "status", "sentence"), REFUSED.values(), ids=REFUSED)
 async def test_the_form_is_shown_again_after_an_error(
-    signed_in: Visitor, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str
+    signed_in: FakeBrowser, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str
 ) -> None:
     await cli.begin()
     page = await say(signed_in, typed, action)
@@ -135,14 +137,14 @@ async def test_the_form_is_shown_again_after_an_error(
     assert await cli.status() == ["pending"]
 
 
-async def test_an_unknown_action_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_an_unknown_action_does_nothing(signed_in: FakeBrowser, cli: DeviceClient) -> None:
     page = await say(signed_in, await cli.begin(), "destroy")
     assert page.status == 400
     assert "Choose whether to approve or deny the device." in page.text
     assert await cli.status() == ["pending"]
 
 
-async def test_an_expired_code_is_reported(signed_in: Visitor, cli: DeviceClient, clock: FakeClock) -> None:
+async def test_an_expired_code_is_reported(signed_in: FakeBrowser, cli: DeviceClient, clock: FakeClock) -> None:
     user_code = await cli.begin()
     clock.advance(timedelta(minutes=5))
     for action in (None, "approve"):
@@ -152,7 +154,7 @@ async def test_an_expired_code_is_reported(signed_in: Visitor, cli: DeviceClient
 
 
 @pytest.mark.slow
-async def test_showing_a_request_counts_as_an_attempt(signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_showing_a_request_counts_as_an_attempt(signed_in: FakeBrowser, cli: DeviceClient) -> None:
     for _ in range(10):
         assert (await say(signed_in, "BCDF-GHJK")).status == 400
     page = await say(signed_in, await cli.begin())
@@ -161,7 +163,7 @@ async def test_showing_a_request_counts_as_an_attempt(signed_in: Visitor, cli: D
     assert page.headers["Retry-After"] == "900"
 
 
-async def test_devices_of_a_suspended_organization_are_not_shown(signed_in: Visitor, cli: DeviceClient, pool: Pool) -> None:
+async def test_devices_of_a_suspended_organization_are_not_shown(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
     page = await say(signed_in, user_code)
@@ -172,7 +174,7 @@ async def test_devices_of_a_suspended_organization_are_not_shown(signed_in: Visi
 # Form tokens
 
 
-async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_a_form_without_its_token_does_nothing(signed_in: FakeBrowser, cli: DeviceClient) -> None:
     user_code = await cli.begin()
     for token in ("", "0" * 64):
         answer = await signed_in.send(VERIFY, form_token=token, user_code=user_code, action="approve")
@@ -181,34 +183,34 @@ async def test_a_form_without_its_token_does_nothing(signed_in: Visitor, cli: De
     assert await cli.status() == ["pending"]
 
 
-async def test_a_form_of_another_site_does_nothing(signed_in: Visitor, cli: DeviceClient, app: QuartTrio) -> None:
+async def test_a_form_of_another_site_does_nothing(signed_in: FakeBrowser, cli: DeviceClient, app: QuartTrio) -> None:
     user_code = await cli.begin()
     fields = {"form_token": form_token(await signed_in.open(VERIFY)), "user_code": user_code, "action": "approve"}
     assert (await signed_in.send(VERIFY, (b"sec-fetch-site", b"cross-site"), **fields)).status == 403
-    elsewhere = Visitor(app, "https://evil.example")
+    elsewhere = FakeBrowser(app, "https://evil.example")
     elsewhere.cookies = signed_in.cookies
     assert (await elsewhere.send(VERIFY, **fields)).status == 403
     assert await cli.status() == ["pending"]
 
 
-async def test_the_token_of_another_session_does_nothing(signed_in: Visitor, cli: DeviceClient, app: QuartTrio, ports: Ports) -> None:
+async def test_the_token_of_another_session_does_nothing(signed_in: FakeBrowser, cli: DeviceClient, app: QuartTrio, ports: Ports) -> None:
     user_code = await cli.begin()
-    eve = Visitor(app)
+    eve = FakeBrowser(app)
     eve.cookies["gatehouse-session"] = await begin_in_browser(ports, await add_account(ports, "eve@example.com"))
     token = form_token(await eve.open(VERIFY))
     assert (await signed_in.send(VERIFY, form_token=token, user_code=user_code, action="approve")).status == 403
     assert await cli.status() == ["pending"]
 
 
-async def test_without_a_session_the_form_is_refused(visitor: Visitor, cli: DeviceClient) -> None:
-    answer = await visitor.send(VERIFY, user_code=await cli.begin(), action="approve")
+async def test_without_a_session_the_form_is_refused(browser: FakeBrowser, cli: DeviceClient) -> None:
+    answer = await browser.send(VERIFY, user_code=await cli.begin(), action="approve")
     assert answer.status == 401
     assert "Sign in first" in answer.text
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert await cli.status() == ["pending"]
 
 
-async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed_in: Visitor, cli: DeviceClient) -> None:
+async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed_in: FakeBrowser, cli: DeviceClient) -> None:
     """Other sites cannot send JSON without a CORS preflight, and our page sends none."""
     user_code = await cli.begin()
     cookie = (b"cookie", f"gatehouse-session={signed_in.cookies['gatehouse-session']}".encode())
@@ -220,7 +222,7 @@ async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed
 
 
 async def test_an_access_token_takes_precedence_over_the_cookie(
-    app: QuartTrio, signed_in: Visitor, cli: DeviceClient, ports: Ports, user: Account
+    app: QuartTrio, signed_in: FakeBrowser, cli: DeviceClient, ports: Ports, user: Account
 ) -> None:
     user_code = await cli.begin()
     support = await impersonate(ports, await add_platform_owner(ports), user)

@@ -108,7 +108,9 @@ async def test_the_sign_in_of_a_device_is_recorded(approved: DeviceClient, user:
     assert await run_sql(pool, "select provider, total from login_totals") == [("websuite", 1)]
     assert await run_sql(pool, "select user_id from service_users where service_id = %s", service.id) == [(user.id,)]
     events = await run_sql(pool, "select org_id, name, target_id, actor_id, data from events where name = 'user.login.success'")
-    assert events == [(service.org_id, "user.login.success", str(user.id), user.id, {"provider": "websuite", "service_id": str(service.id)})]
+    assert events == [
+        (service.org_id, "user.login.success", str(user.id), user.id, {"provider": "websuite", "service_id": str(service.id)})
+    ]
 
 
 async def test_a_device_that_signs_in_again_is_recognized(approved: DeviceClient, session: SignedIn) -> None:

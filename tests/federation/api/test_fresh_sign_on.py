@@ -53,12 +53,12 @@ async def link(provider_sign_in: ProviderSignIn, account: Account) -> None:
 
 
 async def provider_query(provider_sign_in: ProviderSignIn, path: str) -> dict[str, list[str]]:
-    answer = await provider_sign_in.visitor.open(f"/auth/{provider_sign_in.name}?{urlencode({'next': path})}")
+    answer = await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode({'next': path})}")
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
 
-async def comes_from(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, **more: Any) -> str:
-    path = await visitor.start_sign_on(shop, **more)
+async def comes_from(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, **more: Any) -> str:
+    path = await browser.start_sign_on(shop, **more)
     clock.advance(timedelta(seconds=1))
     return path
 
@@ -69,119 +69,119 @@ def is_let_in(text: str) -> bool:
 
 @openid
 async def test_the_provider_asks_a_signed_in_user_again(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    assert OFFER in (await visitor.open(path)).text
+    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    assert OFFER in (await browser.open(path)).text
     query = await provider_query(provider_sign_in, path)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), "also if the configured URL has a query"
     assert leads_to(await provider_sign_in.complete(next=path)) == path
-    assert posted_response(await visitor.open(path)).name_id == EMAIL
+    assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
 @openid
 async def test_a_provider_that_does_not_ask_again_is_refused(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
     provider_sign_in.provider.asks_again = False
-    path = await comes_from(visitor, shop, clock, ForceAuthn="true")
+    path = await comes_from(browser, shop, clock, ForceAuthn="true")
     refused = await provider_sign_in.complete(next=path)
     assert refused.status == 400
     assert "requires you to sign in again" in refused.text
     assert await provider_sign_in.user_id() is None
-    assert not is_let_in((await visitor.open(path)).text)
+    assert not is_let_in((await browser.open(path)).text)
 
 
 async def test_a_provider_that_states_no_time_is_believed(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
     provider_sign_in.provider.says_auth_time = False
-    path = await comes_from(visitor, shop, clock, ForceAuthn="true")
+    path = await comes_from(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next=path)
-    assert posted_response(await visitor.open(path)).name_id == EMAIL
+    assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
 async def test_without_force_authn_the_provider_does_not_ask_again(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    path = await comes_from(visitor, shop, clock)
+    path = await comes_from(browser, shop, clock)
     query = await provider_query(provider_sign_in, path)
     assert query["prompt"] == ["select"]
     assert "max_age" not in query
     await provider_sign_in.sign_in(next=path)
-    assert posted_response(await visitor.open(path)).name_id == EMAIL
+    assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
 @pytest.mark.parametrize("provider", list(Provider), indirect=True)
 async def test_a_session_that_started_without_asking_is_not_fresh(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     """Any person at the browser could start one for another page here and return with it."""
     await link(provider_sign_in, user)
-    path = await comes_from(visitor, shop, clock, ForceAuthn="true")
+    path = await comes_from(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next="/app/account")
     assert await provider_sign_in.user_id() == user.id
-    page = await visitor.open(path)
+    page = await browser.open(path)
     assert not is_let_in(page.text)
     assert '<form method="post" action="/app/sign-in">' in page.text
-    assert await visitor.sign_in_at(path) == path
-    assert posted_response(await visitor.open(path)).name_id == EMAIL, "a person typed the password"
+    assert await browser.sign_in_at(path) == path
+    assert posted_response(await browser.open(path)).name_id == EMAIL, "a person typed the password"
 
 
 async def test_the_fresh_login_of_one_user_does_not_count_for_another(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
     eve = await add_account(ports, "eve@example.com")
     provider_sign_in.provider.person = Person(subject="666", email="eve@example.com")
-    path = await comes_from(visitor, shop, clock, ForceAuthn="true")
+    path = await comes_from(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next=path)
     assert await provider_sign_in.user_id() == eve.id
     provider_sign_in.provider.person = Person()
     await provider_sign_in.sign_in(next="/app/account")
     assert await provider_sign_in.user_id() == user.id
-    assert not is_let_in((await visitor.open(path)).text)
+    assert not is_let_in((await browser.open(path)).text)
 
 
 async def test_the_fresh_login_for_one_sign_on_does_not_count_for_another(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    first = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    second = await comes_from(visitor, shop, clock, ForceAuthn="true")
+    first = await comes_from(browser, shop, clock, ForceAuthn="true")
+    second = await comes_from(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next=first)
-    assert not is_let_in((await visitor.open(second)).text)
-    assert is_let_in((await visitor.open(first)).text)
+    assert not is_let_in((await browser.open(second)).text)
+    assert is_let_in((await browser.open(first)).text)
 
 
 async def test_a_fresh_login_with_a_second_factor_counts(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
     factor = await add_mfa(ports, user)
-    path = await comes_from(visitor, shop, clock, ForceAuthn="true")
+    path = await comes_from(browser, shop, clock, ForceAuthn="true")
     assert leads_to(await provider_sign_in.complete(next=path)).startswith(CODE)
-    assert not is_let_in((await visitor.open(path)).text)
-    assert leads_to(await visitor.submit(CODE, CODE, code=factor.code(), next=path)) == path
-    assert posted_response(await visitor.open(path)).name_id == EMAIL
+    assert not is_let_in((await browser.open(path)).text)
+    assert leads_to(await browser.submit(CODE, CODE, code=factor.code(), next=path)) == path
+    assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
 @codehost
 async def test_a_provider_that_cannot_ask_again_is_not_offered(
-    provider_sign_in: ProviderSignIn, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    assert OFFER in (await visitor.open(await visitor.start_sign_on(shop))).text
-    path = await comes_from(visitor, shop, clock, ForceAuthn="true")
-    page = await visitor.open(path)
+    assert OFFER in (await browser.open(await browser.start_sign_on(shop))).text
+    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    page = await browser.open(path)
     assert OFFER not in page.text
     assert "asks you to sign in again" in page.text
     assert '<a href="/app/forgot-password">set a password</a>' in page.text
-    assert "asks you to sign in again" not in (await visitor.open(await visitor.start_sign_on(shop))).text
+    assert "asks you to sign in again" not in (await browser.open(await browser.start_sign_on(shop))).text
     await provider_sign_in.sign_in(next=path)  # by its URL
     assert await provider_sign_in.user_id() == user.id
-    assert not is_let_in((await visitor.open(path)).text)
+    assert not is_let_in((await browser.open(path)).text)

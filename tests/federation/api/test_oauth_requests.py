@@ -21,7 +21,7 @@ from entrypoints.http.app import Edge
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
-from tests.support.browser import ACCOUNT, SIGN_IN, Visitor, form_token, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, add_provisioned, meanwhile, run_sql
 from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator
@@ -31,18 +31,18 @@ FRONTEND = "https://app.example.com"
 
 
 @pytest.fixture
-def visitor(app: QuartTrio, edge: Edge) -> Visitor:
-    return Visitor(app, edge.base_url)
+def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
+    return FakeBrowser(app, edge.base_url)
 
 
 @pytest.fixture
-async def relying_party(acme: Tenant, visitor: Visitor) -> RelyingParty:
-    return await add_relying_party(acme, visitor)
+async def relying_party(acme: Tenant, browser: FakeBrowser) -> RelyingParty:
+    return await add_relying_party(acme, browser)
 
 
 @pytest.fixture
-async def mobile_app(acme: Tenant, visitor: Visitor) -> RelyingParty:
-    application = await add_relying_party(acme, visitor, service_type="mobile")
+async def mobile_app(acme: Tenant, browser: FakeBrowser) -> RelyingParty:
+    application = await add_relying_party(acme, browser, service_type="mobile")
     await application.set_redirect_uris(
         "https://shop.example.com/callback", "com.example.shop:/back", "http://127.0.0.1/back", "http://[::1]/b"
     )
@@ -92,7 +92,7 @@ async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(rely
 
 async def test_repeated_parameters_are_refused(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
-    assert (await relying_party.visitor.open(f"{relying_party.request()}&state=another")).status == 400
+    assert (await relying_party.browser.open(f"{relying_party.request()}&state=another")).status == 400
 
 
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
@@ -213,12 +213,14 @@ async def test_only_the_response_type_code_is_supported(relying_party: RelyingPa
 
 
 @pytest.mark.parametrize("known", ["as a member", "as an end user of another service"])
-async def test_a_user_known_to_the_organization_needs_no_consent(relying_party: RelyingParty, user: Account, pool: Pool, known: str) -> None:
+async def test_a_user_known_to_the_organization_needs_no_consent(
+    relying_party: RelyingParty, user: Account, pool: Pool, known: str
+) -> None:
     await sign_in_browser(relying_party, user, known=False)
     if known == "as a member":
         await add_member(pool, relying_party.tenant.org, user.id, Role.MEMBER)
     else:
-        other = await add_relying_party(relying_party.tenant, relying_party.visitor, "blog")
+        other = await add_relying_party(relying_party.tenant, relying_party.browser, "blog")
         await sign_in_browser(other, user)
     assert "code" in redirect_parts(await relying_party.ask())[1]
 
@@ -230,7 +232,7 @@ async def test_a_user_with_an_unverified_address_gets_a_code(relying_party: Rely
 
 async def test_a_head_request_issues_no_code(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
-    assert (await relying_party.visitor.open(relying_party.request(), method="HEAD")).status == 200
+    assert (await relying_party.browser.open(relying_party.request(), method="HEAD")).status == 200
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
@@ -246,7 +248,7 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
     assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
     token = form_token(page)
-    place, fields = redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="continue"))
+    place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue"))
     assert place == relying_party.redirect_uri
     assert set(fields) == {"code", "state", "iss"}
 
@@ -254,7 +256,7 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
 async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
-    place, fields = redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="refuse"))
+    place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="refuse"))
     assert place == relying_party.redirect_uri
     assert fields == {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
@@ -267,7 +269,7 @@ async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_par
     await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, user.id, provisioned=False, kept_out=True)
     denied = {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
     assert redirect_parts(await relying_party.ask()) == (relying_party.redirect_uri, denied)
-    assert redirect_parts(await relying_party.visitor.send(relying_party.request(), form_token=token, answer="continue")) == (
+    assert redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue")) == (
         relying_party.redirect_uri,
         denied,
     )
@@ -277,9 +279,9 @@ async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_par
 async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
-    wrong = await relying_party.visitor.send(relying_party.request(), form_token="f" * 64, answer="continue")
+    wrong = await relying_party.browser.send(relying_party.request(), form_token="f" * 64, answer="continue")
     assert wrong.status == 403
-    foreign = await relying_party.visitor.send(
+    foreign = await relying_party.browser.send(
         relying_party.request(), (b"sec-fetch-site", b"cross-site"), form_token=token, answer="continue"
     )
     assert foreign.status == 403
@@ -300,7 +302,7 @@ async def test_an_application_cannot_send_its_request_with_post(relying_party: R
         (relying_party.request(), {"answer": "continue"}),
         (relying_party.request(), {}),
     ):
-        refused = await relying_party.visitor.send(path, **fields)
+        refused = await relying_party.browser.send(path, **fields)
         assert (refused.status, "with GET" in refused.text) == (403, True)
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
@@ -321,8 +323,8 @@ async def test_the_request_is_validated_again_with_the_answer(relying_party: Rel
     await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
     evil = relying_party.request(redirect_uri="https://evil.example/callback")
-    assert (await relying_party.visitor.send(evil, form_token=token, answer="continue")).status == 400
-    assert (await relying_party.visitor.send(evil, form_token=token, answer="refuse")).status == 400
+    assert (await relying_party.browser.send(evil, form_token=token, answer="continue")).status == 400
+    assert (await relying_party.browser.send(evil, form_token=token, answer="refuse")).status == 400
 
 
 async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, user: Account) -> None:
@@ -345,9 +347,9 @@ async def test_a_native_application_needs_consent_every_time(mobile_app: Relying
 async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
-    target = leads_to(await relying_party.visitor.send("/app/sign-out", form_token=token, next=relying_party.request()))
+    target = leads_to(await relying_party.browser.send("/app/sign-out", form_token=token, next=relying_party.request()))
     assert target == f"{SIGN_IN}?{urlencode({'next': relying_party.request()})}"
-    assert "gatehouse-session" not in relying_party.visitor.cookies
+    assert "gatehouse-session" not in relying_party.browser.cookies
 
 
 # Browsers without a session
@@ -358,28 +360,28 @@ async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_pa
     assert urlsplit(target).path == SIGN_IN
     [after] = parse_qs(urlsplit(target).query)["next"]
     assert after == relying_party.request()
-    page = await relying_party.visitor.open(target)
+    page = await relying_party.browser.open(target)
     assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
     assert "signs people in for <bdi>Acme</bdi>" in page.text
     assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
-    refused = await relying_party.visitor.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password="wrong", next=after)
+    refused = await relying_party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password="wrong", next=after)
     assert (refused.status, "<bdi>Shop</bdi>" in refused.text) == (401, True)
     assert (
-        leads_to(await relying_party.visitor.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after))
+        leads_to(await relying_party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after))
         == after
     )
-    assert "Continue to" in (await relying_party.visitor.open(after)).text
+    assert "Continue to" in (await relying_party.browser.open(after)).text
     assert await run_sql(relying_party.tenant.pool, "select provider from sessions where browser_hash is not null") == [("password",)]
 
 
 async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingParty, user: Account) -> None:
     target = leads_to(await relying_party.ask(state="&" * 1024, **PKCE))
     [after] = parse_qs(urlsplit(target).query)["next"]
-    assert leads_to(await relying_party.visitor.sign_in(after=after)) == after
+    assert leads_to(await relying_party.browser.sign_in(after=after)) == after
 
 
 async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(relying_party: RelyingParty) -> None:
-    page = await relying_party.visitor.open(f"{SIGN_IN}?{urlencode({'next': relying_party.request(redirect_uri='https://evil.example/')})}")
+    page = await relying_party.browser.open(f"{SIGN_IN}?{urlencode({'next': relying_party.request(redirect_uri='https://evil.example/')})}")
     assert "<h1>Sign in</h1>" in page.text
     assert "form-action 'self';" in page.headers["Content-Security-Policy"]
 
@@ -392,22 +394,22 @@ async def test_an_application_can_choose_the_identity_provider(relying_party: Re
 # The platform itself
 
 
-async def test_without_a_frontend_users_sign_in_on_the_hosted_pages(visitor: Visitor, user: Account) -> None:
-    assert leads_to(await visitor.open(AUTHORIZE)) == f"{SIGN_IN}?next=%2Fauth%2Fauthorize"
-    await visitor.sign_in()
-    assert leads_to(await visitor.open(AUTHORIZE)) == ACCOUNT
-    assert (await visitor.open(f"{AUTHORIZE}?redirect_uri=https%3A%2F%2Fevil.example%2F")).status == 400
+async def test_without_a_frontend_users_sign_in_on_the_hosted_pages(browser: FakeBrowser, user: Account) -> None:
+    assert leads_to(await browser.open(AUTHORIZE)) == f"{SIGN_IN}?next=%2Fauth%2Fauthorize"
+    await browser.sign_in()
+    assert leads_to(await browser.open(AUTHORIZE)) == ACCOUNT
+    assert (await browser.open(f"{AUTHORIZE}?redirect_uri=https%3A%2F%2Fevil.example%2F")).status == 400
 
 
-async def test_the_frontend_gets_codes_at_its_callback(app: QuartTrio, visitor: Visitor, user: Account) -> None:
+async def test_the_frontend_gets_codes_at_its_callback(app: QuartTrio, browser: FakeBrowser, user: Account) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
-    await visitor.sign_in()
+    await browser.sign_in()
     for named in ({}, {"client_id": "frontend"}, {"redirect_uri": f"{FRONTEND}/auth/callback"}):
-        place, fields = redirect_parts(await visitor.open(f"{AUTHORIZE}?{urlencode({**PKCE, **named, 'state': 'x'})}"))
+        place, fields = redirect_parts(await browser.open(f"{AUTHORIZE}?{urlencode({**PKCE, **named, 'state': 'x'})}"))
         assert place == f"{FRONTEND}/auth/callback"
         assert set(fields) == {"code", "state", "iss"}
-    assert (await visitor.open(AUTHORIZE)).status == 400, "it is a public client and must send a challenge"
-    assert (await visitor.open(f"{AUTHORIZE}?{urlencode({**PKCE, 'redirect_uri': f'{FRONTEND}/elsewhere'})}")).status == 400
+    assert (await browser.open(AUTHORIZE)).status == 400, "it is a public client and must send a challenge"
+    assert (await browser.open(f"{AUTHORIZE}?{urlencode({**PKCE, 'redirect_uri': f'{FRONTEND}/elsewhere'})}")).status == 400
 
 
 # Confirmed memberships (docs/specification/security.md, Terms)
@@ -420,24 +422,26 @@ async def is_confirmed(relying_party: RelyingParty, account: Account) -> bool:
     return bool(confirmed)
 
 
-async def test_a_password_login_to_a_service_confirms_the_membership(relying_party: RelyingParty, visitor: Visitor, user: Account) -> None:
+async def test_a_password_login_to_a_service_confirms_the_membership(
+    relying_party: RelyingParty, browser: FakeBrowser, user: Account
+) -> None:
     await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
-    assert leads_to(await visitor.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == ACCOUNT
     assert (await relying_party.code()) is not None
     assert not await is_confirmed(relying_party, user), "following a link with only a cookie confirms nothing"
-    visitor.cookies.clear()
-    await visitor.sign_in(after=relying_party.request())
+    browser.cookies.clear()
+    await browser.sign_in(after=relying_party.request())
     assert await is_confirmed(relying_party, user)
 
 
 async def test_a_login_with_a_second_factor_confirms_it_too_but_in_no_other_organization(
-    relying_party: RelyingParty, visitor: Visitor, user: Account, factor: Authenticator, other_tenant: Tenant
+    relying_party: RelyingParty, browser: FakeBrowser, user: Account, factor: Authenticator, other_tenant: Tenant
 ) -> None:
     await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
-    elsewhere = await add_relying_party(other_tenant, visitor, "elsewhere")
+    elsewhere = await add_relying_party(other_tenant, browser, "elsewhere")
     for wanted, expected in ((elsewhere, False), (relying_party, True)):
-        visitor.cookies.clear()
-        await visitor.sign_in(after=wanted.request())
+        browser.cookies.clear()
+        await browser.sign_in(after=wanted.request())
         assert not await is_confirmed(relying_party, user)
-        await visitor.show_code(factor.code(int(expected)), next=wanted.request())
+        await browser.show_code(factor.code(int(expected)), next=wanted.request())
         assert await is_confirmed(relying_party, user) is expected

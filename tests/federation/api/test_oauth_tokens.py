@@ -31,7 +31,7 @@ from tests.federation.api.relying import (
     redirect_parts,
     sign_in_browser,
 )
-from tests.support.browser import Visitor
+from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, Api, add_account, add_member, add_provisioned, everyone, log_in, run_sql
 from tests.support.direct import change_ports
 from tests.support.refusals import UNAUTHORIZED, refused
@@ -47,21 +47,21 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
-def visitor(app: QuartTrio, edge: Edge) -> Visitor:
-    return Visitor(app, edge.base_url)
+def browser(app: QuartTrio, edge: Edge) -> FakeBrowser:
+    return FakeBrowser(app, edge.base_url)
 
 
 @pytest.fixture
-async def relying_party(acme: Tenant, visitor: Visitor, user: Account) -> RelyingParty:
+async def relying_party(acme: Tenant, browser: FakeBrowser, user: Account) -> RelyingParty:
     """An application with a user who is signed in in the browser."""
-    application = await add_relying_party(acme, visitor)
+    application = await add_relying_party(acme, browser)
     await sign_in_browser(application, user)
     return application
 
 
 @pytest.fixture
-async def mobile_app(acme: Tenant, visitor: Visitor, user: Account) -> RelyingParty:
-    application = await add_relying_party(acme, visitor, "till", "mobile")
+async def mobile_app(acme: Tenant, browser: FakeBrowser, user: Account) -> RelyingParty:
+    application = await add_relying_party(acme, browser, "till", "mobile")
     await sign_in_browser(application, user)
     return application
 
@@ -183,7 +183,7 @@ async def test_a_code_works_only_with_the_values_of_its_request(
 @pytest.mark.parametrize("verifier", [None, VERIFIER + "x", "v" * 42, "v" * 129, VERIFIER[:-1] + "é"])
 async def test_a_challenge_requires_its_verifier(mobile_app: RelyingParty, relying_party: RelyingParty, verifier: str | None) -> None:
     for application, challenge in ((mobile_app, {}), (relying_party, PKCE)):
-        application.visitor.cookies = relying_party.visitor.cookies
+        application.browser.cookies = relying_party.browser.cookies
         code = await application.code(**challenge)
         assert oauth_error(await application.exchange(code, code_verifier=verifier)) == INVALID_GRANT
         assert (await application.exchange(code, code_verifier=VERIFIER)).status == 200
@@ -195,10 +195,12 @@ async def test_a_code_expires_after_a_minute(relying_party: RelyingParty, clock:
     assert oauth_error(await relying_party.exchange(code)) == INVALID_GRANT
 
 
-async def test_another_application_cannot_use_a_code(relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, visitor: Visitor) -> None:
+async def test_another_application_cannot_use_a_code(
+    relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, browser: FakeBrowser
+) -> None:
     code = await relying_party.code()
     for tenant in (acme, other_tenant):
-        other = await add_relying_party(tenant, visitor, "blog")
+        other = await add_relying_party(tenant, browser, "blog")
         answer = await other.exchange(code, redirect_uri=relying_party.redirect_uri)
         assert oauth_error(answer) == INVALID_GRANT
     assert (await relying_party.exchange(code)).status == 200
@@ -221,11 +223,13 @@ async def test_a_code_used_twice_ends_the_session_of_the_first_use(relying_party
     assert await live_sessions(pool) == 0
 
 
-async def test_a_code_used_by_another_application_ends_nothing(relying_party: RelyingParty, other_tenant: Tenant, visitor: Visitor) -> None:
+async def test_a_code_used_by_another_application_ends_nothing(
+    relying_party: RelyingParty, other_tenant: Tenant, browser: FakeBrowser
+) -> None:
     code = await relying_party.code()
     tokens = (await relying_party.exchange(code)).json
     assert oauth_error(await relying_party.exchange(code, client_secret="wrong")) == INVALID_CLIENT
-    other = await add_relying_party(other_tenant, visitor)
+    other = await add_relying_party(other_tenant, browser)
     assert oauth_error(await other.exchange(code, redirect_uri=relying_party.redirect_uri)) == INVALID_GRANT
     assert await relying_party.is_live(tokens)
 
@@ -393,16 +397,16 @@ async def test_a_reused_refresh_token_ends_its_session(relying_party: RelyingPar
 
 
 async def test_another_application_cannot_use_a_refresh_token(
-    relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, visitor: Visitor, clock: FakeClock
+    relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, browser: FakeBrowser, clock: FakeClock
 ) -> None:
     tokens = await relying_party.tokens()
     for tenant, slug, service_type in ((acme, "blog", "web"), (other_tenant, "shop", "web"), (acme, "till", "mobile")):
-        other = await add_relying_party(tenant, visitor, slug, service_type)
+        other = await add_relying_party(tenant, browser, slug, service_type)
         assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
     renewed = await relying_party.refresh(tokens["refresh_token"])
     assert renewed.status == 200, "the refused attempt did not use it up"
     clock.advance(timedelta(seconds=11))
-    other = await add_relying_party(acme, visitor, "third")
+    other = await add_relying_party(acme, browser, "third")
     assert oauth_error(await other.refresh(tokens["refresh_token"])) == INVALID_GRANT
     assert await relying_party.is_live(renewed.json), "a used token of another application ends nothing"
 
@@ -478,11 +482,11 @@ async def test_a_revoked_token_ends_its_session(relying_party: RelyingParty, kin
 
 
 async def test_unknown_tokens_and_those_of_other_clients_get_the_same_answer(
-    relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, visitor: Visitor
+    relying_party: RelyingParty, acme: Tenant, other_tenant: Tenant, browser: FakeBrowser
 ) -> None:
     tokens = await relying_party.tokens()
     for tenant, slug in ((acme, "blog"), (other_tenant, "shop")):
-        other = await add_relying_party(tenant, visitor, slug)
+        other = await add_relying_party(tenant, browser, slug)
         for token in (tokens["access_token"], tokens["refresh_token"], "unknown"):
             answer = await other.post(REVOKE, basic(other.client_id, SECRET), token=token)
             assert (answer.status, answer.text) == (200, "")
@@ -530,7 +534,7 @@ async def test_users_can_revoke_their_own_tokens(api: Api, ports: Ports, user: A
 
 
 async def test_the_frontend_gets_tokens_for_the_platform(
-    app: QuartTrio, visitor: Visitor, api: Api, user: Account, relying_party: RelyingParty, pool: Pool
+    app: QuartTrio, browser: FakeBrowser, api: Api, user: Account, relying_party: RelyingParty, pool: Pool
 ) -> None:
     change_ports(app, policy=Policy(frontend_url=FRONTEND))
     await sign_in_browser(relying_party, user, known=False)
@@ -538,7 +542,7 @@ async def test_the_frontend_gets_tokens_for_the_platform(
     sent = {"client_id": "frontend", "redirect_uri": None, "code_verifier": VERIFIER}
 
     async def code() -> str:
-        return redirect_parts(await visitor.open(path))[1]["code"]
+        return redirect_parts(await browser.open(path))[1]["code"]
 
     without = {**sent, "client_secret": None, "code_verifier": None}
     assert oauth_error(await relying_party.exchange(await code(), **without)) == INVALID_GRANT
@@ -565,13 +569,13 @@ async def test_the_frontend_gets_tokens_for_the_platform(
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0, "client_rate": 0.1}], indirect=True)
-async def test_a_client_with_its_secret_has_its_own_rate_limit(relying_party: RelyingParty, acme: Tenant, visitor: Visitor) -> None:
+async def test_a_client_with_its_secret_has_its_own_rate_limit(relying_party: RelyingParty, acme: Tenant, browser: FakeBrowser) -> None:
     """The test setting is a tenth: 0.1 requests per second and a burst of two."""
     assert [(await relying_party.exchange("x")).status for _ in range(3)] == [400, 400, 429]
     limited = await relying_party.exchange("x")
     assert oauth_error(limited) == (429, "temporarily_unavailable", "RATE_LIMIT_EXCEEDED")
     assert limited.headers["Retry-After"] == "10"
-    other = await add_relying_party(acme, visitor, "blog")
+    other = await add_relying_party(acme, browser, "blog")
     assert (await other.exchange("x")).status == 400
 
 

@@ -273,12 +273,12 @@ async def test_documents_are_valid_by_the_schemas(
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
     await add_service_user(ports, shop.id, user.id)
-    visitor = SamlBrowser(app, clock)
-    refused = await visitor.sign_on(shop, IsPassive="true")
-    await visitor.sign_in()
+    browser = SamlBrowser(app, clock)
+    refused = await browser.sign_on(shop, IsPassive="true")
+    await browser.sign_in()
     documents = {
         "saml-schema-metadata-2.0.xsd": [(await api.get(f"{shop.path}/metadata")).text.encode()],
-        "saml-schema-protocol-2.0.xsd": [refused.document, (await visitor.sign_on(shop)).document],
+        "saml-schema-protocol-2.0.xsd": [refused.document, (await browser.sign_on(shop)).document],
     }
     for schema, examples in documents.items():
         for document in examples:
@@ -294,9 +294,9 @@ async def test_anonymization_removes_the_names_at_applications(
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=NameIdFormat.PERSISTENT)
     user = await add_account(ports)
     await acme.join("ada", user)
-    visitor = SamlBrowser(app, clock)
-    await visitor.sign_in()
-    await visitor.sign_on(shop)
+    browser = SamlBrowser(app, clock)
+    await browser.sign_in()
+    await browser.sign_on(shop)
     tables = ("saml_name_ids", "saml_sessions")
     assert [await run_sql(pool, f"select count(*) from {table}") for table in tables] == [[(1,)]] * 2  # noqa: S608
     assert (await api.delete(f"/api/privacy/forget/{user.id}", token=acme.token("owner"))).status == 200

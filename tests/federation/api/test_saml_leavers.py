@@ -81,7 +81,7 @@ async def uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
 @every_way
 async def test_a_former_member_gets_no_assertions(
     app: QuartTrio,
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     applications: SamlApplications,
     directory: Directory,
@@ -93,9 +93,9 @@ async def test_a_former_member_gets_no_assertions(
     leave: Leaving,
 ) -> None:
     blog = await applications.add("blog")
-    await visitor.sign_in(MEMBER)
+    await browser.sign_in(MEMBER)
     for application in (shop, blog, shop):
-        assert (await visitor.sign_on(application)).name_id == MEMBER
+        assert (await browser.sign_on(application)).name_id == MEMBER
     assert {service for service, _ in await uses(pool, member)} == {shop.id, blog.id}
     await leave(acme, directory, member.id)
     assert await uses(pool, member) == []
@@ -103,7 +103,7 @@ async def test_a_former_member_gets_no_assertions(
     await check_counts(pool)
     new = SamlBrowser(app, clock)
     await new.sign_in(MEMBER)
-    for client in (visitor, new):
+    for client in (browser, new):
         if not await client.is_in():  # the directory had blocked them
             await client.sign_in(MEMBER)
         for application in (shop, blog):
@@ -115,7 +115,7 @@ async def test_a_former_member_gets_no_assertions(
 @every_way
 @pytest.mark.parametrize("first", ["saml", "otherwise"])
 async def test_an_end_user_by_registration_stays_one(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     directory: Directory,
     acme: Tenant,
@@ -125,19 +125,19 @@ async def test_an_end_user_by_registration_stays_one(
     leave: Leaving,
     first: str,
 ) -> None:
-    await visitor.sign_in(MEMBER)
+    await browser.sign_in(MEMBER)
     if first == "saml":
-        await visitor.sign_on(shop)
+        await browser.sign_on(shop)
         assert await uses(pool, member) == [(shop.id, True)]
     await sign_in_to(ports, pool, shop.id, member)
-    await visitor.sign_on(shop)
+    await browser.sign_on(shop)
     assert await uses(pool, member) == [(shop.id, False)]
     await leave(acme, directory, member.id)
     assert await uses(pool, member) == [(shop.id, False)]
     await check_counts(pool)
-    if not await visitor.is_in():
-        await visitor.sign_in(MEMBER)
-    status = (await try_to_sign_on(visitor, shop)).status
+    if not await browser.is_in():
+        await browser.sign_in(MEMBER)
+    status = (await try_to_sign_on(browser, shop)).status
     assert status == (403 if leave is deleted_by_the_directory else 200), "a user deleted by the directory is blocked"
 
 
@@ -160,7 +160,7 @@ async def test_a_sign_on_during_the_removal_leaves_no_user(
 
 
 async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     applications: SamlApplications,
     directory: Directory,
@@ -169,19 +169,19 @@ async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
     pool: Pool,
 ) -> None:
     blog = await applications.add("blog")
-    await visitor.sign_in(MEMBER)
-    await visitor.sign_on(shop)
+    await browser.sign_in(MEMBER)
+    await browser.sign_on(shop)
     await add_service_user(acme.ports, blog.id, member.id)
     await removed_by_an_admin(acme, directory, member.id)
     assert await uses(pool, member) == [(blog.id, False)]
     assert (member.id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org)
     await check_counts(pool)
-    assert (await try_to_sign_on(visitor, shop)).status == 403
-    assert (await visitor.sign_on(blog)).name_id == MEMBER
+    assert (await try_to_sign_on(browser, shop)).status == 403
+    assert (await browser.sign_on(blog)).name_id == MEMBER
 
 
 async def test_leaving_one_organization_does_not_affect_another(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     applications: SamlApplications,
     directory: Directory,
@@ -191,45 +191,45 @@ async def test_leaving_one_organization_does_not_affect_another(
 ) -> None:
     desk = await applications.add("desk", other_tenant)
     await add_member(other_tenant.pool, other_tenant.org, member.id)
-    await visitor.sign_in(MEMBER)
+    await browser.sign_in(MEMBER)
     for application in (shop, desk):
-        await visitor.sign_on(application)
+        await browser.sign_on(application)
     await removed_by_an_admin(acme, directory, member.id)
     assert await uses(acme.pool, member) == [(desk.id, True)]
     await check_counts(acme.pool)
-    assert (await try_to_sign_on(visitor, shop)).status == 403
-    assert (await visitor.sign_on(desk)).name_id == MEMBER
+    assert (await try_to_sign_on(browser, shop)).status == 403
+    assert (await browser.sign_on(desk)).name_id == MEMBER
 
 
 async def test_a_member_restored_by_the_directory_signs_in_as_before(
-    visitor: SamlBrowser, shop: SamlApplication, directory: Directory, member: Account, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, directory: Directory, member: Account, pool: Pool
 ) -> None:
-    await visitor.sign_in(MEMBER)
-    await visitor.sign_on(shop)
+    await browser.sign_in(MEMBER)
+    await browser.sign_on(shop)
     await directory.deactivate(member.id)
     assert await uses(pool, member) == [(shop.id, True)], "their use of the service is restored too"
-    refused = await try_to_sign_on(visitor, shop)
+    refused = await try_to_sign_on(browser, shop)
     assert "SAMLResponse" not in refused.text
     await directory.activate(member.id)
-    if not await visitor.is_in():
-        await visitor.sign_in(MEMBER)
-    assert (await visitor.sign_on(shop)).name_id == MEMBER
+    if not await browser.is_in():
+        await browser.sign_in(MEMBER)
+    assert (await browser.sign_on(shop)).name_id == MEMBER
 
 
 async def test_a_returning_member_becomes_a_user_again(
-    visitor: SamlBrowser, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, directory: Directory, acme: Tenant, member: Account, pool: Pool
 ) -> None:
-    await visitor.sign_in(MEMBER)
-    await visitor.sign_on(shop)
+    await browser.sign_in(MEMBER)
+    await browser.sign_on(shop)
     await removed_by_an_admin(acme, directory, member.id)
     await add_member(pool, acme.org, member.id)
-    assert (await visitor.sign_on(shop)).name_id == MEMBER
+    assert (await browser.sign_on(shop)).name_id == MEMBER
     assert await uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
 
 
 async def test_a_subscription_survives_but_gives_no_access(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     directory: Directory,
     acme: Tenant,
@@ -239,14 +239,14 @@ async def test_a_subscription_survives_but_gives_no_access(
     clock: FakeClock,
 ) -> None:
     """The service created it, and its list of users shows the paid subscriptions."""
-    await visitor.sign_in(MEMBER)
-    await visitor.sign_on(shop)
+    await browser.sign_in(MEMBER)
+    await browser.sign_on(shop)
     plan = await add_plan(pool, shop.id)
     await add_subscription(ports, pool, shop.id, member.id, plan, ends=clock.now() + timedelta(days=30))
     await removed_by_an_admin(acme, directory, member.id)
     assert await uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
-    assert (await try_to_sign_on(visitor, shop)).status == 403
+    assert (await try_to_sign_on(browser, shop)).status == 403
     key = await add_api_key(pool, shop.id)
     listed = await acme.api.get("/api/service/users", headers={"X-API-Key": key})
     assert MEMBER in listed.text, (listed.status, listed.text)

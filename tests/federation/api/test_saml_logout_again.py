@@ -33,22 +33,22 @@ both_bindings = pytest.mark.parametrize("by_form", [False, True])
 
 
 @pytest.fixture
-async def walk(visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, other_tenant: Tenant) -> LogoutWalk:
+async def walk(browser: SamlBrowser, shop: SamlApplication, applications: SamlApplications, other_tenant: Tenant) -> LogoutWalk:
     """Four applications of two organizations. `shop` starts the logout."""
     others = [await applications.add("blog"), await applications.add("wiki", other_tenant), await applications.add("desk", other_tenant)]
-    return LogoutWalk(visitor, shop, *others)
+    return LogoutWalk(browser, shop, *others)
 
 
 async def ask(
-    visitor: SamlBrowser, application: SamlApplication, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
+    browser: SamlBrowser, application: SamlApplication, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
 ) -> Answer:
     """Deliver a LogoutRequest that the application sent, or an attacker in its name."""
-    message = logout_request(application, visitor.now(), name_id, *indexes, ID=id_ or saml_messages.new_message_id())
+    message = logout_request(application, browser.now(), name_id, *indexes, ID=id_ or saml_messages.new_message_id())
     address = redirect_url(f"{application.path}/slo", message, RelayState="there")
     if by_form:
         fields = {"SAMLRequest": encode_base64(message), "RelayState": "there"}
-        address = redirect_target(await visitor.post_cross_site(f"{application.path}/slo", **fields), 303)
-    return await visitor.open(address)
+        address = redirect_target(await browser.post_cross_site(f"{application.path}/slo", **fields), 303)
+    return await browser.open(address)
 
 
 class LogoutInProgress:
@@ -58,7 +58,7 @@ class LogoutInProgress:
     """
 
     def __init__(self, walk: LogoutWalk, sessions: dict[str, Any], step: Answer) -> None:
-        self.walk, self.visitor, self.sessions, self.step = walk, walk.visitor, sessions, step
+        self.walk, self.browser, self.sessions, self.step = walk, walk.browser, sessions, step
         request = walk.pending_request(step)
         assert request is not None
         self.first, self.request_id = request
@@ -67,7 +67,7 @@ class LogoutInProgress:
 
     async def ask(self, application: SamlApplication, *, by_form: bool = False, id_: str | None = None) -> Answer:
         session = self.sessions[application.slug]
-        return await ask(self.visitor, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
+        return await ask(self.browser, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
 
     async def finish(self, step: Answer) -> Answer:
         """Finish the logout from this step.
@@ -75,8 +75,8 @@ class LogoutInProgress:
         The late response of the first application still counts.
         """
         if self.walk.pending_request(step) != (self.first, self.request_id):
-            done = logout_response(self.first, self.visitor.now(), self.request_id)
-            redirect_target(await self.visitor.open(redirect_url(f"{self.first.path}/slo", done, "SAMLResponse")))
+            done = logout_response(self.first, self.browser.now(), self.request_id)
+            redirect_target(await self.browser.open(redirect_url(f"{self.first.path}/slo", done, "SAMLResponse")))
             return await self.walk.finish(step)
         self.walk.notified.clear()
         return await self.walk.finish(step)
@@ -86,7 +86,7 @@ class LogoutInProgress:
 async def in_progress(walk: LogoutWalk) -> LogoutInProgress:
     sessions = await walk.sign_in()
     session = sessions["shop"]
-    step = await ask(walk.visitor, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
+    step = await ask(walk.browser, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
     return LogoutInProgress(walk, sessions, step)
 
 
@@ -150,31 +150,31 @@ async def test_an_application_asked_twice_without_a_response_makes_the_logout_pa
 
 
 async def test_a_browser_that_ignored_the_first_response_is_recognized(
-    walk: LogoutWalk, visitor: SamlBrowser, shop: SamlApplication, pool: Pool
+    walk: LogoutWalk, browser: SamlBrowser, shop: SamlApplication, pool: Pool
 ) -> None:
     """As by a double click: the browser drops the response to the first request."""
     sessions = await walk.sign_in()
-    before, session = dict(visitor.cookies), sessions["shop"]
-    await ask(visitor, shop, session.name_id, session.session_index, id_="_begun")
-    visitor.cookies = before
-    last = await walk.finish(await ask(visitor, shop, session.name_id, session.session_index, id_="_again"))
+    before, session = dict(browser.cookies), sessions["shop"]
+    await ask(browser, shop, session.name_id, session.session_index, id_="_begun")
+    browser.cookies = before
+    last = await walk.finish(await ask(browser, shop, session.name_id, session.session_index, id_="_again"))
     assert ended(last, shop, "_again") == ["Success"], "also the application that the first redirect never reached"
     assert sorted(walk.notified) == ["blog", "desk", "wiki"]
-    assert COOKIE not in visitor.cookies
+    assert COOKIE not in browser.cookies
     assert await nothing_is_left(pool)
 
 
 async def test_the_initiator_can_use_any_former_name(
-    visitor: SamlBrowser, applications: SamlApplications, shop: SamlApplication, user: Account
+    browser: SamlBrowser, applications: SamlApplications, shop: SamlApplication, user: Account
 ) -> None:
     once = await applications.add("once", name_id_format=NameIdFormat.TRANSIENT)
-    walk = LogoutWalk(visitor, shop, once)
-    await visitor.sign_in()
-    await visitor.sign_on(shop)
-    former, latter = await visitor.sign_on(once), await visitor.sign_on(once)
-    step = await ask(visitor, once, latter.name_id, latter.session_index, id_="_begun")
+    walk = LogoutWalk(browser, shop, once)
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    former, latter = await browser.sign_on(once), await browser.sign_on(once)
+    step = await ask(browser, once, latter.name_id, latter.session_index, id_="_begun")
     assert walk.pending_request(step) is not None
-    again = await ask(visitor, once, former.name_id, former.session_index, id_="_again")
+    again = await ask(browser, once, former.name_id, former.session_index, id_="_again")
     assert ended(await walk.finish(again), once, "_again") == ["Success"]
 
 
@@ -210,25 +210,25 @@ async def test_taking_over_does_not_extend_the_logout(in_progress: LogoutInProgr
     clock.advance(LOGOUT_TTL - timedelta(minutes=1))
     await in_progress.ask(in_progress.rest[0])
     clock.advance(timedelta(minutes=1))
-    assert (await in_progress.visitor.open(f"{in_progress.first.path}/slo")).status == 400
+    assert (await in_progress.browser.open(f"{in_progress.first.path}/slo")).status == 400
 
 
 # A session that started during the logout
 
 
-async def sign_in_again(visitor: SamlBrowser, application: SamlApplication, email: str = EMAIL) -> Any:
-    await visitor.sign_in(email)
-    return await visitor.sign_on(application)
+async def sign_in_again(browser: SamlBrowser, application: SamlApplication, email: str = EMAIL) -> Any:
+    await browser.sign_in(email)
+    return await browser.sign_on(application)
 
 
 @both_bindings
 async def test_a_new_session_is_merged_with_the_rest_of_the_old_logout(in_progress: LogoutInProgress, by_form: bool, pool: Pool) -> None:
     begins, stays = in_progress.rest
-    visitor = in_progress.visitor
-    session = await sign_in_again(visitor, begins)
+    browser = in_progress.browser
+    session = await sign_in_again(browser, begins)
     assert session.session_index != in_progress.sessions[begins.slug].session_index
-    step = await ask(visitor, begins, session.name_id, session.session_index, by_form=by_form, id_="_new")
-    assert not await visitor.is_in()
+    step = await ask(browser, begins, session.name_id, session.session_index, by_form=by_form, id_="_new")
+    assert not await browser.is_in()
     assert ended(await in_progress.finish(step), begins, "_new") == ["Success"]
     # The initiator also has an old session, which it must end too.
     assert sorted(in_progress.walk.notified) == sorted([in_progress.first.slug, begins.slug, stays.slug])
@@ -236,19 +236,19 @@ async def test_a_new_session_is_merged_with_the_rest_of_the_old_logout(in_progre
 
 
 async def test_a_partial_logout_stays_partial(in_progress: LogoutInProgress) -> None:
-    visitor, begins = in_progress.visitor, in_progress.rest[0]
+    browser, begins = in_progress.browser, in_progress.rest[0]
     for _ in range(2):
-        await visitor.open(f"{in_progress.first.path}/slo")  # continue without a response of the first application
-    session = await sign_in_again(visitor, begins)
-    step = await ask(visitor, begins, session.name_id, session.session_index, id_="_new")
+        await browser.open(f"{in_progress.first.path}/slo")  # continue without a response of the first application
+    session = await sign_in_again(browser, begins)
+    step = await ask(browser, begins, session.name_id, session.session_index, id_="_new")
     assert ended(await in_progress.walk.finish(step), begins, "_new") == ["Success", "PartialLogout"]
 
 
 async def test_merged_logouts_last_as_long_as_the_newest(in_progress: LogoutInProgress, clock: FakeClock) -> None:
-    visitor, begins = in_progress.visitor, in_progress.rest[0]
+    browser, begins = in_progress.browser, in_progress.rest[0]
     clock.advance(LOGOUT_TTL - timedelta(minutes=1))
-    session = await sign_in_again(visitor, begins)
-    step = await ask(visitor, begins, session.name_id, session.session_index, id_="_new")
+    session = await sign_in_again(browser, begins)
+    step = await ask(browser, begins, session.name_id, session.session_index, id_="_new")
     clock.advance(timedelta(minutes=4))
     assert ended(await in_progress.finish(step), begins, "_new") == ["Success"]
 
@@ -256,11 +256,11 @@ async def test_merged_logouts_last_as_long_as_the_newest(in_progress: LogoutInPr
 async def test_signing_out_on_our_page_notifies_the_remaining_applications(
     in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool
 ) -> None:
-    visitor = in_progress.visitor
-    await sign_in_again(visitor, shop)
-    page = await sign_out(visitor)
+    browser = in_progress.browser
+    await sign_in_again(browser, shop)
+    page = await sign_out(browser)
     assert page.status == 200
-    assert not await visitor.is_in()
+    assert not await browser.is_in()
     step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
     last = await in_progress.walk.finish(step)
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "shop", "wiki"]
@@ -270,46 +270,46 @@ async def test_signing_out_on_our_page_notifies_the_remaining_applications(
 
 
 async def test_so_does_a_new_session_without_applications(in_progress: LogoutInProgress) -> None:
-    visitor = in_progress.visitor
-    await visitor.sign_in()
-    page = await sign_out(visitor)
+    browser = in_progress.browser
+    await browser.sign_in()
+    page = await sign_out(browser)
     assert page.status == 200
     last = await in_progress.walk.finish(await in_progress.walk.confirm(in_progress.first, in_progress.request_id))
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
     assert last.status == 200
 
 
-async def test_signing_out_twice_on_our_page_continues_the_logout(walk: LogoutWalk, visitor: SamlBrowser) -> None:
+async def test_signing_out_twice_on_our_page_continues_the_logout(walk: LogoutWalk, browser: SamlBrowser) -> None:
     await walk.sign_in()
-    token = form_token(await visitor.open(ACCOUNT))
-    before = dict(visitor.cookies)
-    first = await visitor.send("/app/sign-out", form_token=token)
-    after = dict(visitor.cookies)
+    token = form_token(await browser.open(ACCOUNT))
+    before = dict(browser.cookies)
+    first = await browser.send("/app/sign-out", form_token=token)
+    after = dict(browser.cookies)
     for cookies in (before, after):
-        visitor.cookies = cookies
-        again = await visitor.send("/app/sign-out", form_token=token)
+        browser.cookies = cookies
+        again = await browser.send("/app/sign-out", form_token=token)
         assert again.status == first.status == 200
         assert 'http-equiv="refresh"' in again.text
-    last = await walk.finish(await visitor.open(f"{walk.applications['wiki'].path}/slo"))
+    last = await walk.finish(await browser.open(f"{walk.applications['wiki'].path}/slo"))
     assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert last.status == 200
-    assert leads_to(await visitor.send("/app/sign-out", form_token=token)).startswith(SIGN_IN)
+    assert leads_to(await browser.send("/app/sign-out", form_token=token)).startswith(SIGN_IN)
 
 
 async def test_anonymization_removes_the_names_of_one_user_only(
     in_progress: LogoutInProgress, ports: Ports, user: Account, platform: Platform, pool: Pool
 ) -> None:
     """Another user has signed in and out since. Their names stay, and they are signed out."""
-    visitor = in_progress.visitor
+    browser = in_progress.browser
     initiator, notified = in_progress.rest
     eve = await add_account(ports, EVE)
     for application in (initiator, notified):
         await add_service_user(ports, application.id, eve.id)
-    await visitor.sign_in(EVE, PASSWORD)
-    session, there = await visitor.sign_on(initiator), await visitor.sign_on(notified)
+    await browser.sign_in(EVE, PASSWORD)
+    session, there = await browser.sign_on(initiator), await browser.sign_on(notified)
     answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
     assert answer.status == 200, answer.text
-    step = await ask(visitor, initiator, session.name_id, session.session_index, id_="_eve")
+    step = await ask(browser, initiator, session.name_id, session.session_index, id_="_eve")
     message = RedirectedMessage(redirect_target(step))
     assert [index.text for index in message.find("//samlp:SessionIndex")] == [there.session_index]
     assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> ''") == [(2,)]
@@ -333,30 +333,30 @@ async def test_a_request_that_matches_no_session_changes_nothing(
     is_followed: bool,
     by_form: bool,
 ) -> None:
-    visitor, session = in_progress.visitor, in_progress.sessions["shop"]
+    browser, session = in_progress.browser, in_progress.sessions["shop"]
     application = await applications.add("foreign") if forged == "foreign" else shop
     if signed_in_anew:
-        await sign_in_again(visitor, shop)
+        await sign_in_again(browser, shop)
     name = session.name_id if forged in ("index", "foreign") else "somebody@example.com"
     index = session.session_index if forged in ("name", "foreign") else "_guessed"
     rows = "select to_jsonb(l), to_jsonb(r) from saml_logouts l join saml_logout_requests r on r.logout_id = l.id order by r.request_id"
-    before, cookies = await run_sql(pool, rows), dict(visitor.cookies)
+    before, cookies = await run_sql(pool, rows), dict(browser.cookies)
     if by_form and not is_followed:
-        message = logout_request(application, visitor.now(), name, index)
-        answer = await visitor.post_cross_site(f"{application.path}/slo", SAMLRequest=encode_base64(message))
+        message = logout_request(application, browser.now(), name, index)
+        answer = await browser.post_cross_site(f"{application.path}/slo", SAMLRequest=encode_base64(message))
     else:
-        answer = await ask(visitor, application, name, index, by_form=by_form)
+        answer = await ask(browser, application, name, index, by_form=by_form)
         response = RedirectedMessage(redirect_target(answer))
         assert (response.url, response.statuses) == (application.configuration.slo_url, ["Requester", "UnknownPrincipal"])
         assert response.query["RelayState"] == "there"
     assert set_cookies(answer) == {}
-    assert visitor.cookies == cookies
+    assert browser.cookies == cookies
     assert await run_sql(pool, rows) == before
-    assert await visitor.is_in() == signed_in_anew
+    assert await browser.is_in() == signed_in_anew
     step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
     assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
-    assert await visitor.is_in() == signed_in_anew
+    assert await browser.is_in() == signed_in_anew
 
 
 @pytest.mark.parametrize("what", ["<", "x", ""])
@@ -364,11 +364,11 @@ async def test_a_request_that_matches_no_session_changes_nothing(
 async def test_an_unreadable_message_changes_nothing(
     in_progress: LogoutInProgress, shop: SamlApplication, what: str, by_form: bool
 ) -> None:
-    visitor = in_progress.visitor
+    browser = in_progress.browser
     if by_form:
-        answer = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=what)
+        answer = await browser.post_cross_site(f"{shop.path}/slo", SAMLRequest=what)
     else:
-        answer = await visitor.open(f"{shop.path}/slo?SAMLRequest={what}")
+        answer = await browser.open(f"{shop.path}/slo?SAMLRequest={what}")
     assert answer.status == 400
     step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
     assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
@@ -378,21 +378,21 @@ async def test_an_unreadable_message_changes_nothing(
 async def test_an_invalid_response_shows_a_page_that_continues(
     in_progress: LogoutInProgress, shop: SamlApplication, app: Any, clock: FakeClock, what: str
 ) -> None:
-    visitor, first = in_progress.visitor, in_progress.first
+    browser, first = in_progress.browser, in_progress.first
     answers = {
-        "elsewhere": logout_response(first, visitor.now(), in_progress.request_id, Destination="https://elsewhere.example"),
-        "another": logout_response(first, visitor.now(), "_another"),
+        "elsewhere": logout_response(first, browser.now(), in_progress.request_id, Destination="https://elsewhere.example"),
+        "another": logout_response(first, browser.now(), "_another"),
     }
     address = f"{first.path}/slo?SAMLResponse={'AAAA' if what == 'garbage' else ''}"
     if what in answers:
         address = redirect_url(f"{first.path}/slo", answers[what], "SAMLResponse")
-    page = await visitor.open(address)
+    page = await browser.open(address)
     assert page.status == 400
     assert "not signed out everywhere yet" in page.text
     stranger = await SamlBrowser(app, clock).open(address)
     assert (stranger.status, "not signed out everywhere yet" in stranger.text) == (400, False)
     assert f'href="{first.path}/slo"' in page.text
-    step = await visitor.open(f"{first.path}/slo")
+    step = await browser.open(f"{first.path}/slo")
     assert in_progress.walk.pending_request(step) == (first, in_progress.request_id), "also the second time"
     assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
 
@@ -407,9 +407,9 @@ async def test_a_session_of_another_browser_does_not_match(
     assert COOKIE not in other.cookies
 
 
-async def test_a_form_with_a_too_long_relay_state_is_refused(visitor: SamlBrowser, shop: SamlApplication) -> None:
-    message = logout_request(shop, visitor.now(), EMAIL, "_index")
-    answer = await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="x" * 1025)
+async def test_a_form_with_a_too_long_relay_state_is_refused(browser: SamlBrowser, shop: SamlApplication) -> None:
+    message = logout_request(shop, browser.now(), EMAIL, "_index")
+    answer = await browser.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="x" * 1025)
     assert answer.status == 400
 
 
@@ -419,49 +419,49 @@ async def test_a_form_with_a_too_long_relay_state_is_refused(visitor: SamlBrowse
 @both_bindings
 async def test_a_repeated_response_leads_to_the_same_step(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool) -> None:
     """Before and after the next redirect. It does not count as a return from there."""
-    visitor, first = in_progress.visitor, in_progress.first
-    done = logout_response(first, visitor.now(), in_progress.request_id)
+    browser, first = in_progress.browser, in_progress.first
+    done = logout_response(first, browser.now(), in_progress.request_id)
     address = redirect_url(f"{first.path}/slo", done, "SAMLResponse")
-    redirect_target(await visitor.open(address))
-    onwards = redirect_target(await visitor.open(address))
+    redirect_target(await browser.open(address))
+    onwards = redirect_target(await browser.open(address))
     assert onwards == f"{first.path}/slo"
-    step = await visitor.open(onwards)
+    step = await browser.open(onwards)
     for _ in range(3):
         if by_form:
-            address = redirect_target(await visitor.post_cross_site(f"{first.path}/slo", SAMLResponse=encode_base64(done)), 303)
-        assert in_progress.walk.pending_request(await visitor.open(address)) == in_progress.walk.pending_request(step)
+            address = redirect_target(await browser.post_cross_site(f"{first.path}/slo", SAMLResponse=encode_base64(done)), 303)
+        assert in_progress.walk.pending_request(await browser.open(address)) == in_progress.walk.pending_request(step)
     assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
 
 
 async def test_parallel_copies_of_a_response_all_continue(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
-    visitor, first = in_progress.visitor, in_progress.first
-    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), in_progress.request_id), "SAMLResponse")
-    answers = await everyone(20, lambda _: visitor.open(address))
+    browser, first = in_progress.browser, in_progress.first
+    address = redirect_url(f"{first.path}/slo", logout_response(first, browser.now(), in_progress.request_id), "SAMLResponse")
+    answers = await everyone(20, lambda _: browser.open(address))
     assert {redirect_target(answer) for answer in answers} == {f"{first.path}/slo"}
-    assert ended(await in_progress.walk.finish(await visitor.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
+    assert ended(await in_progress.walk.finish(await browser.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
 
 
 async def test_a_repeated_response_in_another_browser_is_refused(in_progress: LogoutInProgress, app: Any, clock: FakeClock) -> None:
-    visitor, first = in_progress.visitor, in_progress.first
-    address = redirect_url(f"{first.path}/slo", logout_response(first, visitor.now(), in_progress.request_id), "SAMLResponse")
-    redirect_target(await visitor.open(address))
+    browser, first = in_progress.browser, in_progress.first
+    address = redirect_url(f"{first.path}/slo", logout_response(first, browser.now(), in_progress.request_id), "SAMLResponse")
+    redirect_target(await browser.open(address))
     assert (await SamlBrowser(app, clock).open(address)).status == 400
     for application, id_ in ((in_progress.rest[0], in_progress.request_id), (first, "_another")):
-        wrong = logout_response(application, visitor.now(), id_)
-        assert (await visitor.open(redirect_url(f"{application.path}/slo", wrong, "SAMLResponse"))).status == 400
+        wrong = logout_response(application, browser.now(), id_)
+        assert (await browser.open(redirect_url(f"{application.path}/slo", wrong, "SAMLResponse"))).status == 400
 
 
-async def test_a_form_too_long_for_a_redirect_is_refused(visitor: SamlBrowser, shop: SamlApplication) -> None:
+async def test_a_form_too_long_for_a_redirect_is_refused(browser: SamlBrowser, shop: SamlApplication) -> None:
     indexes = [f"_{new_secret()}" for _ in range(300)]
-    refused = await visitor.post_cross_site(
-        f"{shop.path}/slo", SAMLRequest=encode_base64(logout_request(shop, visitor.now(), EMAIL, *indexes))
+    refused = await browser.post_cross_site(
+        f"{shop.path}/slo", SAMLRequest=encode_base64(logout_request(shop, browser.now(), EMAIL, *indexes))
     )
     assert refused.status == 400
     assert "too long for signing out" in refused.text
-    message = logout_request(shop, visitor.now(), EMAIL, *indexes[:100])
-    path = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
-    assert RedirectedMessage(redirect_target(await visitor.open(path))).statuses == ["Requester", "UnknownPrincipal"], (
+    message = logout_request(shop, browser.now(), EMAIL, *indexes[:100])
+    path = redirect_target(await browser.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message)), 303)
+    assert RedirectedMessage(redirect_target(await browser.open(path))).statuses == ["Requester", "UnknownPrincipal"], (
         "this one is too long"
     )
 
@@ -472,7 +472,7 @@ async def test_a_form_too_long_for_a_redirect_is_refused(visitor: SamlBrowser, s
 @pytest.mark.parametrize("is_partial", [False, True])
 @pytest.mark.parametrize("is_alone", [True, False])
 async def test_reloading_the_page_gets_the_response(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     applications: SamlApplications,
     pool: Pool,
@@ -490,17 +490,17 @@ async def test_reloading_the_page_gets_the_response(
     monkeypatch.setattr(XmlDocuments, "logout_response", signed)
     silent = [await applications.add("silent", slo_url=None)] if is_partial else []
     others = [] if is_alone else [await applications.add("blog")]
-    walk = LogoutWalk(visitor, shop, *others, *silent)
+    walk = LogoutWalk(browser, shop, *others, *silent)
     session = (await walk.sign_in())["shop"]
-    message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
+    message = logout_request(shop, browser.now(), session.name_id, session.session_index, ID="_begun")
     address = redirect_url(f"{shop.path}/slo", message, RelayState="there")
-    refused = await walk.finish(await visitor.open(address))
+    refused = await walk.finish(await browser.open(address))
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
-    assert not await visitor.is_in()
+    assert not await browser.is_in()
     busy = False
-    last = await visitor.open(address if is_alone else f"{others[0].path}/slo")
+    last = await browser.open(address if is_alone else f"{others[0].path}/slo")
     assert ended(last, shop, "_begun") == (["Success", "PartialLogout"] if is_partial else ["Success"])
-    assert COOKIE not in visitor.cookies
+    assert COOKIE not in browser.cookies
     assert await nothing_is_left(pool)
 
 
@@ -509,16 +509,16 @@ async def test_reloading_the_page_gets_the_response(
 
 @both_bindings
 async def test_parallel_copies_of_a_request_lead_to_one_step(
-    walk: LogoutWalk, visitor: SamlBrowser, shop: SamlApplication, by_form: bool, pool: Pool
+    walk: LogoutWalk, browser: SamlBrowser, shop: SamlApplication, by_form: bool, pool: Pool
 ) -> None:
     session = (await walk.sign_in())["shop"]
-    message = logout_request(shop, visitor.now(), session.name_id, session.session_index, ID="_begun")
+    message = logout_request(shop, browser.now(), session.name_id, session.session_index, ID="_begun")
     address = redirect_url(f"{shop.path}/slo", message, RelayState="there")
     if by_form:
         address = redirect_target(
-            await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="there"), 303
+            await browser.post_cross_site(f"{shop.path}/slo", SAMLRequest=encode_base64(message), RelayState="there"), 303
         )
-    steps = await everyone(8, lambda _: visitor.open(address))
+    steps = await everyone(8, lambda _: browser.open(address))
     [request] = {
         (application.slug, id_) for step in steps for application, id_ in [walk.pending_request(step) or pytest.fail("nobody is told")]
     }
@@ -529,19 +529,19 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
     assert await nothing_is_left(pool)
 
 
-async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
+async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk: LogoutWalk, browser: SamlBrowser, pool: Pool) -> None:
     await walk.sign_in()
-    token = form_token(await visitor.open(ACCOUNT))
-    answers = await everyone(8, lambda _: visitor.send("/app/sign-out", form_token=token))
+    token = form_token(await browser.open(ACCOUNT))
+    answers = await everyone(8, lambda _: browser.send("/app/sign-out", form_token=token))
     assert {answer.status for answer in answers} == {200}
-    last = await walk.finish(await visitor.open(f"{walk.applications['shop'].path}/slo"))
+    last = await walk.finish(await browser.open(f"{walk.applications['shop'].path}/slo"))
     assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert "Some applications didn't confirm" not in last.text
     assert await nothing_is_left(pool)
 
 
 @pytest.mark.slow
-async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, visitor: SamlBrowser, pool: Pool) -> None:
+async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, browser: SamlBrowser, pool: Pool) -> None:
     """Each sends two requests.
 
     The first ends the session, the others take over, and no application is left to notify.
@@ -551,7 +551,7 @@ async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, visitor:
     async def begin(number: int) -> Answer:
         application = list(walk.applications.values())[number % 4]
         session = sessions[application.slug]
-        return await ask(visitor, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
+        return await ask(browser, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
 
     messages = [RedirectedMessage(redirect_target(step)) for step in await everyone(8, begin)]
     answers = [message.statuses for message in messages if message.kind == "LogoutResponse"]
@@ -559,19 +559,19 @@ async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, visitor:
     assert all(request_ids.count(id_) <= 2 for id_ in request_ids), "no request is sent more often"
     assert len([statuses for statuses in answers if statuses[0] == "Success"]) == 1
     assert len(request_ids) + len(answers) == 8
-    assert not await visitor.is_in()
+    assert not await browser.is_in()
     assert await nothing_is_left(pool)
 
 
 @pytest.mark.slow
 async def test_forged_requests_in_parallel_with_responses_change_nothing(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
-    visitor = in_progress.visitor
+    browser = in_progress.browser
 
     async def forge_or_answer(number: int) -> Answer:
         if number == 4:
             return await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
-        return await ask(visitor, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
+        return await ask(browser, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
 
     await everyone(8, forge_or_answer)
-    last = await in_progress.walk.finish(await visitor.open(f"{shop.path}/slo"))
+    last = await in_progress.walk.finish(await browser.open(f"{shop.path}/slo"))
     assert statuses(last, shop)[0] == "Success"

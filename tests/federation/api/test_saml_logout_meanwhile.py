@@ -59,9 +59,9 @@ async def delete(api: Api, tenants: list[Tenant], application: SamlApplication) 
 
 
 async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
     deleted: list[str] = []
 
     async def the_other_goes(at: SamlApplication) -> None:
@@ -75,18 +75,18 @@ async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
 
 
 async def test_a_service_deleted_before_its_response_makes_the_logout_partial(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
     last = await walk.finish(await walk.start(shop), lambda at: delete(api, [other, other_tenant], at))
     assert sorted(walk.notified) == ["blog", "wiki"], "the next one is still notified"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
 
 async def test_a_service_deleted_after_its_response_does_not_matter(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, api: Api
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
     first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     step = await walk.confirm(first, id_)
     await delete(api, [other, other_tenant], first)
@@ -94,9 +94,9 @@ async def test_a_service_deleted_after_its_response_does_not_matter(
 
 
 async def test_our_page_reports_a_partial_logout_after_an_organization_is_deleted(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, other: Tenant, api: Api
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, other: Tenant, api: Api
 ) -> None:
-    walk = LogoutWalk(visitor, blog, shop)
+    walk = LogoutWalk(browser, blog, shop)
     step = await walk.start(None)
     assert (await api.delete(other.path, token=other.token("owner"))).status == 204
     last = await walk.finish(step)
@@ -107,10 +107,10 @@ async def test_our_page_reports_a_partial_logout_after_an_organization_is_delete
 
 @pytest.mark.parametrize("whole", [False, True])
 async def test_a_deleted_initiator_gets_no_response_but_the_others_are_notified(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, acme: Tenant, api: Api, whole: bool
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, acme: Tenant, api: Api, whole: bool
 ) -> None:
     """The service alone, or with its organization."""
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
 
     async def shop_goes(_: object) -> None:
         if whole:
@@ -122,14 +122,14 @@ async def test_a_deleted_initiator_gets_no_response_but_the_others_are_notified(
     assert sorted(walk.notified) == ["blog", "wiki"]
     assert last.status == 200
     assert "You're also signed out of the applications that use single logout" in last.text
-    assert "gatehouse-saml-logout" not in visitor.cookies
-    assert not await visitor.is_in()
+    assert "gatehouse-saml-logout" not in browser.cookies
+    assert not await browser.is_in()
 
 
 async def test_a_new_service_with_the_same_slug_is_not_the_initiator(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, acme: Tenant, applications: SamlApplications, api: Api
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, acme: Tenant, applications: SamlApplications, api: Api
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog)
+    walk = LogoutWalk(browser, shop, blog)
 
     async def another_comes(_: object) -> None:
         await delete(api, [acme], shop)
@@ -151,22 +151,22 @@ CLOSING = {
 
 @pytest.mark.parametrize("why", CLOSING)
 async def test_an_initiator_disabled_before_the_repeated_form_gets_no_response(
-    visitor: SamlBrowser, shop: SamlApplication, pool: Pool, why: str
+    browser: SamlBrowser, shop: SamlApplication, pool: Pool, why: str
 ) -> None:
     """It is disabled before the form is repeated with cookies.
 
     The request names another session, so the user stays signed in.
     """
     statement, status = CLOSING[why]
-    await visitor.sign_in()
-    await visitor.sign_on(shop)
-    message = encode_base64(logout_request(shop, visitor.now(), EMAIL, "_guessed"))
-    path = redirect_target(await visitor.post_cross_site(f"{shop.path}/slo", SAMLRequest=message), 303)
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    message = encode_base64(logout_request(shop, browser.now(), EMAIL, "_guessed"))
+    path = redirect_target(await browser.post_cross_site(f"{shop.path}/slo", SAMLRequest=message), 303)
     await run_sql(pool, statement)
-    page = await visitor.open(path)
+    page = await browser.open(path)
     assert page.status == status
     assert "You're signed out" not in page.text
-    assert await visitor.is_in()
+    assert await browser.is_in()
 
 
 # Changes to the user
@@ -174,7 +174,7 @@ async def test_an_initiator_disabled_before_the_repeated_form_gets_no_response(
 
 @pytest.mark.parametrize("asked_by_shop", [True, False])
 async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     blog: SamlApplication,
     wiki: SamlApplication,
@@ -184,7 +184,7 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     asked_by_shop: bool,
 ) -> None:
     """The remaining applications cannot be notified: a request needs the deleted name."""
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
 
     async def forgotten(_: object) -> None:
         answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
@@ -201,31 +201,31 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
 
 
 async def test_anonymization_at_the_last_service_is_a_complete_logout(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, platform: Platform
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, platform: Platform
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog)
+    walk = LogoutWalk(browser, shop, blog)
     last = await walk.finish(await walk.start(shop), lambda _: platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token))
     assert RedirectedMessage(redirect_target(last)).statuses == ["Success"]
 
 
 async def test_anonymization_in_parallel_with_the_logout_leaves_no_names(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
-    await visitor.sign_in()
-    await visitor.sign_on(shop)
+    await browser.sign_in()
+    await browser.sign_on(shop)
     held = [
         ("select 1 from users where id = %s for update", (user.id,)),
         ("delete from sessions where user_id = %s", (user.id,)),
         ("update users set email = 'gone@deleted.local', anonymized_at = now() where id = %s", (user.id,)),
     ]
-    await meanwhile(pool, held, lambda: sign_out(visitor))
+    await meanwhile(pool, held, lambda: sign_out(browser))
     assert await run_sql(pool, "select 1 from saml_logout_requests") == []
 
 
 async def test_a_deleted_user_is_signed_out_everywhere(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, user: Account, ports: Ports
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, user: Account, ports: Ports
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
 
     async def deleted(_: object) -> None:
         async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -239,9 +239,15 @@ async def test_a_deleted_user_is_signed_out_everywhere(
 
 
 async def test_applications_of_a_suspended_organization_are_skipped(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, other: Tenant, other_tenant: Tenant, pool: Pool
+    browser: SamlBrowser,
+    shop: SamlApplication,
+    blog: SamlApplication,
+    wiki: SamlApplication,
+    other: Tenant,
+    other_tenant: Tenant,
+    pool: Pool,
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
 
     async def the_other_is_suspended(at: SamlApplication) -> None:
         tenant = other if at is wiki else other_tenant
@@ -256,33 +262,33 @@ async def test_applications_of_a_suspended_organization_are_skipped(
 
 
 async def test_a_step_does_not_wait_for_a_deletion_and_reports_the_truth(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, pool: Pool
 ) -> None:
     """Deleting a large service takes long.
 
     The next application is notified or skipped, and without its response there is no success.
     """
-    walk = LogoutWalk(visitor, shop, blog, wiki)
+    walk = LogoutWalk(browser, shop, blog, wiki)
     first, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
     goes = blog if first is wiki else wiki
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("delete from services where id = any(%s)", ([goes.id, shop.id],))
         step = await in_another_task(lambda: walk.confirm(first, id_))
     assert walk.pending_request(step) is not None, "the service exists until the deletion commits"
-    last = await visitor.open(f"{goes.path}/slo")
+    last = await browser.open(f"{goes.path}/slo")
     assert last.status == 200, "it is deleted now, as is the initiator"
     assert "Some applications didn't confirm" in last.text
 
 
 async def test_a_logout_that_starts_during_a_deletion_is_partial(
-    visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, pool: Pool
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog)
+    walk = LogoutWalk(browser, shop, blog)
     session = (await walk.sign_in())["shop"]
     last = await meanwhile(
         pool,
         [("delete from services where id = %s", (blog.id,))],
-        lambda: request_logout(visitor, shop, session.name_id, session.session_index, RelayState="there"),
+        lambda: request_logout(browser, shop, session.name_id, session.session_index, RelayState="there"),
     )
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
@@ -308,14 +314,14 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
         step, browser = steps[number], walks[number]
         while (request := browser.pending_request(step)) is not None:
             browser.notified.append(request[0].slug)
-            step = await browser.visitor.open(
-                redirect_url(f"{request[0].path}/slo", logout_response(request[0], browser.visitor.now(), request[1]), "SAMLResponse")
+            step = await browser.browser.open(
+                redirect_url(f"{request[0].path}/slo", logout_response(request[0], browser.browser.now(), request[1]), "SAMLResponse")
             )
             if step.status == 302 and redirect_target(step).startswith("/"):
                 # The response counts if the service still exists. Otherwise the next step follows
                 # directly.
                 confirmed[number].add(request[0].slug)
-                step = await browser.visitor.open(redirect_target(step))
+                step = await browser.browser.open(redirect_target(step))
         lasts[number] = step
 
     steps = [await browser.start(shop) for browser in walks]
@@ -330,19 +336,19 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
 
 
 @pytest.mark.slow
-async def test_parallel_returns_get_one_response(visitor: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account) -> None:
+async def test_parallel_returns_get_one_response(browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account) -> None:
     """A response and the step after it change the same rows."""
-    walk = LogoutWalk(visitor, shop, blog)
+    walk = LogoutWalk(browser, shop, blog)
     application, id_ = walk.pending_request(await walk.start(shop)) or pytest.fail("no application was notified")
-    failed = redirect_url(f"{blog.path}/slo", logout_response(application, visitor.now(), id_, "Responder"), "SAMLResponse")
-    answers = await everyone(16, lambda number: visitor.open(failed if number % 2 else f"{blog.path}/slo"))
+    failed = redirect_url(f"{blog.path}/slo", logout_response(application, browser.now(), id_, "Responder"), "SAMLResponse")
+    answers = await everyone(16, lambda number: browser.open(failed if number % 2 else f"{blog.path}/slo"))
     assert {answer.status for answer in answers} <= {302, 400}
     ended = [answer for answer in answers if answer.status == 302 and "SAMLResponse" in redirect_target(answer)]
     assert [statuses(answer, shop) for answer in ended] == [["Success", "PartialLogout"]]
 
 
 async def test_an_expired_logout_is_deleted(
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     blog: SamlApplication,
     other: Tenant,
@@ -352,7 +358,7 @@ async def test_an_expired_logout_is_deleted(
     ports: Ports,
     pool: Pool,
 ) -> None:
-    walk = LogoutWalk(visitor, shop, blog)
+    walk = LogoutWalk(browser, shop, blog)
     await walk.start(shop)
     await delete(api, [other], blog)
     await delete(api, [acme], shop)

@@ -122,19 +122,19 @@ WRONG: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-async def test_invalid_authn_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_invalid_authn_requests_are_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     findings = []
     for mistake, changes in WRONG.items():
         message = authn_request(shop, clock.now(), **changes)
         for binding, answer in (
-            ("redirect", await visitor.open(redirect_url(f"{shop.path}/sso", message))),
-            ("form", await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=encode_base64(message))),
+            ("redirect", await browser.open(redirect_url(f"{shop.path}/sso", message))),
+            ("form", await browser.post_cross_site(f"{shop.path}/sso", SAMLRequest=encode_base64(message))),
         ):
             findings += [(mistake, binding, problem) for problem in await problems_with(answer, pool)]
     assert findings == []
 
 
-async def test_invalid_logout_requests_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_invalid_logout_requests_are_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     findings, count = [], 0
     only_authn = {"AssertionConsumerServiceURL", "ProtocolBinding", "ForceAuthn", "IsPassive", "before", "after", "inside"}
     for mistake, changes in WRONG.items():
@@ -143,17 +143,17 @@ async def test_invalid_logout_requests_are_refused(visitor: SamlBrowser, shop: S
         count += 1
         changes = {key: value.replace("/slo", "/sso") if key == "Destination" and value else value for key, value in changes.items()}
         message = logout_request(shop, clock.now(), "ada@example.com", "_index", **changes)
-        answer = await visitor.open(redirect_url(f"{shop.path}/slo", message))
+        answer = await browser.open(redirect_url(f"{shop.path}/slo", message))
         findings += [(mistake, problem) for problem in await problems_with(answer, pool)]
     assert (findings, count) == ([], 25)
 
 
 async def test_old_requests_and_requests_from_the_future_are_refused(
-    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool
 ) -> None:
     for difference in (timedelta(minutes=5, seconds=2), timedelta(minutes=-5, seconds=-2), timedelta(days=-4000)):
         message = authn_request(shop, clock.now(), IssueInstant=format_instant(clock.now() + difference))
-        await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message)), pool)
+        await check_refused(await browser.open(redirect_url(f"{shop.path}/sso", message)), pool)
 
 
 FINE: dict[str, dict[str, Any]] = {
@@ -172,22 +172,22 @@ FINE: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_valid_variations_are_accepted(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+async def test_valid_variations_are_accepted(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
     findings = []
     for variation, changes in FINE.items():
-        answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **changes)))
+        answer = await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **changes)))
         if answer.status != 302:
             findings.append((variation, answer.status))
     assert findings == []
 
 
-async def test_other_elements_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_other_elements_are_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     valid = authn_request(shop, clock.now()).decode()
     messages = [valid.replace("urn:oasis:names:tc:SAML:2.0:protocol", "urn:x")]
     for name in ("AuthnRequest", "samlp:Response", "samlp:LogoutRequest", "samlp:ArtifactResolve"):
         messages.append(valid.replace("samlp:AuthnRequest", name))
     for message in messages:
-        await check_refused(await visitor.open(redirect_url(f"{shop.path}/sso", message.encode())), pool)
+        await check_refused(await browser.open(redirect_url(f"{shop.path}/sso", message.encode())), pool)
 
 
 # Encoding
@@ -223,27 +223,27 @@ PACKED: dict[str, Callable[[bytes], str]] = {
 }  # fmt: skip
 
 
-async def test_invalid_encodings_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_invalid_encodings_are_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     findings = []
     for mistake, encode in PACKED.items():
         text = encode(authn_request(shop, clock.now()))
         for endpoint in ("sso", "slo"):
-            answer = await visitor.open(f"{shop.path}/{endpoint}?{urlencode({'SAMLRequest': text})}")
+            answer = await browser.open(f"{shop.path}/{endpoint}?{urlencode({'SAMLRequest': text})}")
             findings += [(mistake, endpoint, problem) for problem in await problems_with(answer, pool)]
     assert findings == []
 
 
-async def test_forms_are_decoded_as_strictly(visitor: SamlBrowser, shop: SamlApplication, pool: Pool) -> None:
+async def test_forms_are_decoded_as_strictly(browser: SamlBrowser, shop: SamlApplication, pool: Pool) -> None:
     for text in ("", "%%%", "AAA", "A" * (MAX_ENCODED_LENGTH + 4)):
         for endpoint in ("sso", "slo"):
-            await check_refused(await visitor.post_cross_site(f"{shop.path}/{endpoint}", SAMLRequest=text), pool)
-            await check_refused(await visitor.post_cross_site(f"{shop.path}/{endpoint}", Other=text), pool)
+            await check_refused(await browser.post_cross_site(f"{shop.path}/{endpoint}", SAMLRequest=text), pool)
+            await check_refused(await browser.post_cross_site(f"{shop.path}/{endpoint}", Other=text), pool)
 
 
-async def test_base64_in_a_form_can_have_line_breaks(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+async def test_base64_in_a_form_can_have_line_breaks(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
     wrapped = base64.encodebytes(authn_request(shop, clock.now())).decode()
     assert "\n" in wrapped
-    redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest=wrapped), 303)
+    redirect_target(await browser.post_cross_site(f"{shop.path}/sso", SAMLRequest=wrapped), 303)
 
 
 async def test_a_post_must_be_a_form(app: QuartTrio, shop: SamlApplication) -> None:
@@ -252,63 +252,63 @@ async def test_a_post_must_be_a_form(app: QuartTrio, shop: SamlApplication) -> N
         assert answer.status == 415
 
 
-async def test_repeated_fields_are_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_repeated_fields_are_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     for more in (address.partition("?")[2], "SAMLResponse=x", "RelayState=a&RelayState=b", "SAMLEncoding=urn:x"):
-        await check_refused(await visitor.open(f"{address}&{more}"), pool)
+        await check_refused(await browser.open(f"{address}&{more}"), pool)
     redirect_target(
-        await visitor.open(f"{address}&SAMLEncoding=urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE&SigAlg=x&Signature=y")
+        await browser.open(f"{address}&SAMLEncoding=urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE&SigAlg=x&Signature=y")
     )
 
 
-async def test_the_length_of_a_relay_state_is_limited(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_the_length_of_a_relay_state_is_limited(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     for relay_state in ("x" * 1025, "\u00e9" * 513, "a\nb"):
-        answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
+        answer = await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
         await check_refused(answer, pool)
     for relay_state in ("x" * 1024, "\u00e9" * 512):
-        answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
+        answer = await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
         redirect_target(answer, 302)
 
 
 async def test_a_request_id_works_once(
-    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant
+    browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, ports: Ports, pool: Pool, acme: Tenant
 ) -> None:
     first = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same"))
-    redirect_target(await visitor.open(first))
+    redirect_target(await browser.open(first))
     for again in (first, redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), ID="_same", ForceAuthn="true"))):
-        refused = await visitor.open(again)
+        refused = await browser.open(again)
         assert refused.status == 400
         assert "has already been used" in refused.text
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
-    redirect_target(await visitor.open(redirect_url(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
+    redirect_target(await browser.open(redirect_url(f"{blog.path}/sso", authn_request(blog, clock.now(), ID="_same"))))
 
 
 async def test_a_key_that_cannot_be_decrypted_is_a_server_error_without_details(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, user: Account, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, user: Account, pool: Pool
 ) -> None:
     """As after a restore with other keys. Requests that need no signature still work."""
     await add_service_user(ports, shop.id, user.id)
-    await visitor.sign_in()
-    await visitor.sign_on(shop)
-    path = await visitor.start_sign_on(shop)
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    path = await browser.start_sign_on(shop)
     [(sealed,)] = await run_sql(pool, "select private_key from saml_certificates")
     await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
-    assert (await visitor.open(f"{shop.path}/metadata")).status == 200
-    answer = await visitor.open(path)
+    assert (await browser.open(f"{shop.path}/metadata")).status == 200
+    answer = await browser.open(path)
     assert answer.status == 500
     assert "saml_certificates" not in answer.text
     await run_sql(pool, "update saml_certificates set private_key = %s", sealed)
-    posted_response(await visitor.open(path))
+    posted_response(await browser.open(path))
     await run_sql(pool, "update saml_certificates set private_key = decode('00', 'hex')")
-    await sign_out(visitor)
-    assert not await visitor.is_in(), "a request that needs no signature works"
+    await sign_out(browser)
+    assert not await browser.is_in(), "a request that needs no signature works"
 
 
-async def test_a_response_without_a_request_is_refused(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
+async def test_a_response_without_a_request_is_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     for id_ in ("_unknown", ""):
         message = logout_response(shop, clock.now(), id_)
-        await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", message, "SAMLResponse")), pool)
+        await check_refused(await browser.open(redirect_url(f"{shop.path}/slo", message, "SAMLResponse")), pool)
     request = logout_request(shop, clock.now(), "ada@example.com", "_index")
-    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", request, "SAMLResponse")), pool)
-    await check_refused(await visitor.open(redirect_url(f"{shop.path}/slo", logout_response(shop, clock.now(), "_x"))), pool)
-    await check_refused(await visitor.open(f"{shop.path}/slo"), pool)
+    await check_refused(await browser.open(redirect_url(f"{shop.path}/slo", request, "SAMLResponse")), pool)
+    await check_refused(await browser.open(redirect_url(f"{shop.path}/slo", logout_response(shop, clock.now(), "_x"))), pool)
+    await check_refused(await browser.open(f"{shop.path}/slo"), pool)

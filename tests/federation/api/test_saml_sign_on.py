@@ -22,7 +22,7 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.browser import ACCOUNT, CODE, SIGN_IN, Visitor, form_token, leads_to, set_cookies
+from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, form_token, leads_to, set_cookies
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, add_member, everyone, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import NS, STATUS, SamlApplication, add_application, authn_request, new_certificate, posted_response, redirect_url
@@ -33,23 +33,23 @@ from tests.support.tenants import Tenant
 # Sign-in during a sign-on
 
 
-async def test_a_user_signs_in_and_continues_to_the_application(visitor: SamlBrowser, shop: SamlApplication) -> None:
-    after = await visitor.start_sign_on(shop, "a & b", ID="_asked")
+async def test_a_user_signs_in_and_continues_to_the_application(browser: SamlBrowser, shop: SamlApplication) -> None:
+    after = await browser.start_sign_on(shop, "a & b", ID="_asked")
     assert urlsplit(after).path == f"{shop.path}/authenticate"
-    assert await visitor.sign_in_at(after) == after
-    answer = await visitor.open(after)
+    assert await browser.sign_in_at(after) == after
+    answer = await browser.open(after)
     response = posted_response(answer)
     assert (response.url, response.relay_state, response.name_id) == (shop.acs_url, "a & b", EMAIL)
     assert response.root.get("InResponseTo") == "_asked"
-    assert await visitor.is_in(), "the browser stays signed in"
-    assert [name for name in visitor.cookies if "saml" in name] == [], "the cookie of the sign-on is deleted"
+    assert await browser.is_in(), "the browser stays signed in"
+    assert [name for name in browser.cookies if "saml" in name] == [], "the cookie of the sign-on is deleted"
 
 
 async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account
+    browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
-    await visitor.sign_in()
-    answer = await visitor.open(await visitor.start_sign_on(shop, '"><script>alert(1)</script>'))
+    await browser.sign_in()
+    answer = await browser.open(await browser.start_sign_on(shop, '"><script>alert(1)</script>'))
     policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
     assert policy["form-action"] == "https://shop.example.com"
     assert policy["default-src"] == "'none'"
@@ -61,77 +61,77 @@ async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_a_cross_site_form_without_cookies_starts_a_sign_on(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    await visitor.sign_in()
-    response = posted_response(await visitor.open(await visitor.start_sign_on_by_post(shop, "there", ID="_asked")))
+async def test_a_cross_site_form_without_cookies_starts_a_sign_on(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    await browser.sign_in()
+    response = posted_response(await browser.open(await browser.start_sign_on_by_post(shop, "there", ID="_asked")))
     assert (response.relay_state, response.name_id, response.root.get("InResponseTo")) == ("there", EMAIL, "_asked")
 
 
 async def test_one_session_serves_several_applications(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
     await add_service_user(ports, blog.id, user.id)
-    await visitor.sign_in()
-    first, second = await visitor.sign_on(shop), await visitor.sign_on(blog)
+    await browser.sign_in()
+    first, second = await browser.sign_on(shop), await browser.sign_on(blog)
     assert (first.url, second.url) == (shop.acs_url, blog.acs_url)
     assert first.session_index != second.session_index
-    assert (await visitor.sign_on(shop)).session_index == first.session_index, "the session is the same"
+    assert (await browser.sign_on(shop)).session_index == first.session_index, "the session is the same"
 
 
-async def test_two_sign_ons_in_one_browser_are_independent(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    one, other = await visitor.start_sign_on(shop, "one"), await visitor.start_sign_on(shop, "other")
-    await visitor.sign_in_at(other)
-    assert posted_response(await visitor.open(other)).relay_state == "other"
-    assert posted_response(await visitor.open(one)).relay_state == "one"
+async def test_two_sign_ons_in_one_browser_are_independent(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    one, other = await browser.start_sign_on(shop, "one"), await browser.start_sign_on(shop, "other")
+    await browser.sign_in_at(other)
+    assert posted_response(await browser.open(other)).relay_state == "other"
+    assert posted_response(await browser.open(one)).relay_state == "one"
 
 
-async def test_cookies_of_old_unfinished_sign_ons_are_deleted(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    await visitor.sign_in()
-    visitor.cookies["gatehouse-saml-logout"] = new_secret()
-    paths = [await visitor.start_sign_on_by_post(shop, str(number)) for number in range(30)]
+async def test_cookies_of_old_unfinished_sign_ons_are_deleted(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    await browser.sign_in()
+    browser.cookies["gatehouse-saml-logout"] = new_secret()
+    paths = [await browser.start_sign_on_by_post(shop, str(number)) for number in range(30)]
 
     def cookie_count() -> int:
-        return len([name for name in visitor.cookies if name.startswith("gatehouse-saml-") and name != "gatehouse-saml-logout"])
+        return len([name for name in browser.cookies if name.startswith("gatehouse-saml-") and name != "gatehouse-saml-logout"])
 
     assert cookie_count() == 30
-    assert posted_response(await visitor.open(paths[3])).relay_state == "3", "the current sign-on"
+    assert posted_response(await browser.open(paths[3])).relay_state == "3", "the current sign-on"
     assert cookie_count() == 19
-    assert "gatehouse-saml-logout" in visitor.cookies
-    assert (await visitor.open(paths[10])).status == 400
+    assert "gatehouse-saml-logout" in browser.cookies
+    assert (await browser.open(paths[10])).status == 400
     for number in (11, 29):
-        assert posted_response(await visitor.open(paths[number])).relay_state == str(number)
+        assert posted_response(await browser.open(paths[number])).relay_state == str(number)
 
 
-async def test_cookies_of_failed_sign_ons_are_deleted_too(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
+async def test_cookies_of_failed_sign_ons_are_deleted_too(browser: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
-    await visitor.sign_in("stranger@example.com")
+    await browser.sign_in("stranger@example.com")
     for _ in range(25):
-        assert (await visitor.open(await visitor.start_sign_on_by_post(shop))).status == 403
-    assert len([name for name in visitor.cookies if name.startswith("gatehouse-saml-")]) == 20
+        assert (await browser.open(await browser.start_sign_on_by_post(shop))).status == 403
+    assert len([name for name in browser.cookies if name.startswith("gatehouse-saml-")]) == 20
 
 
-async def test_the_second_factor_is_required(visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
-    after = await visitor.start_sign_on(shop)
-    code = await visitor.sign_in_at(after)
+async def test_the_second_factor_is_required(browser: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
+    after = await browser.start_sign_on(shop)
+    code = await browser.sign_in_at(after)
     assert code.startswith(f"{CODE}?next=")
-    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(after)).text, "there is no assertion yet"
-    page = await visitor.open(code)
-    assert leads_to(await visitor.send(CODE, form_token=form_token(page), next=after, code=factor.code())) == after
-    assert posted_response(await visitor.open(after)).name_id == EMAIL
+    assert '<form method="post" action="/app/sign-in">' in (await browser.open(after)).text, "there is no assertion yet"
+    page = await browser.open(code)
+    assert leads_to(await browser.send(CODE, form_token=form_token(page), next=after, code=factor.code())) == after
+    assert posted_response(await browser.open(after)).name_id == EMAIL
 
 
-async def test_a_wrong_password_shows_the_form_again(visitor: SamlBrowser, shop: SamlApplication) -> None:
-    after = await visitor.start_sign_on(shop)
-    page = await visitor.open(after)
-    refused = await visitor.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
+async def test_a_wrong_password_shows_the_form_again(browser: SamlBrowser, shop: SamlApplication) -> None:
+    after = await browser.start_sign_on(shop)
+    page = await browser.open(after)
+    refused = await browser.send(SIGN_IN, form_token=form_token(page), next=after, email=EMAIL, password="wrong")
     assert refused.status == 401
     assert f'name="next" value="{after}"' in refused.text
     assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in refused.text
 
 
 async def test_every_page_names_the_application_and_has_its_design(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, factor: Authenticator
+    api: Api, browser: SamlBrowser, shop: SamlApplication, acme: Tenant, factor: Authenticator
 ) -> None:
     chosen = {"logo_url": "https://cdn.acme.example/logo.svg", "primary_color": "#7a1fa2", "product_name": "Acme Portal"}
     assert (await api.patch(f"{acme.path}/branding", chosen, token=acme.token("owner"))).status == 200
@@ -145,16 +145,16 @@ async def test_every_page_names_the_application_and_has_its_design(
         assert len(checks) == 1
         return checks == {True}
 
-    after = await visitor.start_sign_on(shop)
+    after = await browser.start_sign_on(shop)
     for path in (after, f"{SIGN_IN}?{urlencode({'next': after})}"):
-        page = await visitor.open(path)
+        page = await browser.open(path)
         assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
         assert is_designed(page)
         assert "form-action 'self';" in page.headers["Content-Security-Policy"]
-    assert is_designed(await visitor.open(await visitor.sign_in_at(after)))
+    assert is_designed(await browser.open(await browser.sign_in_at(after)))
     # No sign-on, and one of another service.
     for other in (f"{shop.path}/authenticate?saml_state={new_secret()}", after.replace("/shop/", "/blog/"), f"{shop.path}/authenticate"):
-        page = await visitor.open(f"{SIGN_IN}?{urlencode({'next': other})}")
+        page = await browser.open(f"{SIGN_IN}?{urlencode({'next': other})}")
         assert "<h1>Sign in</h1>" in page.text
         assert not is_designed(page)
 
@@ -162,11 +162,11 @@ async def test_every_page_names_the_application_and_has_its_design(
 # Assertions
 
 
-async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock) -> None:
+async def test_the_contents_of_an_assertion(browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock) -> None:
     began = clock.now()
-    await visitor.sign_in()
+    await browser.sign_in()
     clock.advance(timedelta(minutes=30))
-    response = await visitor.sign_on(shop, ID="_asked")
+    response = await browser.sign_on(shop, ID="_asked")
     now, until = "2026-03-14T15:39:26.535Z", "2026-03-14T15:44:26.535Z"
     root, assertion = response.root, response.find("/samlp:Response/saml:Assertion")
     assert dict(root.attrib) == {
@@ -186,13 +186,13 @@ async def test_the_contents_of_an_assertion(visitor: SamlBrowser, shop: SamlAppl
     ids = [root.get("ID"), assertion.get("ID"), response.session_index]
     assert len(set(ids)) == 3
     assert all(id_.startswith("_") and len(id_) >= 33 for id_ in ids)
-    again = await visitor.sign_on(shop)
+    again = await browser.sign_on(shop)
     assert again.root.get("ID") not in ids
 
 
-async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    await visitor.sign_in()
-    response = await visitor.sign_on(shop)
+async def test_assertion_and_response_are_signed_as_required(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    await browser.sign_in()
+    response = await browser.sign_on(shop)
     for signed in ("/samlp:Response", "/samlp:Response/saml:Assertion"):
         element = response.find(signed)
         assert element[1].tag == f"{{{NS['ds']}}}Signature", "after the Issuer, as the schema requires"
@@ -211,27 +211,27 @@ async def test_assertion_and_response_are_signed_as_required(visitor: SamlBrowse
     ("flags", "signed"), [((True, True), ["Response", "Assertion"]), ((True, False), ["Assertion"]), ((False, True), ["Response"])]
 )
 async def test_the_configuration_selects_the_signatures(
-    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, flags: tuple[bool, bool], signed: list[str]
+    browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, flags: tuple[bool, bool], signed: list[str]
 ) -> None:
     assertions, response = flags
     shop = await add_application(ports, pool, acme.org, acme.slug, sign_assertions=assertions, sign_response=response)
     await add_service_user(ports, shop.id, user.id)
-    await visitor.sign_in()
-    posted = await visitor.sign_on(shop)
+    await browser.sign_in()
+    posted = await browser.sign_on(shop)
     parents = [signature.getparent().tag.rpartition("}")[2] for signature in posted.root.iter(f"{{{NS['ds']}}}Signature")]
     assert parents == signed
 
 
 @pytest.mark.parametrize("format_", NameIdFormat)
 async def test_the_name_has_the_configured_format(
-    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, format_: NameIdFormat
+    browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, format_: NameIdFormat
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=format_)
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=format_)
     for application in (shop, blog):
         await add_service_user(ports, application.id, user.id)
-    await visitor.sign_in()
-    first, again, elsewhere = [await visitor.sign_on(application) for application in (shop, shop, blog)]
+    await browser.sign_in()
+    first, again, elsewhere = [await browser.sign_on(application) for application in (shop, shop, blog)]
     assert first.find("//saml:NameID/@Format") == format_.value
     names = [response.name_id for response in (first, again, elsewhere)]
     match format_:
@@ -257,30 +257,30 @@ async def test_the_name_has_the_configured_format(
     ],
 )
 async def test_attributes_have_the_configured_names(
-    visitor: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, mapping: dict[str, str] | None, expected: dict[str, str]
+    browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, user: Account, mapping: dict[str, str] | None, expected: dict[str, str]
 ) -> None:
     shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping)
     await add_service_user(ports, shop.id, user.id)
-    await visitor.sign_in()
-    attributes = (await visitor.sign_on(shop)).root.iter(f"{{{NS['saml']}}}Attribute")
+    await browser.sign_in()
+    attributes = (await browser.sign_on(shop)).root.iter(f"{{{NS['saml']}}}Attribute")
     sent = {attribute.get("Name"): str(attribute[0].text).replace(str(user.id), "ID") for attribute in attributes}
     assert sent == expected
 
 
 async def test_an_unverified_address_is_never_sent(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account, metrics: FakeMetrics
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant, user: Account, metrics: FakeMetrics
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog", name_id_format=NameIdFormat.UNSPECIFIED)
     await add_service_user(ports, blog.id, user.id)
-    await visitor.sign_in()
+    await browser.sign_in()
     await run_sql(pool, "update users set email_verified_at = null")
-    path = await visitor.start_sign_on(shop)
-    refused = await visitor.open(path)
+    path = await browser.start_sign_on(shop)
+    refused = await browser.open(path)
     assert refused.status == 403
     assert "SAMLResponse" not in refused.text
     assert "Verify your email address" in refused.text
     assert metrics.login_failures == {"saml": 1}
-    response = await visitor.sign_on(blog)
+    response = await browser.sign_on(blog)
     assert EMAIL not in response.document.decode()
     assert response.name_id == str(user.id)
 
@@ -288,22 +288,24 @@ async def test_an_unverified_address_is_never_sent(
 # Access
 
 
-async def test_members_need_no_registration(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant) -> None:
+async def test_members_need_no_registration(browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, acme: Tenant) -> None:
     member = await add_account(ports, "member@example.com")
     await add_member(pool, acme.org, member.id)
-    await visitor.sign_in("member@example.com")
-    assert (await visitor.sign_on(shop)).name_id == "member@example.com"
+    await browser.sign_in("member@example.com")
+    assert (await browser.sign_on(shop)).name_id == "member@example.com"
     uses = await run_sql(pool, "select last_login_at from service_users where user_id = %s", member.id)
     assert uses == [(ports.clock.now(),)]
 
 
-async def test_other_users_get_no_assertion(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, other_tenant: Tenant) -> None:
+async def test_other_users_get_no_assertion(
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, other_tenant: Tenant
+) -> None:
     await add_account(ports, "stranger@example.com")
     await add_member(pool, other_tenant.org, (await add_account(ports, "foreign@example.com")).id)
     for email in ("stranger@example.com", "foreign@example.com"):
-        visitor.cookies.clear()
-        await visitor.sign_in(email)
-        refused = await visitor.open(await visitor.start_sign_on(shop))
+        browser.cookies.clear()
+        await browser.sign_in(email)
+        refused = await browser.open(await browser.start_sign_on(shop))
         assert refused.status == 403
         assert "SAMLResponse" not in refused.text
     assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "only the first user is a user of the service"
@@ -311,57 +313,57 @@ async def test_other_users_get_no_assertion(visitor: SamlBrowser, shop: SamlAppl
 
 
 async def test_a_password_login_confirms_the_membership(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
+    browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, user.id)
-    await visitor.sign_in()
-    await visitor.sign_on(shop)
+    await browser.sign_in()
+    await browser.sign_on(shop)
     taking_part = "select confirmed_at is not null from memberships where user_id = %s"
     assert await run_sql(pool, taking_part, user.id) == [(False,)]
-    await visitor.sign_in_at(await visitor.start_sign_on(shop, ForceAuthn="true"))
+    await browser.sign_in_at(await browser.start_sign_on(shop, ForceAuthn="true"))
     assert await run_sql(pool, taking_part, user.id) == [(True,)]
 
 
 async def test_a_sign_in_through_the_api_confirms_the_membership(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, user.id)
-    assert (await log_in(api, await visitor.start_sign_on(shop))).status == 200
+    assert (await log_in(api, await browser.start_sign_on(shop))).status == 200
     assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", user.id) == [(True,)]
 
 
-async def test_a_user_without_access_can_sign_in_as_another_user(visitor: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
+async def test_a_user_without_access_can_sign_in_as_another_user(browser: SamlBrowser, shop: SamlApplication, ports: Ports) -> None:
     await add_account(ports, "stranger@example.com")
-    await visitor.sign_in("stranger@example.com")
-    path = await visitor.start_sign_on(shop, "there")
-    page = await visitor.open(path)
+    await browser.sign_in("stranger@example.com")
+    path = await browser.start_sign_on(shop, "there")
+    page = await browser.open(path)
     assert page.status == 403
     assert "You don&#39;t have access to this application." in page.text
     assert "stranger@example.com" in page.text
     assert f'name="next" value="{path}"' in page.text
-    onward_ = leads_to(await visitor.send("/app/sign-out", form_token=form_token(page), next=path))
+    onward_ = leads_to(await browser.send("/app/sign-out", form_token=form_token(page), next=path))
     assert onward_ == f"{SIGN_IN}?{urlencode({'next': path})}"
-    assert "You&#39;re signed out." in (await visitor.open(onward_)).text
-    assert await visitor.sign_in_at(path) == path
-    response = posted_response(await visitor.open(path))
+    assert "You&#39;re signed out." in (await browser.open(onward_)).text
+    assert await browser.sign_in_at(path) == path
+    response = posted_response(await browser.open(path))
     assert (response.name_id, response.relay_state) == (EMAIL, "there")
 
 
 async def test_a_user_with_an_unverified_address_can_sign_in_as_another_user(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
-    await visitor.sign_in()
+    await browser.sign_in()
     await run_sql(pool, "update users set email_verified_at = null where id = %s", user.id)
-    page = await visitor.open(await visitor.start_sign_on(shop))
+    page = await browser.open(await browser.start_sign_on(shop))
     assert page.status == 403
     assert "Verify your email address first" in page.text
     assert 'action="/app/sign-out"' in page.text
 
 
-async def test_a_sign_on_is_recorded(visitor: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account, pool: Pool) -> None:
-    await visitor.sign_in()
-    await visitor.sign_on(shop)
-    await visitor.sign_on(shop)
+async def test_a_sign_on_is_recorded(browser: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account, pool: Pool) -> None:
+    await browser.sign_in()
+    await browser.sign_on(shop)
+    await browser.sign_on(shop)
     logins = await run_sql(pool, "select user_id, org_id, service_id, success from login_events where provider = 'saml'")
     assert logins == [(user.id, shop.org, shop.id, True)] * 2
     assert await run_sql(pool, "select sum(total)::int from login_totals where service_id = %s", shop.id) == [(2,)]
@@ -371,57 +373,57 @@ async def test_a_sign_on_is_recorded(visitor: SamlBrowser, shop: SamlApplication
 
 @pytest.mark.parametrize("change", ["deactivated_at = now()", "anonymized_at = now()"])
 async def test_a_closed_account_gets_no_assertion(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, change: str
+    browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, change: str
 ) -> None:
-    await visitor.sign_in()
-    path = await visitor.start_sign_on(shop)
+    await browser.sign_in()
+    path = await browser.start_sign_on(shop)
     await run_sql(pool, f"update users set {change}")  # noqa: S608
-    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
+    assert '<form method="post" action="/app/sign-in">' in (await browser.open(path)).text
 
 
 # ForceAuthn and IsPassive
 
 
 async def test_force_authn_accepts_a_sign_in_after_the_request(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    await visitor.sign_in()
-    before = visitor.cookies["gatehouse-session"]
+    await browser.sign_in()
+    before = browser.cookies["gatehouse-session"]
     clock.advance(timedelta(minutes=1))
-    path = await visitor.start_sign_on(shop, ForceAuthn="true")
+    path = await browser.start_sign_on(shop, ForceAuthn="true")
     clock.advance(timedelta(seconds=1))
-    assert await visitor.sign_in_at(path) == path
-    assert visitor.cookies["gatehouse-session"] != before
-    response = posted_response(await visitor.open(path))
+    assert await browser.sign_in_at(path) == path
+    assert browser.cookies["gatehouse-session"] != before
+    response = posted_response(await browser.open(path))
     assert response.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:10:27.535Z"
 
 
-async def test_force_authn_refuses_a_session_from_before_the_request(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    await visitor.sign_in()
+async def test_force_authn_refuses_a_session_from_before_the_request(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    await browser.sign_in()
     for value in ("true", "1"):
-        page = await visitor.open(await visitor.start_sign_on(shop, ForceAuthn=value))
+        page = await browser.open(await browser.start_sign_on(shop, ForceAuthn=value))
         assert "SAMLResponse" not in page.text
         assert '<form method="post" action="/app/sign-in">' in page.text
 
 
 @pytest.mark.parametrize(("signed_in", "force"), [(False, "false"), (False, "true"), (True, "true")])
 async def test_is_passive_without_a_session_is_no_passive(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, signed_in: bool, force: str
+    browser: SamlBrowser, shop: SamlApplication, user: Account, signed_in: bool, force: str
 ) -> None:
     if signed_in:
-        await visitor.sign_in()
-    path = await visitor.start_sign_on(shop, "there", ID="_asked", IsPassive="true", ForceAuthn=force)
-    response = posted_response(await visitor.open(path))
+        await browser.sign_in()
+    path = await browser.start_sign_on(shop, "there", ID="_asked", IsPassive="true", ForceAuthn=force)
+    response = posted_response(await browser.open(path))
     assert (response.url, response.relay_state, response.root.get("InResponseTo")) == (shop.acs_url, "there", "_asked")
     assert response.root.xpath("//samlp:StatusCode/@Value", namespaces=NS) == [f"{STATUS}Responder", f"{STATUS}NoPassive"]
     assert not response.root.xpath("//saml:Assertion", namespaces=NS)
     assert response.find("/samlp:Response/ds:Signature") is not None
-    assert (await visitor.open(path)).status == 400, "the sign-on is finished"
+    assert (await browser.open(path)).status == 400, "the sign-on is finished"
 
 
-async def test_is_passive_with_a_session_gets_an_assertion(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    await visitor.sign_in()
-    assert (await visitor.sign_on(shop, IsPassive="1")).name_id == EMAIL
+async def test_is_passive_with_a_session_gets_an_assertion(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    await browser.sign_in()
+    assert (await browser.sign_on(shop, IsPassive="1")).name_id == EMAIL
 
 
 # Too many documents in the signing queue
@@ -443,29 +445,29 @@ class Busy:
 
 @pytest.mark.parametrize("options", [{}, {"IsPassive": "true", "ForceAuthn": "true"}])
 async def test_reloading_the_page_gets_the_response(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+    browser: SamlBrowser, shop: SamlApplication, user: Account, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     busy = Busy(monkeypatch)
-    await visitor.sign_in()
-    path = await visitor.start_sign_on(shop, "there", **options)
-    refused = await visitor.open(path)
+    await browser.sign_in()
+    path = await browser.start_sign_on(shop, "there", **options)
+    refused = await browser.open(path)
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
     busy.free = True
-    assert posted_response(await visitor.open(path)).relay_state == "there"
-    assert await refused_with_400(await visitor.open(path))
+    assert posted_response(await browser.open(path)).relay_state == "there"
+    assert await refused_with_400(await browser.open(path))
 
 
 async def test_reloading_the_page_after_an_api_login_gets_the_response(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Busy(monkeypatch)
-    answer = await log_in(api, await visitor.start_sign_on(shop))
+    answer = await log_in(api, await browser.start_sign_on(shop))
     path = answer.json["redirect_url"].removeprefix(BASE_URL)
-    assert (await visitor.open(path)).status == 429
-    assert not await visitor.is_in()
+    assert (await browser.open(path)).status == 429
+    assert not await browser.is_in()
     busy.free = True
-    assert posted_response(await visitor.open(path)).name_id == EMAIL
-    assert await visitor.is_in()
+    assert posted_response(await browser.open(path)).name_id == EMAIL
+    assert await browser.is_in()
     assert await run_sql(pool, "select count(*) from sessions where browser_hash is not null and ended_at is null") == [(1,)]
 
 
@@ -473,74 +475,74 @@ async def test_reloading_the_page_after_an_api_login_gets_the_response(
 
 
 @pytest.fixture
-async def waiting(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> str:
+async def waiting(browser: SamlBrowser, shop: SamlApplication, user: Account) -> str:
     """Return the path of a pending sign-on that would get an assertion."""
-    await visitor.sign_in()
-    return await visitor.start_sign_on(shop)
+    await browser.sign_in()
+    return await browser.start_sign_on(shop)
 
 
 async def refused_with_400(answer: Answer) -> bool:
     return answer.status == 400 and "SAMLResponse" not in answer.text and "Start again at the application" in answer.text
 
 
-async def test_a_state_works_once(visitor: SamlBrowser, waiting: str) -> None:
-    assert (await visitor.open(waiting)).status == 200
-    assert await refused_with_400(await visitor.open(waiting))
+async def test_a_state_works_once(browser: SamlBrowser, waiting: str) -> None:
+    assert (await browser.open(waiting)).status == 200
+    assert await refused_with_400(await browser.open(waiting))
 
 
-async def test_a_state_expires_after_15_minutes(visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_state_expires_after_15_minutes(browser: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     clock.advance(STATE_TTL)
-    assert await refused_with_400(await visitor.open(waiting))
+    assert await refused_with_400(await browser.open(waiting))
 
 
-async def test_a_state_works_only_in_its_own_browser(app: QuartTrio, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_state_works_only_in_its_own_browser(app: QuartTrio, browser: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     victim = SamlBrowser(app, clock)
     await victim.sign_in()
     assert await refused_with_400(await victim.open(waiting))
-    [name] = [name for name in visitor.cookies if "saml" in name]
+    [name] = [name for name in browser.cookies if "saml" in name]
     victim.cookies[name] = new_secret()
     assert await refused_with_400(await victim.open(waiting))
-    assert (await visitor.open(waiting)).status == 200, "in its own browser it still works"
+    assert (await browser.open(waiting)).status == 200, "in its own browser it still works"
 
 
 async def test_a_state_works_only_for_its_own_service(
-    visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, pool: Pool, acme: Tenant, user: Account
+    browser: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, pool: Pool, acme: Tenant, user: Account
 ) -> None:
     blog = await add_application(ports, pool, acme.org, acme.slug, "blog")
     await add_service_user(ports, blog.id, user.id)
-    assert await refused_with_400(await visitor.open(waiting.replace(shop.path, blog.path)))
+    assert await refused_with_400(await browser.open(waiting.replace(shop.path, blog.path)))
     for query in ("", "?saml_state=", f"?saml_state={new_secret()}"):
-        assert await refused_with_400(await visitor.open(f"{shop.path}/authenticate{query}"))
+        assert await refused_with_400(await browser.open(f"{shop.path}/authenticate{query}"))
 
 
-async def test_states_and_cookies_are_stored_as_hashes(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
+async def test_states_and_cookies_are_stored_as_hashes(browser: SamlBrowser, waiting: str, pool: Pool) -> None:
     [state] = parse_qs(urlsplit(waiting).query)["saml_state"]
-    [cookie] = [value for name, value in visitor.cookies.items() if "saml" in name]
+    [cookie] = [value for name, value in browser.cookies.items() if "saml" in name]
     assert await run_sql(pool, "select state_hash, browser_hash from saml_sign_ons") == [(digest(state), digest(cookie))]
 
 
 async def test_a_head_request_does_not_finish_a_sign_on(
-    visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool
+    browser: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool
 ) -> None:
-    assert (await visitor.open(waiting, method="HEAD")).status == 200
-    assert (await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
+    assert (await browser.open(waiting, method="HEAD")).status == 200
+    assert (await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
     assert await run_sql(pool, "select count(*) from saml_sign_ons") == [(1,)]
-    assert (await visitor.open(waiting)).status == 200
+    assert (await browser.open(waiting)).status == 200
 
 
 @pytest.mark.slow
-async def test_of_twenty_parallel_requests_one_gets_the_response(visitor: SamlBrowser, waiting: str, pool: Pool) -> None:
-    answers = await everyone(20, lambda _: visitor.open(waiting))
+async def test_of_twenty_parallel_requests_one_gets_the_response(browser: SamlBrowser, waiting: str, pool: Pool) -> None:
+    answers = await everyone(20, lambda _: browser.open(waiting))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(1,)]
 
 
 @pytest.mark.slow
 async def test_of_twenty_parallel_copies_of_a_request_one_is_accepted(
-    visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock
+    browser: SamlBrowser, shop: SamlApplication, clock: FakeClock
 ) -> None:
     address = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
-    answers = await everyone(20, lambda _: visitor.open(address))
+    answers = await everyone(20, lambda _: browser.open(address))
     assert sorted(answer.status for answer in answers) == [302] + [400] * 19
 
 
@@ -553,59 +555,61 @@ async def log_in(api: Api, path: str, **more: Any) -> Answer:
 
 
 async def test_a_frontend_signs_a_user_in_for_a_sign_on(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
-    answer = await log_in(api, await visitor.start_sign_on(shop))
+    answer = await log_in(api, await browser.start_sign_on(shop))
     assert answer.status == 200, answer.text
     assert answer.json["access_token"]
     path = answer.json["redirect_url"].removeprefix(BASE_URL)
-    assert not await visitor.is_in()
-    page = await visitor.open(path)
+    assert not await browser.is_in()
+    page = await browser.open(path)
     assert posted_response(page).name_id == EMAIL
-    assert await visitor.is_in(), "the browser is signed in too"
-    [login_device, browser_device] = await run_sql(pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", user.id)
+    assert await browser.is_in(), "the browser is signed in too"
+    [login_device, browser_device] = await run_sql(
+        pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", user.id
+    )
     assert login_device == browser_device != (None,), "on the device of the API login, so that it ends with that device"
-    assert (await visitor.open(path)).status == 400
+    assert (await browser.open(path)).status == 400
 
 
 async def test_the_assertion_has_the_time_of_the_api_login(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, applications: SamlApplications, user: Account, pool: Pool, clock: FakeClock
+    api: Api, browser: SamlBrowser, shop: SamlApplication, applications: SamlApplications, user: Account, pool: Pool, clock: FakeClock
 ) -> None:
     """SAML core section 2.7.2.
 
     A later request with ForceAuthn does not accept that login (section 3.4.1).
     """
-    answer = await log_in(api, await visitor.start_sign_on(shop))
+    answer = await log_in(api, await browser.start_sign_on(shop))
     clock.advance(timedelta(minutes=1))
     blog = await applications.add("blog")
-    fresh = await visitor.start_sign_on(blog, ForceAuthn="true")
+    fresh = await browser.start_sign_on(blog, ForceAuthn="true")
     clock.advance(timedelta(minutes=1))
-    response = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    response = posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
     assert response.find("//saml:AuthnStatement/@AuthnInstant") == "2026-03-14T15:09:26.535Z"
     assert response.root.get("IssueInstant") == "2026-03-14T15:11:26.535Z"
     started, ends = "2026-03-14 15:09:26.535897+00", "2026-06-12 15:09:26.535897+00"
     assert await run_sql(pool, "select created_at = %s, ends_at = %s from sessions where browser_hash is not null", started, ends) == [
         (True, True)
     ]
-    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(fresh)).text
+    assert '<form method="post" action="/app/sign-in">' in (await browser.open(fresh)).text
 
 
 async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, factor: Authenticator
+    api: Api, browser: SamlBrowser, shop: SamlApplication, factor: Authenticator
 ) -> None:
-    path = await visitor.start_sign_on(shop)
+    path = await browser.start_sign_on(shop)
     answer = await log_in(api, path)
     assert answer.json["mfa_required"] is True
     assert "redirect_url" not in answer.json
-    assert '<form method="post" action="/app/sign-in">' in (await visitor.open(path)).text
+    assert '<form method="post" action="/app/sign-in">' in (await browser.open(path)).text
     verified = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
-    assert posted_response(await visitor.open(verified.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    assert posted_response(await browser.open(verified.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
 async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_state(
-    api: Api, app: QuartTrio, visitor: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
+    api: Api, app: QuartTrio, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    attacker = visitor
+    attacker = browser
     path = await attacker.start_sign_on(shop)
     answer = await log_in(api, path)  # the victim signs in there
     page = await attacker.open(path)
@@ -617,29 +621,29 @@ async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_s
 
 
 async def test_an_api_session_that_has_ended_gives_no_assertion(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
-    answer = await log_in(api, await visitor.start_sign_on(shop))
+    answer = await log_in(api, await browser.start_sign_on(shop))
     await api.post("/api/auth/logout", token=answer.json["access_token"])
-    assert await refused_with_400(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert await refused_with_400(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
 
 
 async def test_an_api_session_ended_by_the_organization_gives_no_assertion(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, acme: Tenant
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, acme: Tenant
 ) -> None:
     """The sign-on is pending again (security S-4)."""
-    waiting = await visitor.start_sign_on(shop)
+    waiting = await browser.start_sign_on(shop)
     answer = await log_in(api, waiting)
     ended = await api.delete(f"{acme.path}/users/{user.id}/sessions", token=acme.token("owner"))
     assert ended.status == 200
-    page = await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))
+    page = await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL))
     assert '<form method="post" action="/app/sign-in">' in page.text
-    assert not await visitor.is_in()
+    assert not await browser.is_in()
     again = await log_in(api, waiting)
-    assert posted_response(await visitor.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    assert posted_response(await browser.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
-async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, visitor: SamlBrowser, waiting: str, clock: FakeClock) -> None:
+async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, browser: SamlBrowser, waiting: str, clock: FakeClock) -> None:
     unknown = await log_in(api, f"?saml_state={new_secret()}")
     assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
     both = await log_in(api, waiting, org_slug="acme", service_slug="shop")
@@ -651,9 +655,9 @@ async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, visitor: 
 
 @pytest.mark.parametrize("status", ["suspended", "pending"])
 async def test_a_frontend_cannot_complete_a_sign_on_of_an_inactive_organization(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, status: str
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, status: str
 ) -> None:
-    path = await visitor.start_sign_on(shop)
+    path = await browser.start_sign_on(shop)
     await run_sql(pool, f"update organizations set status = '{status}' where slug = 'acme'")  # noqa: S608
     refused = await log_in(api, path)
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
@@ -661,9 +665,9 @@ async def test_a_frontend_cannot_complete_a_sign_on_of_an_inactive_organization(
 
 
 async def test_nor_with_the_second_factor_after_it_becomes_inactive(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, factor: Authenticator, pool: Pool
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, factor: Authenticator, pool: Pool
 ) -> None:
-    answer = await log_in(api, await visitor.start_sign_on(shop))
+    answer = await log_in(api, await browser.start_sign_on(shop))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
     refused = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
@@ -673,23 +677,23 @@ async def test_nor_with_the_second_factor_after_it_becomes_inactive(
 
 
 async def test_an_api_login_replaces_the_session_of_the_browser(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, pool: Pool
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, pool: Pool
 ) -> None:
     await add_account(ports, "other@example.com")
-    await visitor.sign_in("other@example.com")
-    answer = await log_in(api, await visitor.start_sign_on(shop))
-    assert posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
+    await browser.sign_in("other@example.com")
+    answer = await log_in(api, await browser.start_sign_on(shop))
+    assert posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
     live = "select user_id from sessions where browser_hash is not null and ended_at is null"
     assert await run_sql(pool, live) == [(user.id,)]
 
 
 async def test_an_api_login_of_the_same_user_keeps_the_saml_sessions(
-    api: Api, visitor: SamlBrowser, shop: SamlApplication, user: Account
+    api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
-    await visitor.sign_in()
-    before = await visitor.sign_on(shop)
-    answer = await log_in(api, await visitor.start_sign_on(shop))
-    response = posted_response(await visitor.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    await browser.sign_in()
+    before = await browser.sign_on(shop)
+    answer = await log_in(api, await browser.start_sign_on(shop))
+    response = posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
     assert response.name_id == EMAIL
     assert response.session_index != before.session_index
 
@@ -745,43 +749,43 @@ CLOSED = {
 
 @pytest.mark.parametrize("why", CLOSED)
 async def test_a_disabled_identity_provider_finishes_no_sign_on(
-    visitor: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool, why: str
+    browser: SamlBrowser, shop: SamlApplication, waiting: str, clock: FakeClock, pool: Pool, why: str
 ) -> None:
     statement, status = CLOSED[why]
     clock.advance(timedelta(minutes=1))
     await run_sql(pool, statement)
     request_path = redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()))
     for path in (waiting, request_path, f"{shop.path}/metadata", f"{shop.path}/slo"):
-        answer = await visitor.open(path)
+        answer = await browser.open(path)
         assert (answer.status, "SAMLResponse" in answer.text) == (status, False), path
-    assert (await visitor.post_cross_site(f"{shop.path}/sso", SAMLRequest="x")).status == status
+    assert (await browser.post_cross_site(f"{shop.path}/sso", SAMLRequest="x")).status == status
 
 
 async def test_a_new_certificate_is_used_immediately(
-    visitor: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, clock: FakeClock
+    browser: SamlBrowser, shop: SamlApplication, waiting: str, ports: Ports, clock: FakeClock
 ) -> None:
     def key_of(document: str) -> str:
         return document.partition("X509Certificate>")[2].partition("<")[0]
 
-    before = key_of((await visitor.open(f"{shop.path}/metadata")).text)
+    before = key_of((await browser.open(f"{shop.path}/metadata")).text)
     clock.advance(timedelta(seconds=1))
     other = await new_certificate(clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.saml.deactivate_certificate(shop.org, shop.id, clock.now())
         await tx.saml.add_certificate(shop.org, shop.id, other)
-    after = key_of((await visitor.open(f"{shop.path}/metadata")).text)
+    after = key_of((await browser.open(f"{shop.path}/metadata")).text)
     assert before != after
-    assert after in posted_response(await visitor.open(waiting)).document.decode()
+    assert after in posted_response(await browser.open(waiting)).document.decode()
 
 
-async def test_unknown_organizations_and_services_are_not_found(visitor: Visitor, shop: SamlApplication) -> None:
+async def test_unknown_organizations_and_services_are_not_found(browser: FakeBrowser, shop: SamlApplication) -> None:
     for path in ("/saml/nobody/shop", "/saml/acme/nothing", "/saml/twin/shop"):
         for what in ("metadata", "sso?SAMLRequest=x", "slo", "authenticate?saml_state=x"):
-            assert (await visitor.open(f"{path}/{what}")).status == 404
+            assert (await browser.open(f"{path}/{what}")).status == 404
 
 
-async def test_cookies_are_not_readable_by_scripts(visitor: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
-    answer = await visitor.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())))
+async def test_cookies_are_not_readable_by_scripts(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
+    answer = await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())))
     [cookie] = set_cookies(answer).values()
     assert cookie["httponly"]
     assert (cookie["samesite"], cookie["path"], cookie["max-age"]) == ("Lax", "/", "900")

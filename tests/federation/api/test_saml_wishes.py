@@ -25,18 +25,18 @@ UNSPECIFIED = NameIdFormat.UNSPECIFIED.value
 CLASSES = "urn:oasis:names:tc:SAML:2.0:ac:classes:"
 
 
-async def refused(visitor: SamlBrowser, application: SamlApplication, **request: Any) -> list[str]:
+async def refused(browser: SamlBrowser, application: SamlApplication, **request: Any) -> list[str]:
     """Return the status codes that the application gets instead of an assertion."""
     id_ = new_message_id()
-    path = await visitor.start_sign_on(application, "there", ID=id_, **request)
-    page = await visitor.open(path)
+    path = await browser.start_sign_on(application, "there", ID=id_, **request)
+    page = await browser.open(path)
     assert "You're signed in" not in page.text
     response = posted_response(page)
     assert (response.url, response.relay_state, response.root.get("InResponseTo")) == (application.acs_url, "there", id_)
     assert response.find("/samlp:Response/ds:Signature") is not None
     assert b"Assertion>" not in response.document
     assert EMAIL not in response.document.decode()
-    assert (await visitor.open(path)).status == 400, "the sign-on is finished"
+    assert (await browser.open(path)).status == 400, "the sign-on is finished"
     return response.statuses
 
 
@@ -48,9 +48,9 @@ def policy(**attributes: str) -> str:
 
 
 @pytest.mark.parametrize("format_", NameIdFormat)
-async def test_the_configured_format_can_be_requested(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
+async def test_the_configured_format_can_be_requested(browser: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
     shop = await applications.add(name_id_format=format_)
-    await visitor.sign_in()
+    await browser.sign_in()
     for attributes in (
         {},
         {"Format": UNSPECIFIED},
@@ -58,7 +58,7 @@ async def test_the_configured_format_can_be_requested(visitor: SamlBrowser, appl
         {"Format": format_.value, "SPNameQualifier": shop.entity_id},
     ):
         for create in ({}, {"AllowCreate": "true"}, {"AllowCreate": "false"}):
-            response = await visitor.sign_on(shop, inside=policy(**attributes, **create))
+            response = await browser.sign_on(shop, inside=policy(**attributes, **create))
             assert response.find("//saml:NameID/@Format") == format_.value
 
 
@@ -73,25 +73,25 @@ OTHER_FORMATS = (
 )
 
 
-async def test_another_format_is_an_error(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+async def test_another_format_is_an_error(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
     """With and without a session."""
     findings = []
     for signed_in in (False, True):
         if signed_in:
-            await visitor.sign_in()
+            await browser.sign_in()
         for attributes in OTHER_FORMATS:
-            codes = await refused(visitor, shop, inside=policy(**attributes))
+            codes = await refused(browser, shop, inside=policy(**attributes))
             if codes != ["Requester", "InvalidNameIDPolicy"]:
                 findings.append((signed_in, attributes, codes))
     assert findings == []
 
 
 async def test_an_email_address_is_an_error_where_users_have_pseudonyms(
-    visitor: SamlBrowser, applications: SamlApplications, pool: Pool
+    browser: SamlBrowser, applications: SamlApplications, pool: Pool
 ) -> None:
     shop = await applications.add(name_id_format=NameIdFormat.PERSISTENT)
-    await visitor.sign_in()
-    assert await refused(visitor, shop, inside=policy(Format=NameIdFormat.EMAIL.value)) == ["Requester", "InvalidNameIDPolicy"]
+    await browser.sign_in()
+    assert await refused(browser, shop, inside=policy(Format=NameIdFormat.EMAIL.value)) == ["Requester", "InvalidNameIDPolicy"]
     assert await run_sql(pool, "select count(*) from saml_name_ids") == [(0,)]
 
 
@@ -103,18 +103,18 @@ def subject(name_id: str, **attributes: str) -> str:
 
 
 @pytest.mark.parametrize("format_", [NameIdFormat.EMAIL, NameIdFormat.PERSISTENT, NameIdFormat.UNSPECIFIED, NameIdFormat.TRANSIENT])
-async def test_the_requested_user_gets_an_assertion(visitor: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
+async def test_the_requested_user_gets_an_assertion(browser: SamlBrowser, applications: SamlApplications, format_: NameIdFormat) -> None:
     shop = await applications.add(name_id_format=format_)
-    await visitor.sign_in()
-    name = (await visitor.sign_on(shop)).name_id
+    await browser.sign_in()
+    name = (await browser.sign_on(shop)).name_id
     whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
     for named in ({}, {"Format": UNSPECIFIED}, {"Format": format_.value}, whole):
-        response = await visitor.sign_on(shop, inside=subject(name, **named))
+        response = await browser.sign_on(shop, inside=subject(name, **named))
         assert response.statuses == ["Success"]
         assert response.find("//saml:NameID/@Format") == format_.value
     if format_ is not NameIdFormat.UNSPECIFIED:
         other = NameIdFormat.EMAIL if format_ is not NameIdFormat.EMAIL else NameIdFormat.PERSISTENT
-        assert await refused(visitor, shop, inside=subject(name, Format=other.value)) == ["Requester", "UnknownPrincipal"]
+        assert await refused(browser, shop, inside=subject(name, Format=other.value)) == ["Requester", "UnknownPrincipal"]
 
 
 CONFIRMATION = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm:bearer"/>'
@@ -123,9 +123,9 @@ CONFIRMATION = '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm
 @pytest.mark.parametrize(
     "inside", [f"<saml:Subject>{CONFIRMATION}</saml:Subject>", subject(EMAIL).replace("</saml:S", CONFIRMATION + "</saml:S")]
 )
-async def test_the_subject_confirmation_is_ignored(visitor: SamlBrowser, shop: SamlApplication, user: Account, inside: str) -> None:
-    await visitor.sign_in()
-    assert (await visitor.sign_on(shop, inside=inside)).name_id == EMAIL
+async def test_the_subject_confirmation_is_ignored(browser: SamlBrowser, shop: SamlApplication, user: Account, inside: str) -> None:
+    await browser.sign_in()
+    assert (await browser.sign_on(shop, inside=inside)).name_id == EMAIL
 
 
 OTHER_SUBJECTS = (
@@ -142,12 +142,12 @@ OTHER_SUBJECTS = (
 )
 
 
-async def test_another_user_gets_unknown_principal(visitor: SamlBrowser, shop: SamlApplication, pool: Pool) -> None:
-    await visitor.sign_in()
+async def test_another_user_gets_unknown_principal(browser: SamlBrowser, shop: SamlApplication, pool: Pool) -> None:
+    await browser.sign_in()
     findings = []
     for element in OTHER_SUBJECTS:
         for is_passive in ("false", "true"):
-            codes = await refused(visitor, shop, inside=element, IsPassive=is_passive)
+            codes = await refused(browser, shop, inside=element, IsPassive=is_passive)
             if codes != ["Requester", "UnknownPrincipal"]:
                 findings.append((element, is_passive, codes))
     assert findings == []
@@ -156,31 +156,31 @@ async def test_another_user_gets_unknown_principal(visitor: SamlBrowser, shop: S
 
 
 async def test_the_user_who_signs_in_is_compared_with_the_subject(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, metrics: FakeMetrics
 ) -> None:
     grace = await add_account(ports, "grace@example.com")
     await add_service_user(ports, shop.id, grace.id)
-    path = await visitor.start_sign_on(shop, inside=subject(EMAIL))
-    assert await visitor.sign_in_at(path, "grace@example.com") == path
-    assert posted_response(await visitor.open(path)).statuses == ["Requester", "UnknownPrincipal"]
+    path = await browser.start_sign_on(shop, inside=subject(EMAIL))
+    assert await browser.sign_in_at(path, "grace@example.com") == path
+    assert posted_response(await browser.open(path)).statuses == ["Requester", "UnknownPrincipal"]
     assert metrics.login_failures == {"saml": 1}
-    assert await visitor.is_in(), "the user is signed in here"
-    visitor.cookies.clear()
-    path = await visitor.start_sign_on(shop, inside=subject(EMAIL))
-    await visitor.sign_in_at(path)
-    assert posted_response(await visitor.open(path)).name_id == EMAIL
+    assert await browser.is_in(), "the user is signed in here"
+    browser.cookies.clear()
+    path = await browser.start_sign_on(shop, inside=subject(EMAIL))
+    await browser.sign_in_at(path)
+    assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
-async def test_a_user_without_a_name_there_does_not_match(visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool) -> None:
+async def test_a_user_without_a_name_there_does_not_match(browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool) -> None:
     await add_account(ports, "stranger@example.com")
-    await visitor.sign_in("stranger@example.com")
-    assert await refused(visitor, shop, inside=subject(EMAIL)) == ["Requester", "UnknownPrincipal"]
+    await browser.sign_in("stranger@example.com")
+    assert await refused(browser, shop, inside=subject(EMAIL)) == ["Requester", "UnknownPrincipal"]
     assert await run_sql(pool, "select count(*) from service_users") == [(1,)], "only the first user has a name there"
 
 
 @pytest.mark.parametrize("format_", [NameIdFormat.PERSISTENT, NameIdFormat.TRANSIENT])
 async def test_pseudonyms_of_other_users_do_not_match(
-    visitor: SamlBrowser, app: QuartTrio, clock: FakeClock, applications: SamlApplications, ports: Ports, format_: NameIdFormat
+    browser: SamlBrowser, app: QuartTrio, clock: FakeClock, applications: SamlApplications, ports: Ports, format_: NameIdFormat
 ) -> None:
     shop = await applications.add(name_id_format=format_)
     grace = await add_account(ports, "grace@example.com")
@@ -188,8 +188,8 @@ async def test_pseudonyms_of_other_users_do_not_match(
     other = SamlBrowser(app, clock)
     await other.sign_in("grace@example.com")
     graces = (await other.sign_on(shop)).name_id
-    await visitor.sign_in()
-    assert await refused(visitor, shop, inside=subject(graces)) == ["Requester", "UnknownPrincipal"]
+    await browser.sign_in()
+    assert await refused(browser, shop, inside=subject(graces)) == ["Requester", "UnknownPrincipal"]
 
 
 # RequestedAuthnContext
@@ -219,18 +219,18 @@ def context_class_of(response: PostedResponse) -> str:
     ],
 )
 async def test_a_password_login_states_the_requested_class(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, element: str, expected: str
+    browser: SamlBrowser, shop: SamlApplication, user: Account, element: str, expected: str
 ) -> None:
-    await visitor.sign_in()
-    assert context_class_of(await visitor.sign_on(shop, inside=element)) == expected
+    await browser.sign_in()
+    assert context_class_of(await browser.sign_on(shop, inside=element)) == expected
 
 
-async def test_other_logins_state_the_real_class(visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool) -> None:
+async def test_other_logins_state_the_real_class(browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool) -> None:
     """Libraries request a password by default, and most services accept every user anyway."""
-    await visitor.sign_in()
+    await browser.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
     for element in (context("PasswordProtectedTransport"), context("Password", comparison="minimum"), context("unspecified")):
-        assert context_class_of(await visitor.sign_on(shop, inside=element)) == "unspecified"
+        assert context_class_of(await browser.sign_on(shop, inside=element)) == "unspecified"
 
 
 @pytest.mark.parametrize(
@@ -243,23 +243,23 @@ async def test_other_logins_state_the_real_class(visitor: SamlBrowser, shop: Sam
     ],
 )
 @pytest.mark.parametrize("signed_in", [False, True])
-async def test_an_unsupported_class_is_an_error(visitor: SamlBrowser, shop: SamlApplication, element: str, signed_in: bool) -> None:
+async def test_an_unsupported_class_is_an_error(browser: SamlBrowser, shop: SamlApplication, element: str, signed_in: bool) -> None:
     if signed_in:
-        await visitor.sign_in()
-    assert await refused(visitor, shop, inside=element) == ["Responder", "NoAuthnContext"]
+        await browser.sign_in()
+    assert await refused(browser, shop, inside=element) == ["Responder", "NoAuthnContext"]
 
 
 # IsPassive
 
 
 async def test_is_passive_for_a_user_without_access_is_no_passive(
-    visitor: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, metrics: FakeMetrics
+    browser: SamlBrowser, shop: SamlApplication, ports: Ports, pool: Pool, metrics: FakeMetrics
 ) -> None:
     await add_account(ports, "stranger@example.com")
-    await visitor.sign_in("stranger@example.com")
-    assert await refused(visitor, shop, IsPassive="true") == ["Responder", "NoPassive"]
-    visitor.cookies.clear()
-    await visitor.sign_in()
+    await browser.sign_in("stranger@example.com")
+    assert await refused(browser, shop, IsPassive="true") == ["Responder", "NoPassive"]
+    browser.cookies.clear()
+    await browser.sign_in()
     await run_sql(pool, "update users set email_verified_at = null")
-    assert await refused(visitor, shop, IsPassive="true") == ["Responder", "NoPassive"]
+    assert await refused(browser, shop, IsPassive="true") == ["Responder", "NoPassive"]
     assert metrics.login_failures == {"saml": 2}

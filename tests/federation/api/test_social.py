@@ -23,7 +23,7 @@ from ports.outside import IdentityProviders
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, FakeProvider, Person
-from tests.support.browser import ACCOUNT, CODE, Visitor, leads_to
+from tests.support.browser import ACCOUNT, CODE, FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, add_account, deliver, everyone, link, run_sql
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
@@ -63,21 +63,23 @@ async def test_the_first_sign_in_creates_an_account(provider_sign_in: ProviderSi
     verified = provider_sign_in.provider.provider is not Provider.OFFICESUITE
     assert await provider_sign_in.accounts() == [(EMAIL, verified, False, "platform", None)]
     assert await provider_sign_in.identities() == [(EMAIL, None, provider_sign_in.name, provider_sign_in.provider.address, "4711", EMAIL)]
-    assert await run_sql(provider_sign_in.pool, "select provider from sessions where browser_hash is not null") == [(provider_sign_in.name,)]
+    assert await run_sql(provider_sign_in.pool, "select provider from sessions where browser_hash is not null") == [
+        (provider_sign_in.name,)
+    ]
     assert await run_sql(provider_sign_in.pool, "select provider, success from login_events") == [(provider_sign_in.name, True)]
     [(person,)] = await run_sql(provider_sign_in.pool, "select id::text from users")
     assert await run_sql(provider_sign_in.pool, "select name, target_id, actor_id::text from events order by created_at") == [
         ("user.signup.success", person, person),
         ("user.login.success", person, person),
     ]
-    assert (await provider_sign_in.visitor.open(ACCOUNT)).status == 200
+    assert (await provider_sign_in.browser.open(ACCOUNT)).status == 200
 
 
 @every_provider
 async def test_the_next_sign_in_finds_the_account_after_an_address_change(provider_sign_in: ProviderSignIn) -> None:
     await provider_sign_in.sign_in()
     first = await provider_sign_in.user_id()
-    await provider_sign_in.visitor.submit("/app/sign-out")
+    await provider_sign_in.browser.submit("/app/sign-out")
     provider_sign_in.provider.person = Person(email="ada@married.example")
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() == first
@@ -103,10 +105,12 @@ async def test_the_providers_tokens_are_encrypted_and_replaced_each_time(provide
 async def test_the_database_has_only_hashes_of_state_and_cookie(provider_sign_in: ProviderSignIn) -> None:
     back = await provider_sign_in.start()
     state, code = (parse_qs(urlsplit(back).query)[name][0] for name in ("state", "code"))
-    [row] = await run_sql(provider_sign_in.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t")
-    assert row[1:] == (digest(state), digest(provider_sign_in.visitor.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
+    [row] = await run_sql(
+        provider_sign_in.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t"
+    )
+    assert row[1:] == (digest(state), digest(provider_sign_in.browser.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
     assert state not in row[0]
-    await provider_sign_in.visitor.open(back)
+    await provider_sign_in.browser.open(back)
     assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
     verifier = next(form["code_verifier"] for path, form in provider_sign_in.provider.asked if path == "/token")
     assert verifier not in (state, code, row[0])
@@ -161,7 +165,7 @@ async def test_an_unverified_account_loses_its_earlier_credentials(provider_sign
         squatted.id,
         squatted.id,
     )
-    other = Visitor(app)
+    other = FakeBrowser(app)
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() == squatted.id
     assert await provider_sign_in.accounts() == [(EMAIL, True, False, "platform", None)]
@@ -218,13 +222,15 @@ async def test_a_closed_account_is_not_linked_either(provider_sign_in: ProviderS
 
 
 @officesuite
-async def test_an_unverified_address_gets_one_verification_email(provider_sign_in: ProviderSignIn, ports: Ports, sent: FakeMailTransport) -> None:
+async def test_an_unverified_address_gets_one_verification_email(
+    provider_sign_in: ProviderSignIn, ports: Ports, sent: FakeMailTransport
+) -> None:
     await provider_sign_in.sign_in()
     await provider_sign_in.sign_in()
     await deliver(ports)
     [letter] = sent.letters
     assert letter.to == EMAIL
-    assert (await provider_sign_in.visitor.open(f"/auth/verify-email?token={link(letter)}")).status == 200
+    assert (await provider_sign_in.browser.open(f"/auth/verify-email?token={link(letter)}")).status == 200
     assert await provider_sign_in.accounts() == [(EMAIL, True, False, "platform", None)]
     await provider_sign_in.sign_in()
     assert len(await run_sql(provider_sign_in.pool, "select * from mails")) == 1
@@ -245,7 +251,7 @@ async def test_a_verified_address_gets_no_email(provider_sign_in: ProviderSignIn
 @officesuite
 async def test_a_user_with_an_unverified_address_is_signed_in_and_sees_it(provider_sign_in: ProviderSignIn) -> None:
     await provider_sign_in.sign_in()
-    page = await provider_sign_in.visitor.open(ACCOUNT)
+    page = await provider_sign_in.browser.open(ACCOUNT)
     assert page.status == 200
     assert "not verified" in page.text
 
@@ -265,14 +271,14 @@ async def test_the_second_factor_is_required(provider_sign_in: ProviderSignIn, p
     await provider_sign_in.sign_in()
     account = await provider_sign_in.user_id()
     assert account is not None
-    await provider_sign_in.visitor.submit("/app/sign-out")
+    await provider_sign_in.browser.submit("/app/sign-out")
     async with ports.storage.reading() as read:
         known = await read.accounts.by_id(account)
     assert known is not None
     factor = await add_mfa(ports, known)
     assert leads_to(await provider_sign_in.complete(next="/app/account/devices")) == f"{CODE}?next=%2Fapp%2Faccount%2Fdevices"
     assert await provider_sign_in.user_id() is None
-    page = await provider_sign_in.visitor.submit(CODE, CODE, code=factor.code(), next="/app/account/devices")
+    page = await provider_sign_in.browser.submit(CODE, CODE, code=factor.code(), next="/app/account/devices")
     assert leads_to(page) == "/app/account/devices"
     assert await provider_sign_in.user_id() == account
     logins = await run_sql(provider_sign_in.pool, "select provider, success from login_events")
@@ -299,7 +305,9 @@ async def test_a_new_account_originates_at_the_service(provider_sign_in: Provide
     assert signed_up == [(acme.org, {"service_id": str(shop)})]
 
 
-async def test_the_same_identity_is_known_in_every_context(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, other_tenant: Tenant) -> None:
+async def test_the_same_identity_is_known_in_every_context(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, other_tenant: Tenant
+) -> None:
     desk = await add_service(provider_sign_in.pool, other_tenant.org, "desk")
     await provider_sign_in.sign_in(**SHOP)
     first = await provider_sign_in.user_id()
@@ -316,8 +324,10 @@ async def test_a_service_uses_its_own_credentials_and_scopes(provider_sign_in: P
     path = f"/api/organizations/acme/services/shop/oauth-credentials/{provider_sign_in.name}"
     owner = acme.token("owner")
     assert (await api.call("PUT", path, {"client_id": "of-the-shop", "client_secret": "the shop's secret"}, token=owner)).status == 200
-    assert (await api.patch("/api/organizations/acme/services/shop", {f"{provider_sign_in.name}_scopes": ["calendar"]}, token=owner)).status == 200
-    address = (await provider_sign_in.visitor.open(f"/auth/{provider_sign_in.name}?{urlencode(SHOP)}")).headers["Location"]
+    assert (
+        await api.patch("/api/organizations/acme/services/shop", {f"{provider_sign_in.name}_scopes": ["calendar"]}, token=owner)
+    ).status == 200
+    address = (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode(SHOP)}")).headers["Location"]
     query = parse_qs(urlsplit(address).query)
     assert query["client_id"] == ["of-the-shop"]
     assert query["scope"][0].split()[-1] == "calendar"
@@ -325,7 +335,7 @@ async def test_a_service_uses_its_own_credentials_and_scopes(provider_sign_in: P
     assert {form["client_id"] for sent, form in provider_sign_in.provider.asked if sent == "/token"} == {"of-the-shop"}
     [(scopes,)] = await run_sql(provider_sign_in.pool, "select scopes from identities")
     assert scopes[-1] == "calendar", "also if the provider does not return the scopes"
-    address = (await provider_sign_in.visitor.open(f"/auth/{provider_sign_in.name}")).headers["Location"]
+    address = (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}")).headers["Location"]
     assert parse_qs(urlsplit(address).query)["client_id"] == [CLIENT.client_id], "the platform uses its own client"
 
 
@@ -333,15 +343,15 @@ async def test_a_service_with_credentials_needs_no_platform_credentials(
     app: QuartTrio, clock: FakeClock, provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID
 ) -> None:
     change_ports(app, providers=HttpProviders({Provider.WEBSUITE: provider_sign_in.provider.settings(client=None)}, clock))
-    assert (await provider_sign_in.visitor.open("/auth/websuite")).status == 404
-    assert (await provider_sign_in.visitor.open(f"/auth/websuite?{urlencode(SHOP)}")).status == 404
+    assert (await provider_sign_in.browser.open("/auth/websuite")).status == 404
+    assert (await provider_sign_in.browser.open(f"/auth/websuite?{urlencode(SHOP)}")).status == 404
     page = f"/app/sign-in?{urlencode({'next': '/auth/authorize?' + urlencode(SHOP)})}"
-    assert "Continue with" not in (await provider_sign_in.visitor.open(page)).text
+    assert "Continue with" not in (await provider_sign_in.browser.open(page)).text
     body = {"client_id": CLIENT.client_id, "client_secret": CLIENT.client_secret}
     path = "/api/organizations/acme/services/shop/oauth-credentials/websuite"
     assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
-    assert "/auth/websuite?org=acme&amp;service=shop" in (await provider_sign_in.visitor.open(page)).text
-    assert "Continue with" not in (await provider_sign_in.visitor.open("/app/sign-in")).text
+    assert "/auth/websuite?org=acme&amp;service=shop" in (await provider_sign_in.browser.open(page)).text
+    assert "Continue with" not in (await provider_sign_in.browser.open("/app/sign-in")).text
     await provider_sign_in.sign_in(**SHOP)
     assert await provider_sign_in.user_id() is not None
 
@@ -374,7 +384,7 @@ REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
 async def test_invalid_requests_are_not_redirected(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     findings = []
     for mistake, (query, status) in REFUSED.items():
-        answer = await provider_sign_in.visitor.open(f"/auth/{provider_sign_in.name}?{urlencode(query)}")
+        answer = await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode(query)}")
         if answer.status != status or "Location" in answer.headers:
             findings.append((mistake, answer.status, answer.text))
     assert findings == []
@@ -385,16 +395,16 @@ async def test_an_inactive_organization_signs_no_users_in(provider_sign_in: Prov
     back = await provider_sign_in.start(**SHOP)
     await run_sql(provider_sign_in.pool, "update organizations set status = 'suspended'")
     before = await provider_sign_in.snapshot()
-    assert (await provider_sign_in.visitor.open(f"/auth/{provider_sign_in.name}?{urlencode(SHOP)}")).status == 403
-    assert (await provider_sign_in.visitor.open(back)).status == 403, "also for browsers that were at the provider"
+    assert (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode(SHOP)}")).status == 403
+    assert (await provider_sign_in.browser.open(back)).status == 403, "also for browsers that were at the provider"
     assert await provider_sign_in.snapshot() == before
-    assert (await provider_sign_in.visitor.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and issues no code"
+    assert (await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(SHOP)}")).status == 403, "and issues no code"
 
 
 async def test_unknown_and_unconfigured_providers_are_404(provider_sign_in: ProviderSignIn) -> None:
     for name in ("codehost", "officesuite", "nobody", "Websuite", "websuite%20"):
-        assert (await provider_sign_in.visitor.open(f"/auth/{name}")).status == 404, name
-        assert (await provider_sign_in.visitor.open(f"/auth/{name}/callback?state=x&code=y")).status in (400, 404), name
+        assert (await provider_sign_in.browser.open(f"/auth/{name}")).status == 404, name
+        assert (await provider_sign_in.browser.open(f"/auth/{name}/callback?state=x&code=y")).status in (400, 404), name
 
 
 # Refusals at the callback
@@ -402,7 +412,7 @@ async def test_unknown_and_unconfigured_providers_are_404(provider_sign_in: Prov
 
 async def refused(provider_sign_in: ProviderSignIn, back: str, metrics: FakeMetrics) -> None:
     before = await provider_sign_in.snapshot()
-    answer = await provider_sign_in.visitor.open(back)
+    answer = await provider_sign_in.browser.open(back)
     assert answer.status == 400, answer.text
     assert "started in another browser" in answer.text
     assert await provider_sign_in.snapshot() == before
@@ -411,7 +421,7 @@ async def refused(provider_sign_in: ProviderSignIn, back: str, metrics: FakeMetr
 
 async def test_a_state_works_once(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
     back = await provider_sign_in.start()
-    assert (await provider_sign_in.visitor.open(back)).status == 303
+    assert (await provider_sign_in.browser.open(back)).status == 303
     await refused(provider_sign_in, back, metrics)
 
 
@@ -423,31 +433,31 @@ async def test_a_state_expires_after_15_minutes(provider_sign_in: ProviderSignIn
 
 async def test_a_state_works_only_in_its_own_browser(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
     back = await provider_sign_in.start()
-    mine = dict(provider_sign_in.visitor.cookies)
+    mine = dict(provider_sign_in.browser.cookies)
     for cookies in ({}, {"gatehouse-device": new_secret()}):
-        provider_sign_in.visitor.cookies = cookies
+        provider_sign_in.browser.cookies = cookies
         metrics.login_failures.clear()
         await refused(provider_sign_in, back, metrics)
-    provider_sign_in.visitor.cookies = mine
-    assert (await provider_sign_in.visitor.open(back)).status == 303, "other browsers did not use it up"
+    provider_sign_in.browser.cookies = mine
+    assert (await provider_sign_in.browser.open(back)).status == 303, "other browsers did not use it up"
 
 
 async def test_a_state_works_only_for_its_own_provider(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
     back = await provider_sign_in.start()
     other = next(each.value for each in Provider if each is not provider_sign_in.provider.provider)
     await refused(provider_sign_in, back.replace(f"/{provider_sign_in.name}/", f"/{other}/"), metrics)
-    assert (await provider_sign_in.visitor.open(back)).status == 303
+    assert (await provider_sign_in.browser.open(back)).status == 303
 
 
 async def test_invalid_states_are_refused(provider_sign_in: ProviderSignIn) -> None:
     await provider_sign_in.start()
     for query in ("", "?state=", "?code=x", "?state=%00", f"?state={'x' * 200}", "?state=unknown&code=x"):
-        assert (await provider_sign_in.visitor.open(f"/auth/{provider_sign_in.name}/callback{query}")).status == 400, query
+        assert (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}/callback{query}")).status == 400, query
 
 
 async def test_of_twenty_parallel_callbacks_one_signs_in(provider_sign_in: ProviderSignIn) -> None:
     back = await provider_sign_in.start()
-    answers = await everyone(20, lambda _: provider_sign_in.visitor.open(back))
+    answers = await everyone(20, lambda _: provider_sign_in.browser.open(back))
     assert sorted(answer.status for answer in answers) == [303] + [400] * 19
     assert provider_sign_in.provider.counted["/token"] == 1
 
@@ -457,10 +467,10 @@ async def test_parallel_first_sign_ins_create_one_account(
     provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID, where: str | None
 ) -> None:
     """For the platform, or for the platform and a service."""
-    streets = [ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool) for _ in range(6)]
+    streets = [ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool) for _ in range(6)]
     ways = [SHOP if where and number % 2 else {} for number in range(6)]
     backs = [await each.start(**way) for each, way in zip(streets, ways, strict=True)]
-    answers = await everyone(6, lambda number: streets[number].visitor.open(backs[number]))
+    answers = await everyone(6, lambda number: streets[number].browser.open(backs[number]))
     assert [answer.status for answer in answers] == [303] * 6, [answer.text for answer in answers]
     assert len({await each.user_id() for each in streets}) == 1
     assert len([row for row in await provider_sign_in.accounts() if row[0] == EMAIL]) == 1
@@ -473,7 +483,7 @@ async def test_parallel_first_sign_ins_create_one_account(
 @every_provider
 async def test_a_response_of_another_issuer_is_refused(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
     back = await provider_sign_in.start()
-    answer = await provider_sign_in.visitor.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", back))
+    answer = await provider_sign_in.browser.open(re.sub("&iss=[^&]*", "&iss=https%3A%2F%2Felsewhere.example", back))
     assert answer.status == 400
     assert metrics.login_failures == {"provider": 1}
     assert provider_sign_in.provider.counted["/token"] == 0
@@ -485,14 +495,14 @@ async def test_malformed_responses_are_refused_and_not_forwarded(provider_sign_i
         back = await provider_sign_in.start()
         is_first = "?code=" in back
         path = re.sub("(?<=[?])code=[^&]*", parameters, back) if is_first else re.sub("&code=[^&]*", f"&{parameters}", back)
-        answer = await provider_sign_in.visitor.open(path)
+        answer = await provider_sign_in.browser.open(path)
         assert (answer.status, provider_sign_in.provider.counted["/token"]) == (400, 0), parameters
 
 
 @of("twice", ["code=x", "state=x", "iss=x"])
 async def test_repeated_parameters_are_refused_and_do_not_use_up_the_state(provider_sign_in: ProviderSignIn, twice: str) -> None:
     back = await provider_sign_in.start()
-    assert (await provider_sign_in.visitor.open(f"{back}&{twice}")).status == (400 if twice.split("=")[0] + "=" in back else 303)
+    assert (await provider_sign_in.browser.open(f"{back}&{twice}")).status == (400 if twice.split("=")[0] + "=" in back else 303)
     assert provider_sign_in.provider.counted["/token"] == (0 if twice.split("=")[0] + "=" in back else 1)
 
 
@@ -522,7 +532,9 @@ async def test_a_user_who_refuses_consent_sees_an_error(provider_sign_in: Provid
 
 
 @of(("error", "expected"), [("access_denied", "access_denied"), ("server_error", "server_error"), (TRAP, "server_error")])
-async def test_the_waiting_application_gets_the_error(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, error: str, expected: str) -> None:
+async def test_the_waiting_application_gets_the_error(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, error: str, expected: str
+) -> None:
     provider_sign_in.provider.refuses = error
     before = await provider_sign_in.snapshot()
     answer = await provider_sign_in.complete(**SHOP, redirect_uri=BACK, state="x y")
@@ -534,10 +546,12 @@ async def test_the_waiting_application_gets_the_error(provider_sign_in: Provider
 
 
 @every_provider
-async def test_a_provider_that_fails_is_an_oauth_error(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics) -> None:
+async def test_a_provider_that_fails_is_an_oauth_error(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics
+) -> None:
     provider_sign_in.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP}, 500)
     back = await provider_sign_in.start()
-    answer = await provider_sign_in.visitor.open(back, (b"accept", b"application/json"))
+    answer = await provider_sign_in.browser.open(back, (b"accept", b"application/json"))
     assert answer.status == 500
     assert "what a provider says" not in answer.text
     answer = await provider_sign_in.complete(**SHOP)
@@ -547,27 +561,27 @@ async def test_a_provider_that_fails_is_an_oauth_error(provider_sign_in: Provide
 
 
 async def test_head_requests_have_no_effect(provider_sign_in: ProviderSignIn) -> None:
-    assert (await provider_sign_in.visitor.open(f"/auth/{provider_sign_in.name}", method="HEAD")).status == 200
+    assert (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}", method="HEAD")).status == 200
     assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
     back = await provider_sign_in.start()
-    assert (await provider_sign_in.visitor.open(back, method="HEAD")).status == 200
-    assert (await provider_sign_in.visitor.open(back)).status == 303
+    assert (await provider_sign_in.browser.open(back, method="HEAD")).status == 200
+    assert (await provider_sign_in.browser.open(back)).status == 303
 
 
 # The pages
 
 
 async def test_the_sign_in_page_offers_the_configured_providers(provider_sign_in: ProviderSignIn) -> None:
-    page = await provider_sign_in.visitor.open("/app/sign-in?next=/app/account/devices")
+    page = await provider_sign_in.browser.open("/app/sign-in?next=/app/account/devices")
     assert page.text.count("Continue with") == 1
     assert f'href="/auth/{provider_sign_in.name}?next=%2Fapp%2Faccount%2Fdevices"' in page.text
-    wrong = await provider_sign_in.visitor.sign_in(password="wrong")
+    wrong = await provider_sign_in.browser.sign_in(password="wrong")
     assert "Continue with" in wrong.text
 
 
 async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     fields = {**SHOP, "redirect_uri": BACK, "state": "xyz"}
-    page = await provider_sign_in.visitor.open(leads_to(await provider_sign_in.visitor.open(f"/auth/authorize?{urlencode(fields)}")))
+    page = await provider_sign_in.browser.open(leads_to(await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(fields)}")))
     address = f"/auth/{provider_sign_in.name}?{urlencode(fields)}"
     assert address.replace("&", "&amp;") in page.text
     target = leads_to(await provider_sign_in.complete(**fields))
@@ -577,7 +591,7 @@ async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sig
 
 async def test_the_previous_session_of_the_browser_ends(provider_sign_in: ProviderSignIn, ports: Ports) -> None:
     grace = await add_account(ports, "grace@example.com")
-    assert leads_to(await provider_sign_in.visitor.sign_in("grace@example.com", PASSWORD)) == ACCOUNT
+    assert leads_to(await provider_sign_in.browser.sign_in("grace@example.com", PASSWORD)) == ACCOUNT
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() not in (None, grace.id)
     assert await run_sql(provider_sign_in.pool, "select count(*) from sessions where ended_at is null") == [(1,)]

@@ -24,7 +24,7 @@ from ports.outside import IdentityProviders
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT, FakeProvider, Person
-from tests.support.browser import ACCOUNT, CODE, Visitor, form_token, leads_to
+from tests.support.browser import ACCOUNT, CODE, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_platform_owner, everyone, meanwhile, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.provider_sign_in import ProviderSignIn
@@ -83,7 +83,7 @@ async def program(api: Api, ports: Ports, user: Account, provider: FakeProvider)
 
 async def open_ticket(provider_sign_in: ProviderSignIn, path: str) -> str:
     """Open the path of a ticket and visit the provider. Return the path of the callback."""
-    page = await provider_sign_in.visitor.open(path)
+    page = await provider_sign_in.browser.open(path)
     address = page.headers["Location"] if page.status == 302 else link_target(page)  # a signed-in user is redirected immediately
     return provider_sign_in.provider.visit(address).removeprefix("http://gatehouse.test")
 
@@ -108,7 +108,7 @@ async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
 ) -> None:
     await acme.join("ada", user)
     await run_sql(provider_sign_in.pool, "update memberships set confirmed_at = now()")
-    answer = await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))
+    answer = await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await program.starts()))
     assert answer.status == 200
     assert "Account linked" in answer.text
     assert await provider_sign_in.user_id() is None, "linking signs no user in"
@@ -122,27 +122,29 @@ async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
 async def test_a_ticket_works_once_and_expires_after_a_minute(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
     first, second = await program.starts(), await program.starts()
     await open_ticket(provider_sign_in, first)
-    assert (await provider_sign_in.visitor.open(first)).status == 400
+    assert (await provider_sign_in.browser.open(first)).status == 400
     clock.advance(timedelta(seconds=60))
-    assert (await provider_sign_in.visitor.open(second)).status == 400
+    assert (await provider_sign_in.browser.open(second)).status == 400
 
 
 async def test_a_ticket_works_only_for_its_own_provider(provider_sign_in: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
-    assert (await provider_sign_in.visitor.open(path.replace(provider_sign_in.name, "websuite"))).status == 404
+    assert (await provider_sign_in.browser.open(path.replace(provider_sign_in.name, "websuite"))).status == 404
     await open_ticket(provider_sign_in, path)
 
 
 async def test_a_link_needs_the_session_that_started_it(provider_sign_in: ProviderSignIn, program: Program) -> None:
     back = await open_ticket(provider_sign_in, await program.starts())
     await program.api.post("/api/auth/logout", token=program.token)
-    assert (await provider_sign_in.visitor.open(back)).status == 401
+    assert (await provider_sign_in.browser.open(back)).status == 401
     assert await provider_sign_in.identities() == []
 
 
-async def test_a_link_finishes_only_in_the_browser_that_opened_it(provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio) -> None:
+async def test_a_link_finishes_only_in_the_browser_that_opened_it(
+    provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio
+) -> None:
     back = await open_ticket(provider_sign_in, await program.starts())
-    other = Visitor(app)
+    other = FakeBrowser(app)
     await other.open(f"/auth/{provider_sign_in.name}")
     assert (await other.open(back)).status == 400
     assert await provider_sign_in.identities() == []
@@ -151,20 +153,20 @@ async def test_a_link_finishes_only_in_the_browser_that_opened_it(provider_sign_
 async def test_a_signed_in_user_cannot_use_another_users_ticket(provider_sign_in: ProviderSignIn, program: Program, ports: Ports) -> None:
     """An attacker could send the URL to a signed-in user."""
     await add_account(ports, "eve@example.com")
-    assert leads_to(await provider_sign_in.visitor.sign_in("eve@example.com")) == ACCOUNT
-    answer = await provider_sign_in.visitor.open(await program.starts())
+    assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
+    answer = await provider_sign_in.browser.open(await program.starts())
     assert answer.status == 403
     assert "Another user is signed in" in answer.text
-    await provider_sign_in.visitor.submit("/app/sign-out")
+    await provider_sign_in.browser.submit("/app/sign-out")
     back = await open_ticket(provider_sign_in, await program.starts())
-    assert leads_to(await provider_sign_in.visitor.sign_in("eve@example.com")) == ACCOUNT
-    assert (await provider_sign_in.visitor.open(back)).status == 403
+    assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
+    assert (await provider_sign_in.browser.open(back)).status == 403
     assert await provider_sign_in.identities() == []
 
 
 async def test_a_browser_without_a_session_is_asked_before_linking(provider_sign_in: ProviderSignIn, program: Program) -> None:
     """The provider may redirect without asking, so our page must ask."""
-    answer = await provider_sign_in.visitor.open(await program.starts())
+    answer = await provider_sign_in.browser.open(await program.starts())
     assert "Location" not in answer.headers
     assert "Refresh" not in answer.headers
     assert f"<strong>{EMAIL}</strong>" in answer.text
@@ -173,28 +175,30 @@ async def test_a_browser_without_a_session_is_asked_before_linking(provider_sign
 
 
 async def test_a_signed_in_user_is_redirected_immediately(provider_sign_in: ProviderSignIn, program: Program) -> None:
-    await provider_sign_in.visitor.sign_in(EMAIL)
-    answer = await provider_sign_in.visitor.open(await program.starts())
+    await provider_sign_in.browser.sign_in(EMAIL)
+    answer = await provider_sign_in.browser.open(await program.starts())
     assert answer.status == 302
-    await provider_sign_in.visitor.open(provider_sign_in.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
+    await provider_sign_in.browser.open(provider_sign_in.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
     assert await program.linked() == ["4711"]
 
 
-async def test_an_identity_of_another_user_is_not_linked(provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant) -> None:
+async def test_an_identity_of_another_user_is_not_linked(
+    provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant
+) -> None:
     """Whatever the context of that identity."""
     shop = await add_service(provider_sign_in.pool, acme.org)
     provider_sign_in.provider.person = Person(email="eve@example.com")
-    await ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
-    answer = await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))
+    await ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
+    answer = await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await program.starts()))
     assert answer.status == 409
     assert [row[:2] for row in await provider_sign_in.identities()] == [("eve@example.com", shop)], "it stays with its user"
 
 
 async def test_a_second_identity_at_a_provider_is_not_linked(provider_sign_in: ProviderSignIn, program: Program) -> None:
     first, second = await program.starts(), await program.starts()
-    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, first))).status == 200
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, first))).status == 200
     provider_sign_in.provider.person = Person(subject="4712")
-    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, second))).status == 400
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, second))).status == 400
     assert await program.linked() == ["4711"]
 
 
@@ -202,22 +206,22 @@ async def test_an_identity_at_a_service_can_also_be_linked_to_the_account(
     provider_sign_in: ProviderSignIn, program: Program, app: QuartTrio, acme: Tenant
 ) -> None:
     shop = await add_service(provider_sign_in.pool, acme.org)
-    await ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
-    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))).status == 200
+    await ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await program.starts()))).status == 200
     assert {row[1] for row in await provider_sign_in.identities()} == {None, shop}
 
 
 async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: ProviderSignIn, program: Program) -> None:
     path = await program.starts()
-    answers = await everyone(20, lambda _: provider_sign_in.visitor.open(path))
+    answers = await everyone(20, lambda _: provider_sign_in.browser.open(path))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
 
 
 async def test_a_provider_that_fails_links_nothing(provider_sign_in: ProviderSignIn, program: Program) -> None:
     provider_sign_in.provider.refuses = "access_denied"
-    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))).status == 400
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await program.starts()))).status == 400
     provider_sign_in.provider.refuses = TRAP
-    answer = await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))
+    answer = await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await program.starts()))
     assert answer.status == 500
     assert "what a provider says" not in answer.text
     assert await provider_sign_in.identities() == []
@@ -227,56 +231,56 @@ async def test_a_provider_that_fails_links_nothing(provider_sign_in: ProviderSig
 
 
 async def link_on_page(provider_sign_in: ProviderSignIn) -> None:
-    page = await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/link", PAGE)
+    page = await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/link", PAGE)
     assert page.status == 200, page.text
     wait, _, address = page.headers["Refresh"].partition("; url=")
     assert (wait, address in page.text) == ("0", True)
-    assert leads_to(await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, address))) == PAGE
+    assert leads_to(await provider_sign_in.browser.open(await open_ticket(provider_sign_in, address))) == PAGE
 
 
 async def test_an_identity_is_linked_and_unlinked_on_the_account_page(provider_sign_in: ProviderSignIn, user: Account) -> None:
-    await provider_sign_in.visitor.sign_in()
-    assert "No accounts are linked." in (await provider_sign_in.visitor.open(ACCOUNT)).text
-    assert "not linked" in (await provider_sign_in.visitor.open(PAGE)).text
+    await provider_sign_in.browser.sign_in()
+    assert "No accounts are linked." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    assert "not linked" in (await provider_sign_in.browser.open(PAGE)).text
     await link_on_page(provider_sign_in)
-    page = await provider_sign_in.visitor.open(PAGE)
+    page = await provider_sign_in.browser.open(PAGE)
     assert "Account linked." in page.text
     assert EMAIL in page.text
     assert "not linked" not in page.text
-    assert "You can sign in with Codehost." in (await provider_sign_in.visitor.open(ACCOUNT)).text
-    assert leads_to(await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
-    assert "Account unlinked." in (await provider_sign_in.visitor.open(PAGE)).text
+    assert "You can sign in with Codehost." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    assert leads_to(await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
+    assert "Account unlinked." in (await provider_sign_in.browser.open(PAGE)).text
     assert await provider_sign_in.identities() == []
 
 
 async def test_forms_of_other_sites_link_nothing(provider_sign_in: ProviderSignIn, user: Account) -> None:
-    await provider_sign_in.visitor.sign_in()
+    await provider_sign_in.browser.sign_in()
     for what in ("link", "unlink"):
-        assert (await provider_sign_in.visitor.send(f"{PAGE}/{provider_sign_in.name}/{what}", form_token="guessed")).status == 403
-        token = form_token(await provider_sign_in.visitor.open(PAGE))
+        assert (await provider_sign_in.browser.send(f"{PAGE}/{provider_sign_in.name}/{what}", form_token="guessed")).status == 403
+        token = form_token(await provider_sign_in.browser.open(PAGE))
         foreign = (b"sec-fetch-site", b"cross-site")
-        assert (await provider_sign_in.visitor.send(f"{PAGE}/{provider_sign_in.name}/{what}", foreign, form_token=token)).status == 403
+        assert (await provider_sign_in.browser.send(f"{PAGE}/{provider_sign_in.name}/{what}", foreign, form_token=token)).status == 403
     assert await run_sql(provider_sign_in.pool, "select * from link_tickets") == []
 
 
 async def test_the_page_explains_refusals(provider_sign_in: ProviderSignIn) -> None:
     await provider_sign_in.sign_in()
-    answer = await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)
+    answer = await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)
     assert answer.status == 400
     assert "your only way to sign in" in answer.text
-    answer = await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/link", PAGE)
+    answer = await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/link", PAGE)
     assert answer.status == 400
     assert "You have already linked" in answer.text
-    assert (await provider_sign_in.visitor.submit(f"{PAGE}/websuite/link", PAGE)).status == 404
-    assert (await provider_sign_in.visitor.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
+    assert (await provider_sign_in.browser.submit(f"{PAGE}/websuite/link", PAGE)).status == 404
+    assert (await provider_sign_in.browser.submit(f"{PAGE}/websuite/unlink", PAGE)).status == 404
 
 
 async def test_the_last_identity_stays_if_the_password_cannot_sign_in(provider_sign_in: ProviderSignIn) -> None:
     await provider_sign_in.sign_in()
     await run_sql(provider_sign_in.pool, "update users set password_hash = 'of some password', email_verified_at = null")
-    assert (await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 400
+    assert (await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 400
     await run_sql(provider_sign_in.pool, "update users set email_verified_at = now()")
-    assert (await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 303
+    assert (await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 303
 
 
 # After unlinking
@@ -293,14 +297,14 @@ async def linked(provider_sign_in: ProviderSignIn, program: Program, app: QuartT
     await add_service(provider_sign_in.pool, acme.org)
     await add_service(provider_sign_in.pool, other_tenant.org, "desk")
     provider_sign_in.provider.person = Person(email="x@codehost.example")
-    assert (await provider_sign_in.visitor.open(await open_ticket(provider_sign_in, await program.starts()))).status == 200
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await program.starts()))).status == 200
     for service in (SHOP, DESK):
         await other_browser(provider_sign_in, app).sign_in(**service)
     return program
 
 
 def other_browser(provider_sign_in: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
-    return ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool)
+    return ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool)
 
 
 @pytest.mark.parametrize("where", [{}, SHOP, DESK], ids=["account", "shop", "desk"])
@@ -328,12 +332,14 @@ async def test_an_identity_with_the_verified_address_links_again(
     assert await linked.linked() == ["4711"]
 
 
-async def test_a_sign_in_during_the_unlinking_fails(provider_sign_in: ProviderSignIn, linked: Program, app: QuartTrio, user: Account) -> None:
+async def test_a_sign_in_during_the_unlinking_fails(
+    provider_sign_in: ProviderSignIn, linked: Program, app: QuartTrio, user: Account
+) -> None:
     browser = other_browser(provider_sign_in, app)
     back = await browser.start(**SHOP)
     locked = ("select 1 from users where id = %s for no key update", (user.id,))
     unlinked = ("delete from identities where user_id = %s", (user.id,))
-    assert (await meanwhile(provider_sign_in.pool, [locked, unlinked], lambda: browser.visitor.open(back))).status == 400
+    assert (await meanwhile(provider_sign_in.pool, [locked, unlinked], lambda: browser.browser.open(back))).status == 400
     assert await browser.user_id() is None
     assert await provider_sign_in.identities() == []
 
@@ -347,7 +353,7 @@ async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
 
     async def act(number: int) -> int:
         if number < len(browsers):
-            return (await browsers[number].visitor.open(backs[number])).status
+            return (await browsers[number].browser.open(backs[number])).status
         answer = await linked.unlinks()
         await late.sign_in()
         return answer.status
@@ -366,7 +372,7 @@ async def test_a_pending_second_factor_fails_after_the_unlinking(
     browser = other_browser(provider_sign_in, app)
     assert leads_to(await browser.complete(**SHOP)).startswith(CODE)
     assert (await linked.unlinks()).status == 200
-    assert (await browser.visitor.submit(CODE, CODE, code=factor.code())).status == 401
+    assert (await browser.browser.submit(CODE, CODE, code=factor.code())).status == 401
     assert await browser.user_id() is None
 
 
@@ -376,15 +382,17 @@ async def test_an_identity_at_a_service_opens_the_account_and_is_unlinked_there(
     """An account that originates at a service is a full account."""
     await add_service(provider_sign_in.pool, acme.org)
     await provider_sign_in.sign_in(**SHOP)
-    assert "You can sign in with Codehost." in (await provider_sign_in.visitor.open(ACCOUNT)).text
-    page = await provider_sign_in.visitor.open(PAGE)
+    assert "You can sign in with Codehost." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    page = await provider_sign_in.browser.open(PAGE)
     assert "linked at an application" in page.text
     assert "not linked" not in page.text
-    assert (await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 400, "it is the only way to sign in"
+    assert (await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 400, (
+        "it is the only way to sign in"
+    )
     await run_sql(provider_sign_in.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
-    assert leads_to(await provider_sign_in.visitor.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
-    assert "not linked" in (await provider_sign_in.visitor.open(PAGE)).text
-    assert "No accounts are linked." in (await provider_sign_in.visitor.open(ACCOUNT)).text
+    assert leads_to(await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
+    assert "not linked" in (await provider_sign_in.browser.open(PAGE)).text
+    assert "No accounts are linked." in (await provider_sign_in.browser.open(ACCOUNT)).text
     browser, first = other_browser(provider_sign_in, app), await provider_sign_in.user_id()
     await browser.sign_in(**SHOP)
     assert await browser.user_id() not in (None, first)
@@ -440,7 +448,9 @@ async def test_of_parallel_requests_one_refreshes_the_token_and_all_get_it(
     assert (await program.gets_token()).status == 200, "the new refresh token is stored"
 
 
-async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(
+    provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock
+) -> None:
     await provider_sign_in.sign_in()
     clock.advance(LIFE)
     provider_sign_in.provider.answers["/token"] = in_json({"error": "invalid_grant", "error_description": TRAP})
@@ -451,7 +461,9 @@ async def test_a_failed_refresh_is_an_oauth_error_and_can_be_retried(provider_si
     assert (await program.gets_token()).status == 200
 
 
-async def test_an_expired_token_without_a_refresh_token_is_not_found(provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock) -> None:
+async def test_an_expired_token_without_a_refresh_token_is_not_found(
+    provider_sign_in: ProviderSignIn, program: Program, clock: FakeClock
+) -> None:
     provider_sign_in.provider.gives_refresh_token = False
     await provider_sign_in.sign_in()
     clock.advance(LIFE)
@@ -517,4 +529,4 @@ async def test_identities_are_exported_without_tokens_and_anonymized(
     assert (await program.api.delete(f"/api/privacy/forget/{user.id}", token=steward)).status == 200
     for table in ("identities", "provider_states", "link_tickets"):
         assert await run_sql(provider_sign_in.pool, f"select * from {table}") == []  # noqa: S608
-    assert (await provider_sign_in.visitor.open(back)).status == 400
+    assert (await provider_sign_in.browser.open(back)).status == 400

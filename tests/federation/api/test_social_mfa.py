@@ -22,7 +22,7 @@ from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person
-from tests.support.browser import ACCOUNT, CODE, Visitor, leads_to
+from tests.support.browser import ACCOUNT, CODE, FakeBrowser, leads_to
 from tests.support.builders import (
     EMAIL,
     NEW_PASSWORD,
@@ -80,7 +80,7 @@ async def waits(provider_sign_in: ProviderSignIn, /, **query: str) -> None:
 
 
 def other_browser(provider_sign_in: ProviderSignIn, app: QuartTrio) -> ProviderSignIn:
-    return ProviderSignIn(Visitor(app), provider_sign_in.provider, provider_sign_in.pool)
+    return ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool)
 
 
 async def subjects(provider_sign_in: ProviderSignIn) -> list[tuple[UUID | None, str]]:
@@ -113,7 +113,7 @@ async def test_without_the_code_nothing_is_linked(
     exported = await api.get(f"/api/privacy/export/{user.id}", token=token)
     assert (exported.status, exported.json["oauth_identities"]) == (200, [])
     assert await run_sql(waiting.pool, "select 1 from mails union all select 1 from login_events union all select 1 from events") == []
-    browser = other_browser(waiting, app).visitor
+    browser = other_browser(waiting, app).browser
     await browser.sign_in_with(factor)
     assert "not linked" in (await browser.open("/app/account/identities")).text
     assert (await api.delete("/api/user/mfa", token=token)).status == 200
@@ -128,7 +128,7 @@ async def test_with_the_code_it_is_linked_and_its_token_is_good(
     waiting: ProviderSignIn, api: Api, user: Account, token: str, factor: Authenticator, clock: FakeClock
 ) -> None:
     clock.advance(timedelta(seconds=60))
-    assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await waiting.browser.show_code(factor.code())) == ACCOUNT
     assert await waiting.user_id() == user.id
     assert await waiting.identities() == [(EMAIL, None, waiting.name, waiting.provider.address, "666", EMAIL)]
     [linked] = (await api.get("/api/user/identities", token=token)).json
@@ -147,7 +147,7 @@ async def test_with_the_code_its_refresh_token_works_too(
     provider.expires_in = 60
     browser = waiting
     await waits(browser)
-    assert leads_to(await browser.visitor.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await browser.browser.show_code(factor.code())) == ACCOUNT
     first = (await api.get(f"/api/provider-token/{browser.name}", token=token)).json["access_token"]
     clock.advance(timedelta(seconds=61))
     renewed = await api.get(f"/api/provider-token/{browser.name}", token=token)
@@ -163,23 +163,23 @@ async def test_the_tokens_of_a_pending_identity_are_encrypted(waiting: ProviderS
 
 
 async def test_a_wrong_code_links_nothing_and_the_right_one_does_after_it(waiting: ProviderSignIn, factor: Authenticator) -> None:
-    assert (await waiting.visitor.show_code(factor.wrong())).status == 401
+    assert (await waiting.browser.show_code(factor.wrong())).status == 401
     assert await waiting.identities() == []
-    assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await waiting.browser.show_code(factor.code())) == ACCOUNT
     assert await subjects(waiting) == [(None, "666")]
 
 
 async def test_too_many_wrong_codes_link_nothing(waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
     for _ in range(5):
-        assert (await waiting.visitor.show_code(factor.wrong())).status == 401
-    assert (await waiting.visitor.show_code(factor.code())).status == 401
+        assert (await waiting.browser.show_code(factor.wrong())).status == 401
+    assert (await waiting.browser.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
     await gone_in_time(waiting, ports, clock)
 
 
 async def test_an_expired_sign_in_links_nothing(waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(minutes=10))
-    assert (await waiting.visitor.show_code(factor.code())).status == 401
+    assert (await waiting.browser.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
     await gone_in_time(waiting, ports, clock)
 
@@ -233,7 +233,7 @@ async def test_changes_that_end_the_sign_in_delete_the_pending_identity(
     assert await pending_subjects(waiting) == [("666",)]
     assert await ENDINGS[ending](api, token, ports, sent) == 200
     assert await pending_subjects(waiting) == []
-    assert (await waiting.visitor.show_code(factor.code())).status == 401
+    assert (await waiting.browser.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
     assert await waiting.user_id() is None
 
@@ -261,7 +261,7 @@ async def test_a_known_identity_is_linked_at_a_service_with_the_code(
     assert await subjects(provider_sign_in) == [(None, "4711")]
     path = f"/api/provider-token/{provider_sign_in.name}"
     assert (await api.get(path, token=session.access_token)).status == 404
-    assert leads_to(await provider_sign_in.visitor.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await provider_sign_in.browser.show_code(factor.code())) == ACCOUNT
     assert await provider_sign_in.user_id() == user.id
     assert set(await subjects(provider_sign_in)) == {(None, "4711"), (shop, "4711")}
     assert (await api.get(path, token=session.access_token)).json["access_token"].startswith("access-")
@@ -270,7 +270,7 @@ async def test_a_known_identity_is_linked_at_a_service_with_the_code(
 async def test_an_address_match_is_linked_at_a_service_with_the_code(waiting: ProviderSignIn, factor: Authenticator, shop: UUID) -> None:
     await waits(waiting, **SHOP)
     assert await waiting.identities() == []
-    assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await waiting.browser.show_code(factor.code())) == ACCOUNT
     assert await subjects(waiting) == [(shop, "666")]
 
 
@@ -281,7 +281,7 @@ async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
     name = await link_known(provider_sign_in, user.id, shop)
     await waits(provider_sign_in)
     await run_sql(provider_sign_in.pool, "delete from identities where id = %s", name)
-    assert (await provider_sign_in.visitor.show_code(factor.code())).status == 401
+    assert (await provider_sign_in.browser.show_code(factor.code())).status == 401
     assert await provider_sign_in.identities() == []
     assert await provider_sign_in.user_id() is None
 
@@ -291,7 +291,7 @@ async def test_a_service_deleted_before_the_code_gets_no_link(
 ) -> None:
     await waits(waiting, **SHOP)
     await run_sql(waiting.pool, "delete from services where id = %s", shop)
-    assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await waiting.browser.show_code(factor.code())) == ACCOUNT
     assert await waiting.user_id() == user.id, "the user continues to the account page"
     assert await waiting.identities() == []
 
@@ -302,7 +302,7 @@ async def test_a_second_identity_at_a_provider_is_not_linked(waiting: ProviderSi
     The address still signs the user in, as without a second factor.
     """
     await add_identity(waiting.pool, user.id, waiting.name, subject="hers")
-    assert leads_to(await waiting.visitor.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await waiting.browser.show_code(factor.code())) == ACCOUNT
     assert await waiting.user_id() == user.id
     assert await subjects(waiting) == [(None, "hers")]
 
@@ -310,9 +310,11 @@ async def test_a_second_identity_at_a_provider_is_not_linked(waiting: ProviderSi
 # Sign-ins without a code
 
 
-async def test_on_a_trusted_device_the_identity_is_linked_immediately(provider_sign_in: ProviderSignIn, user: Account, factor: Authenticator) -> None:
-    await provider_sign_in.visitor.sign_in_with(factor, trust="yes")
-    await provider_sign_in.visitor.submit("/app/sign-out")
+async def test_on_a_trusted_device_the_identity_is_linked_immediately(
+    provider_sign_in: ProviderSignIn, user: Account, factor: Authenticator
+) -> None:
+    await provider_sign_in.browser.sign_in_with(factor, trust="yes")
+    await provider_sign_in.browser.submit("/app/sign-out")
     provider_sign_in.provider.person = STRANGER
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() == user.id
@@ -338,7 +340,7 @@ async def test_an_identity_that_another_user_linked_first_is_not_linked(
     waiting.provider.person = Person(subject=STRANGER.subject, email="eve@example.com")
     await browser.sign_in()
     assert await browser.user_id() == eve.id
-    refused = await waiting.visitor.show_code(factor.code())
+    refused = await waiting.browser.show_code(factor.code())
     assert refused.status == 401
     assert "cannot be continued" in refused.text
     assert await waiting.user_id() is None
@@ -357,7 +359,7 @@ async def test_a_concurrent_link_is_waited_for(waiting: ProviderSignIn, factor: 
             (eve.id, waiting.name, waiting.provider.address),
         ),
     ]
-    refused = await meanwhile(waiting.pool, linking, lambda: waiting.visitor.show_code(factor.code()))
+    refused = await meanwhile(waiting.pool, linking, lambda: waiting.browser.show_code(factor.code()))
     assert refused.status == 401
     assert [row[0] for row in await waiting.identities()] == ["eve@example.com"]
     assert await waiting.user_id() is None
@@ -368,7 +370,7 @@ async def test_a_concurrent_end_of_the_sign_in_is_waited_for(waiting: ProviderSi
         ("select 1 from users where id = %s for no key update", (user.id,)),
         ("delete from pre_auths where user_id = %s", (user.id,)),
     ]
-    assert (await meanwhile(waiting.pool, ending, lambda: waiting.visitor.show_code(factor.code()))).status == 401
+    assert (await meanwhile(waiting.pool, ending, lambda: waiting.browser.show_code(factor.code()))).status == 401
     assert await waiting.identities() == []
 
 
@@ -385,8 +387,8 @@ async def test_parallel_codes_all_sign_in_and_link_once(
 
     async def act(number: int) -> int:
         if number < len(browsers):
-            return (await browsers[number].visitor.show_code(BACKUP_CODES[number])).status
-        return (await late[number - len(browsers)].visitor.open(backs[number - len(browsers)])).status
+            return (await browsers[number].browser.show_code(BACKUP_CODES[number])).status
+        return (await late[number - len(browsers)].browser.open(backs[number - len(browsers)])).status
 
     assert await everyone(12, act) == [303] * 12
     assert {await browser.user_id() for browser in browsers} == {user.id}
@@ -408,8 +410,8 @@ async def test_of_two_users_with_the_same_identity_one_gets_it(
 
     async def act(number: int) -> int:
         if number < len(browsers):
-            return (await browsers[number].visitor.show_code(BACKUP_CODES[number])).status
-        return (await other.visitor.open(back)).status
+            return (await browsers[number].browser.show_code(BACKUP_CODES[number])).status
+        return (await other.browser.open(back)).status
 
     statuses = await everyone(4, act)
     [(owner, *_)] = await provider_sign_in.identities()

@@ -104,7 +104,9 @@ async def test_another_application_does_not_find_a_code(stored: StoredCode, desk
         assert await stored.started_session(other) is None
 
 
-async def test_a_deleted_service_gets_no_code(storage: Postgres, pool: Pool, stored: StoredCode, shop: ServiceContext, other_tenant: UUID) -> None:
+async def test_a_deleted_service_gets_no_code(
+    storage: Postgres, pool: Pool, stored: StoredCode, shop: ServiceContext, other_tenant: UUID
+) -> None:
     for service in (replace(shop, id=uuid4()), replace(shop, org_id=other_tenant)):
         code = replace(stored.code, service=service)
         assert not await within(storage, lambda tx, code=code: tx.authorization_codes.add(code, digest("other")))  # type: ignore[misc]

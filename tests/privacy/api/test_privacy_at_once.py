@@ -63,7 +63,9 @@ async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
     api: Api, pool: Pool, acme: Tenant, other_tenant: Tenant, platform: Platform, ports: Ports
 ) -> None:
     """Each request locks both organizations and two accounts."""
-    await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", acme.people["owner"].id, other_tenant.org)
+    await run_sql(
+        pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", acme.people["owner"].id, other_tenant.org
+    )
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(6)]
     for number, account in enumerate(people):
         for tenant in (acme, other_tenant):

@@ -351,7 +351,9 @@ async def test_an_impersonator_is_refused(user: Subject, platform: Platform) -> 
     assert refused(await export(user.api, user.id, token)) == FORBIDDEN
 
 
-async def test_an_application_gets_its_users_data_of_its_organization(user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID) -> None:
+async def test_an_application_gets_its_users_data_of_its_organization(
+    user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID
+) -> None:
     second, other = await add_service(user.pool, acme.org, "second"), await add_service(user.pool, other_tenant.org, "other")
     for tenant in (acme, other_tenant):
         await tenant.join("ada", user.account)

@@ -395,7 +395,9 @@ async def change_account_email(ports: Ports, account: Account, *addresses: str) 
             await accounts.change_account_email(tx, locked, Email(address), ports.clock.now())
 
 
-async def test_former_addresses_are_removed_too(api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, other_tenant: Tenant) -> None:
+async def test_former_addresses_are_removed_too(
+    api: Api, ports: Ports, pool: Pool, clock: FakeClock, acme: Tenant, other_tenant: Tenant
+) -> None:
     """In entries and events of answered invitations, in pending invitations, and in emails."""
     user = await add_account(ports, FORMER)
     await acme.join("ada", user)

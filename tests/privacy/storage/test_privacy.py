@@ -137,9 +137,15 @@ async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Pos
     assert done.is_set()
 
 
-async def test_invitations_end_only_in_locked_organizations(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, user: Account) -> None:
+async def test_invitations_end_only_in_locked_organizations(
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, user: Account
+) -> None:
     third = await add_organization(pool, "third")
-    held, late, answered = await invite(pool, acme), await invite(pool, other_tenant, expires_at=NOW), await invite(pool, third, status="rejected")
+    held, late, answered = (
+        await invite(pool, acme),
+        await invite(pool, other_tenant, expires_at=NOW),
+        await invite(pool, third, status="rejected"),
+    )
     unheld = await invite(pool, third)
     other = await invite(pool, acme, EVE)
     ended = await within(

@@ -12,7 +12,7 @@ from core.federation.oauth.authorization_rules import AUTHORIZE_PATH
 from tests.fakes.outside import FakeClock
 from tests.proof.access.saml import saml_of
 from tests.proof.access.world import HOME, World
-from tests.support.browser import ACCOUNT, Visitor
+from tests.support.browser import ACCOUNT, FakeBrowser
 from tests.support.builders import BASE_URL, Answer, Api
 from tests.support.saml import SamlApplication, authn_request, inflate, logout_request, posted_response, redirect_url
 
@@ -61,7 +61,7 @@ class Parties:
 
     async def sign_on(self, cookie: str, slug: str) -> Answer:
         """A service has somebody signed in with SAML in this browser; and out again, which ends the browser's session, too."""
-        application, browser, now = self._applications[slug], Visitor(self._app), self._clock.now()
+        application, browser, now = self._applications[slug], FakeBrowser(self._app), self._clock.now()
         browser.cookies["gatehouse-session"] = cookie
         asked = sound(await browser.open(redirect_url(f"{application.path}/sso", authn_request(application, now))))
         if asked.status != 302:

@@ -556,7 +556,10 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         for service in (shop, desk):
             await tx.services.add(service)
             await tx.oauth_credentials.put(
-                org, service.id, ServiceOAuthCredentials(Provider.CODEHOST, f"{service.slug} client", now), f"provider secret of {service.slug}"
+                org,
+                service.id,
+                ServiceOAuthCredentials(Provider.CODEHOST, f"{service.slug} client", now),
+                f"provider secret of {service.slug}",
             )
             await tx.saml.configure(org, service.id, saml_of(slug, service.slug), now)
             await tx.saml.add_certificate(org, service.id, await new_certificate(now, slug))

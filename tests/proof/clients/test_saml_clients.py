@@ -38,58 +38,60 @@ def clock() -> FakeClock:
     return FakeClock(datetime.now(UTC))
 
 
-async def provider_of(kind: type[ServiceProvider], visitor: SamlBrowser, application: SamlApplication) -> ServiceProvider:
-    return kind(application, (await visitor.open(f"{application.path}/metadata")).text)
+async def provider_of(kind: type[ServiceProvider], browser: SamlBrowser, application: SamlApplication) -> ServiceProvider:
+    return kind(application, (await browser.open(f"{application.path}/metadata")).text)
 
 
-async def come_back(visitor: SamlBrowser, service: ServiceProvider) -> PostedResponse:
+async def come_back(browser: SamlBrowser, service: ServiceProvider) -> PostedResponse:
     """Return the response for a user who is already signed in."""
     address = service.ask("there").removeprefix(BASE_URL)
-    return posted_response(await visitor.open(redirect_target(await visitor.open(address))))
+    return posted_response(await browser.open(redirect_target(await browser.open(address))))
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_users_sign_in_and_out(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    service = await provider_of(kind, visitor, shop)
-    after = redirect_target(await visitor.open(service.ask("there & back").removeprefix(BASE_URL)))
-    await visitor.sign_in_at(after)
-    response = posted_response(await visitor.open(after))
+async def test_users_sign_in_and_out(kind: type[ServiceProvider], browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    service = await provider_of(kind, browser, shop)
+    after = redirect_target(await browser.open(service.ask("there & back").removeprefix(BASE_URL)))
+    await browser.sign_in_at(after)
+    response = posted_response(await browser.open(after))
     assert response.relay_state == "there & back"
     arrived = service.take(response.document)
     assert arrived == AcceptedUser(EMAIL, response.session_index, {"email": [EMAIL], "id": [str(user.id)]})
-    service.signed_out(redirect_target(await visitor.open(service.sign_out(arrived).removeprefix(BASE_URL))))
-    assert not await visitor.is_in()
+    service.signed_out(redirect_target(await browser.open(service.sign_out(arrived).removeprefix(BASE_URL))))
+    assert not await browser.is_in()
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_users_sign_in_with_http_post(kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    service = await provider_of(kind, visitor, shop)
-    await visitor.sign_in()
-    path = redirect_target(await visitor.post_cross_site(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
-    response = posted_response(await visitor.open(path))
+async def test_users_sign_in_with_http_post(
+    kind: type[ServiceProvider], browser: SamlBrowser, shop: SamlApplication, user: Account
+) -> None:
+    service = await provider_of(kind, browser, shop)
+    await browser.sign_in()
+    path = redirect_target(await browser.post_cross_site(f"{shop.path}/sso", **service.ask_by_form("there")), 303)
+    response = posted_response(await browser.open(path))
     assert response.relay_state == "there"
     assert service.take(response.document).name_id == EMAIL
 
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_a_login_without_a_password_is_accepted(
-    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
+    kind: type[ServiceProvider], browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
     """Two of the libraries request a password by default."""
-    service = await provider_of(kind, visitor, shop)
-    await visitor.sign_in()
+    service = await provider_of(kind, browser, shop)
+    await browser.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")
-    response = await come_back(visitor, service)
+    response = await come_back(browser, service)
     assert response.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
     assert service.take(response.document).name_id == EMAIL
 
 
-async def test_python3_saml_can_request_a_subject(visitor: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    service = Python3Saml(shop, (await visitor.open(f"{shop.path}/metadata")).text)
-    await visitor.sign_in()
+async def test_python3_saml_can_request_a_subject(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
+    service = Python3Saml(shop, (await browser.open(f"{shop.path}/metadata")).text)
+    await browser.sign_in()
     for whom, taken in ((EMAIL, True), ("grace@example.com", False)):
-        path = redirect_target(await visitor.open(service.ask("there", whom).removeprefix(BASE_URL)))
-        [outcome] = service.take_all([posted_response(await visitor.open(path)).document])
+        path = redirect_target(await browser.open(service.ask("there", whom).removeprefix(BASE_URL)))
+        [outcome] = service.take_all([posted_response(await browser.open(path)).document])
         assert isinstance(outcome, AcceptedUser) is taken
         if isinstance(outcome, Refused):
             assert "Requester" in str(outcome) and "UnknownPrincipal" in str(outcome)  # noqa: PT018
@@ -97,12 +99,12 @@ async def test_python3_saml_can_request_a_subject(visitor: SamlBrowser, shop: Sa
 
 @pytest.mark.parametrize("kind", ALL)
 async def test_tampered_responses_are_refused(
-    kind: type[ServiceProvider], visitor: SamlBrowser, shop: SamlApplication, user: Account
+    kind: type[ServiceProvider], browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
-    service = await provider_of(kind, visitor, shop)
-    await visitor.sign_in()
-    other = await come_back(visitor, service)
-    good = await come_back(visitor, service)
+    service = await provider_of(kind, browser, shop)
+    await browser.sign_in()
+    other = await come_back(browser, service)
+    good = await come_back(browser, service)
     bad = {**tampered(good.document), "the assertion of another response": with_assertion_of(good.document, other.document)}
     outcomes = dict(zip(bad, service.take_all(list(bad.values())), strict=True))
     taken = {how: outcome for how, outcome in outcomes.items() if not isinstance(outcome, Refused)}
@@ -116,7 +118,7 @@ async def test_tampered_responses_are_refused(
 @pytest.mark.parametrize("kind", ALL)
 async def test_old_and_foreign_responses_are_refused(
     kind: type[ServiceProvider],
-    visitor: SamlBrowser,
+    browser: SamlBrowser,
     shop: SamlApplication,
     user: Account,
     ports: Ports,
@@ -124,8 +126,8 @@ async def test_old_and_foreign_responses_are_refused(
     acme: Tenant,
     clock: FakeClock,
 ) -> None:
-    service = await provider_of(kind, visitor, shop)
-    await visitor.sign_in()
+    service = await provider_of(kind, browser, shop)
+    await browser.sign_in()
     # An application with the same entity id and another key.
     clock.advance(timedelta(seconds=-1))
     impostor = await add_application(
@@ -133,21 +135,21 @@ async def test_old_and_foreign_responses_are_refused(
     )
     await add_service_user(ports, impostor.id, user.id)
     clock.advance(timedelta(seconds=1))
-    forged = await visitor.sign_on(impostor)
+    forged = await browser.sign_on(impostor)
     clock.advance(timedelta(minutes=-10))
     await run_sql(pool, "update saml_certificates set valid_from = valid_from - interval '1 day'")
-    visitor.cookies.clear()
-    await visitor.sign_in()
-    old = await visitor.sign_on(shop)
+    browser.cookies.clear()
+    await browser.sign_in()
+    old = await browser.sign_on(shop)
     assert [type(outcome) for outcome in service.take_all([forged.document, old.document])] == [Refused, Refused]
 
 
 @needs_xmlsec1
 async def test_the_xmlsec1_command_verifies_both_signatures(
-    visitor: SamlBrowser, shop: SamlApplication, user: Account, tmp_path: Path
+    browser: SamlBrowser, shop: SamlApplication, user: Account, tmp_path: Path
 ) -> None:
-    await visitor.sign_in()
-    posted = await visitor.sign_on(shop)
+    await browser.sign_in()
+    posted = await browser.sign_on(shop)
     response, certificate = tmp_path / "response.xml", tmp_path / "certificate.pem"
     assert shop.certificate is not None
     certificate.write_text(shop.certificate.certificate)

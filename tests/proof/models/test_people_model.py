@@ -472,7 +472,9 @@ class PeopleMachine(RuleBasedStateMachine):
         self.pre_auths.append(waiting)
         return waiting
 
-    async def _with_password(self, visit: Visit, password: str, token: str | None, service: ServiceContext | None) -> SignedIn | PreAuthToken:
+    async def _with_password(
+        self, visit: Visit, password: str, token: str | None, service: ServiceContext | None
+    ) -> SignedIn | PreAuthToken:
         client = PresentedDevice(visit.client, token)
         return await login.sign_in_with_password(self.ports, visit.caller, self.account.email, password, client, service)
 
@@ -525,7 +527,9 @@ class PeopleMachine(RuleBasedStateMachine):
             self.trust_tokens.append(found.device_token)
 
     async def _with_code(self, claims: PreAuthClaims, code: str, visit: Visit, trust: bool, name: str | None) -> SignedIn:
-        return await login.sign_in_with_code(self.ports, visit.caller, claims, code, PresentedDevice(visit.client, name=name), trust_device=trust)
+        return await login.sign_in_with_code(
+            self.ports, visit.caller, claims, code, PresentedDevice(visit.client, name=name), trust_device=trust
+        )
 
     def code(self, kind: str) -> str:
         """A code of this kind, as far as there is one."""

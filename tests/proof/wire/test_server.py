@@ -504,7 +504,7 @@ async def test_a_fault_on_one_connection_ends_that_alone() -> None:
     listening = listen("127.0.0.1:0")
     shutdown, started = trio.Event(), trio.Event()
 
-    def malformed(status: int, peer: str | None, *, record: bool) -> Any:
+    def malformed(status: int, peer: str | None, *, observed: bool) -> Any:
         raise ZeroDivisionError
 
     async with trio.open_nursery() as nursery:

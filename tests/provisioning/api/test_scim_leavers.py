@@ -94,7 +94,9 @@ async def test_deactivating_suspends_the_membership_of_an_account_deactivated_el
     assert (await directory.get(f"/Users/{user_id}"))["active"] is False
 
 
-async def test_a_patch_without_active_does_not_deactivate_again(acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str) -> None:
+async def test_a_patch_without_active_does_not_deactivate_again(
+    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str
+) -> None:
     await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
     await directory.deactivate(grace)
     await leave(other_tenant, grace)

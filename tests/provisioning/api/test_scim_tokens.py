@@ -32,7 +32,9 @@ async def call(acme: Tenant, method: str, path: str = "", body: Any = None, by: 
 
 
 @pytest.mark.parametrize("by", ["owner", "admin"])
-async def test_owners_and_admins_create_tokens_and_see_the_secret_once(acme: Tenant, other_tenant: Tenant, clock: FakeClock, by: str) -> None:
+async def test_owners_and_admins_create_tokens_and_see_the_secret_once(
+    acme: Tenant, other_tenant: Tenant, clock: FakeClock, by: str
+) -> None:
     until = "2027-01-02T03:04:05Z"
     answer = await call(acme, "POST", "", {"name": "Okta", "expires_at": until}, by)
     assert answer.status == 200, answer.text

@@ -213,7 +213,9 @@ async def test_claims_of_others_are_not_revealed_before_the_proof(
     assert (theirs.status, unverified.status) == (200, 400)
 
 
-async def test_a_proof_of_a_domain_that_another_organization_verified_answers_409(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
+async def test_a_proof_of_a_domain_that_another_organization_verified_answers_409(
+    acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords
+) -> None:
     await prove(acme, dns)
     publish(dns, await claim(other_tenant))
     answer = await verify(other_tenant)
@@ -241,7 +243,9 @@ async def test_the_domain_of_a_deleted_organization_is_free(acme: Tenant, other_
 
 
 @pytest.mark.slow
-async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
+async def test_one_of_two_organizations_wins_twenty_concurrent_verifications(
+    acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords
+) -> None:
     teams = [acme, other_tenant]
     for _ in range(3):
         publish(dns, await claim(acme), await claim(other_tenant))

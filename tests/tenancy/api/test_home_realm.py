@@ -182,7 +182,9 @@ async def test_an_unverified_domain_has_no_effect(api: Api, acme: Tenant, other_
     assert (await look(acme)).json == {"domains": [{"domain": "acme.example", "provider": "websuite", "verified": False}]}
 
 
-async def test_the_organization_that_verified_the_closest_domain_decides(api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords) -> None:
+async def test_the_organization_that_verified_the_closest_domain_decides(
+    api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords
+) -> None:
     await prove(acme, dns, "acme.example")
     await replace(acme, routes(acme_example="websuite", eu_acme_example="websuite", de_eu_acme_example="websuite"))
     assert await look_up(api, "ada@de.eu.acme.example") == at("acme", "websuite")

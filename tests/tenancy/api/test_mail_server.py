@@ -178,7 +178,9 @@ def real_servers(app: QuartTrio, ports: Ports, tmp_path: Path) -> Iterator[RealS
         yield RealServers(replace(ports, mail=mail), sink, tmp_path / "mail")
 
 
-async def test_only_invitations_use_the_mail_server_of_the_organization(acme: Tenant, other_tenant: Tenant, real_servers: RealServers) -> None:
+async def test_only_invitations_use_the_mail_server_of_the_organization(
+    acme: Tenant, other_tenant: Tenant, real_servers: RealServers
+) -> None:
     await put(acme, real_servers.settings())
     assert (await try_out(acme)).json == {"success": True, "message": MailServerCheck.GOOD.value}
     assert real_servers.served == []

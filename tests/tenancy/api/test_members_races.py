@@ -45,7 +45,9 @@ async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Ten
 
 
 @pytest.mark.slow
-async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_and_a_correct_count(tenants: Tenants, other_tenant: Tenant) -> None:
+async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_and_a_correct_count(
+    tenants: Tenants, other_tenant: Tenant
+) -> None:
     acme = await crowd(tenants, 10)
     await acme.join("admin", await add_account(tenants.ports, "admin@acme.example", None), Role.ADMIN)
     for number in range(10):

@@ -21,7 +21,9 @@ def cast() -> Mapping[str, Role]:
 
 
 @pytest.mark.parametrize("name", ["admin", "member"])
-async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(tenants: Tenants, acme: Tenant, other_tenant: Tenant, name: str) -> None:
+async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(
+    tenants: Tenants, acme: Tenant, other_tenant: Tenant, name: str
+) -> None:
     answer = await acme.transfer("owner", name)
     assert answer.status == 200
     assert answer.json == {

@@ -125,7 +125,10 @@ async def test_an_organization_has_one_owner(storage: Postgres, pool: Pool) -> N
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.members.set_role(acme, user.id, Role.ADMIN)
         await tx.members.set_role(acme, eve.id, Role.OWNER)
-    assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {(acme, eve.id), (other_tenant, user.id)}
+    assert set(await run_sql(pool, "select org_id, user_id from memberships where role = 'owner'")) == {
+        (acme, eve.id),
+        (other_tenant, user.id),
+    }
 
 
 async def test_a_role_change_affects_one_membership(storage: Postgres, pool: Pool) -> None:
