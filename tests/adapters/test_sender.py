@@ -12,7 +12,7 @@ import trio
 
 from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.sender import MAX_RESPONSE_SIZE, GuardedSender
-from core.kernel.outbound import Reply, SendFailed, SendFailure, TargetInvalid, target
+from core.kernel.outbound import Reply, SendFailed, SendFailure, TargetInvalid, parse_target
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.requests import Request
 
@@ -258,7 +258,7 @@ async def test_many_requests_run_at_once() -> None:
     ],
 )
 def test_urls_that_are_allowed_as_targets(url: str) -> None:
-    assert target(url) == url
+    assert parse_target(url) == url
 
 
 @pytest.mark.parametrize(
@@ -290,6 +290,6 @@ def test_urls_that_are_allowed_as_targets(url: str) -> None:
 )
 def test_urls_that_are_refused_as_targets(url: str) -> None:
     with pytest.raises(TargetInvalid) as raised:
-        target(url)
+        parse_target(url)
     for rule in ("http://", "host", "user name", "fragment", "port", "ASCII", "2048", "spaces", "asterisks", "percent", "dot", "xn--"):
         assert rule in raised.value.message

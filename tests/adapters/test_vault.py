@@ -33,7 +33,7 @@ def test_a_value_decrypts_only_in_its_context() -> None:
         SecretContext("webhooks", CONTEXT.row, "secret"),
         SecretContext("mfa_secrets", CONTEXT.row + "s", "ecret"),
     ):
-        with pytest.raises(SealBroken, match="comes from another context"):
+        with pytest.raises(SealBroken, match="copied from another row or column"):
             vault.open(sealed, context)
 
 

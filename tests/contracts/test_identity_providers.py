@@ -484,7 +484,7 @@ async def test_keys_that_are_for_something_else_are_not_used(openid: Case, chang
 async def test_a_weak_key_is_not_used(openid: Case) -> None:
     number = rsa.generate_private_key(65537, 1024).public_key().public_numbers().n  # noqa: S505
     openid.server.published = [key().as_dict(private=False) | {"n": urlsafe_b64encode(number.to_bytes(128, "big")).rstrip(b"=").decode()}]
-    assert await openid.refusal() == "a key of the provider is too weak, or no public key"
+    assert await openid.refusal() == "a key of the provider is too weak, or not a public key"
 
 
 # Renewing
