@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:
     """Export the stored data of a user (decisions 53, 145; security Y-1).
 
-    The user themself and platform owners get everything. The owner of an organization gets the part of a confirmed member that belongs to
-    the caller's organizations, and an application gets the part of its user that belongs to its organization. A part has memberships,
-    logins and identities. Second factors and passkeys belong to the account, so no part has them.
+    The user and platform owners get all of it. The owner of organizations gets the part of a confirmed member that belongs to these
+    organizations. An application gets the part of its user that belongs to its organization. A part contains memberships, logins and
+    identities, but no second factors and passkeys, because these belong to the account.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because others must not learn which accounts
     exist (security B-5).
@@ -91,17 +91,18 @@ async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: U
 async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Anonymize a user permanently.
 
-    Everything that identifies the user or lets them sign in is removed. The id, times, memberships, counts and log entries stay. An account
-    that is already anonymized stays as it is (decision 147). The logs are redacted before this returns.
+    This removes everything that identifies the user or lets them sign in. The id, times, memberships, counts and log entries stay. An
+    account that is already anonymized is not changed (decision 147). The logs are redacted before this returns.
 
-    Platform owners may do this. So may a caller, the user included, who owns every organization that the user is a member of, at least
-    one, if all these memberships are confirmed (security R-5, Y-2).
+    Platform owners may do this. Other callers may do this if the user is a member of at least one organization, the caller owns all
+    organizations of the user, and all these memberships are confirmed. The same rule applies to users who anonymize themselves
+    (security R-5, Y-2).
 
     Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too many lost races; AccountNotFound for
     platform owners only, because others must not learn which accounts exist (security B-5).
     """
-    # Check before any lock, so that callers cannot lock rows of users that they have no control over. The check that decides is repeated
-    # under the locks.
+    # Check before any lock, so that callers cannot lock rows of users that they have no control over. The check is repeated under the
+    # locks, because the facts can change until then.
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(user_id)
         memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
@@ -120,7 +121,7 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
 async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) -> bool:
     """Anonymize the account in one transaction.
 
-    Return False, and do nothing, if the user became involved with another organization after the locks were chosen.
+    Return False, and change nothing, if the user joined or was invited to another organization after the locks were chosen.
 
     Raises: EmailTaken, SessionEnded; the errors of `_check`.
     """
@@ -138,8 +139,8 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int) 
         else:
             account, by_platform_owner = await tx.accounts.lock(user_id), False
         await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
-        # Adding a member and changing an address need the lock on the account. Changing an owner and answering an invitation need the
-        # lock on the organization. So the facts that are read from here on stay as they are.
+        # To add a member or to change an email address, a transaction needs the lock on the account. To change an owner or to answer an
+        # invitation, it needs the lock on the organization. So the facts that are read from here on cannot change.
         if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
             return False
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)

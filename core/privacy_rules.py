@@ -101,8 +101,8 @@ class ExportedPasskey:
 class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
-    `login_events` has the newest logins, up to the limit of the policy, of `login_events_count`. Logins and `mfa_events` are newest first,
-    the other lists oldest first.
+    `login_events` contains the newest logins, up to the limit of the policy. `login_events_count` is the number of all logins. Logins and
+    `mfa_events` are newest first, the other lists oldest first.
     """
 
     user_id: UUID
@@ -126,7 +126,7 @@ class MembershipControl:
 
     @property
     def gives_control(self) -> bool:
-        """Whether this membership lets the caller export or anonymize the user (security R-5)."""
+        """Return whether this membership lets the caller export or anonymize the user (security R-5)."""
         return self.confirmed and self.owned
 
 

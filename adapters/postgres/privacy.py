@@ -355,7 +355,8 @@ class Privacy(Repository):
         self._signals.figures_changed()
 
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
-        # A SAML logout in progress continues without the name ids. Services that were not asked yet count as asked without an answer.
+        # A SAML logout in progress continues without the name ids. Services that have no logout request yet count as services that
+        # did not respond.
         removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in SIGN_IN_TABLES])
         await self._write(
             f"""

@@ -21,18 +21,18 @@ async def count_attempt(ports: Ports, secret: SecretKind, subject: bytes) -> Non
     Raises: TooManyAttempts if the attempt must wait; it is then not counted.
     """
     now = ports.clock.now()
-    async with ports.storage.autocommit() as count:
-        blocked_until = await count.attempt_limits.count_attempt(secret, subject, attempt_limit(ports.policy, secret), now)
+    async with ports.storage.autocommit() as statements:
+        blocked_until = await statements.attempt_limits.count_attempt(secret, subject, attempt_limit(ports.policy, secret), now)
     raise_if_locked(secret, blocked_until, now)
 
 
 async def clear(ports: Ports, secret: SecretKind, subject: bytes) -> None:
     """Reset the count after a correct attempt."""
-    async with ports.storage.autocommit() as count:
-        await count.attempt_limits.clear(secret, subject)
+    async with ports.storage.autocommit() as statements:
+        await statements.attempt_limits.clear(secret, subject)
 
 
 async def uncount(ports: Ports, secret: SecretKind, subject: bytes) -> None:
     """Take back one counted attempt that was correct. Earlier failed attempts stay counted."""
-    async with ports.storage.autocommit() as count:
-        await count.attempt_limits.uncount(secret, subject, attempt_limit(ports.policy, secret))
+    async with ports.storage.autocommit() as statements:
+        await statements.attempt_limits.uncount(secret, subject, attempt_limit(ports.policy, secret))

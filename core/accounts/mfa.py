@@ -108,8 +108,8 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     now = ports.clock.now()
     step = ports.codes.matching_step(enrollment.secret, code, now)
     if step is None:
-        async with ports.storage.autocommit() as at_once:
-            await at_once.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
+        async with ports.storage.autocommit() as statements:
+            await statements.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
         raise SetupCodeWrong
     await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # the code was right, even if the rest fails
     codes, salt, hashes = await _new_codes(ports)
@@ -207,8 +207,8 @@ async def check_code(ports: Ports, user_id: UUID, enrollment: MfaEnrollment | No
 
 async def log_failed_code(ports: Ports, caller: Caller, user_id: UUID) -> None:
     """Write a wrong code to the log of the second factor."""
-    async with ports.storage.autocommit() as at_once:
-        await at_once.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
+    async with ports.storage.autocommit() as statements:
+        await statements.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
 
 
 def _verify_totp_code(ports: Ports, enrollment: MfaEnrollment, code: str) -> VerifiedCode | None:

@@ -41,6 +41,6 @@ def form_token(cookie: str) -> str:
 
 
 def check_form_token(cookie: str, token: str) -> None:
-    """Raises: FormTokenInvalid if the token is not that of `form_token`."""
+    """Check the token of a form that was sent with this cookie. Raises: FormTokenInvalid."""
     if not hmac.compare_digest(form_token(cookie).encode(), token.encode("utf-8", "surrogatepass")):
         raise FormTokenInvalid

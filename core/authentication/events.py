@@ -34,7 +34,7 @@ def identity_linked(user_id: UUID, provider: Provider) -> Event:
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
-    """A user unlinked this identity provider: from the account, or from the service. Then only its organization gets the event."""
+    """A user unlinked this identity provider from the account, or from `service`: then only the service's organization gets the event."""
     details = {"provider": provider.value}
     if service is None:
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
@@ -43,7 +43,7 @@ def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext
 
 
 def impersonated(session: Session) -> Event:
-    """A platform owner started to act as a user in this session. The organization of its context receives the event, without the reason."""
+    """A platform owner started to act as a user. The organization of the session, if any, receives the event, without the reason."""
     service = session.service
     org_id = service.org_id if service else session.org_id
     details = {
@@ -69,6 +69,6 @@ def impersonation_request(user_id: UUID, session_id: UUID, method: str, route: s
 
 
 def oauth_credentials_updated(service: Service, provider: Provider, client_id: str | None) -> Event:
-    """A service got this client id at an identity provider. None: it uses the platform's credentials again."""
+    """A service has its own OAuth client at an identity provider. With `client_id` None, it uses the platform's credentials again."""
     details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
     return Event(EVENT_KINDS["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)

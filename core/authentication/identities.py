@@ -1,8 +1,8 @@
 """Accounts at identity providers that users have linked, and the tokens of these providers (decisions 73 to 75, 77).
 
-An identity is linked in one context: in the account itself, or in a service. The user's own tokens see the identities of the account. An
-application's token sees and changes those of its service (security J-9). Any identity, of whatever context, signs the user in to the whole
-account on our pages. So an identity that the user unlinks in the account is also unlinked at all services.
+An identity is linked in one context: in the account itself, or in a service. With their own token, the user sees the identities of the
+account. An application's token sees and changes those of its service (security J-9). On our pages, an identity of any context signs the
+user in to the whole account. Therefore a user who unlinks a provider in the account also unlinks it in all services.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def list_sign_in_providers(ports: Ports, caller: Person) -> list[Provider]
 
 
 async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
-    """Return a ticket. With it the caller's browser goes to the provider, and returns with the account to link.
+    """Return a ticket that lets the caller's browser link an account at this provider.
 
     The edge refuses applications (security O-6).
 
@@ -74,14 +74,14 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
 async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     """Unlink the caller's identities at this provider, and delete their tokens.
 
-    For a user, this covers the account and all services, and it ends the user's pending sign-ins. For an application, it covers its
-    service only. The last identity of a context stays if the user has no usable password, because they could not sign in again.
+    For a user, this covers the account and all services, and it ends the user's pending sign-ins. For an application, it covers only its
+    service. The last identity of a context cannot be unlinked if the user has no usable password, because they could not sign in again.
 
     Raises: ProviderUnknown, NotLinked, LastSignInMethod, AccountGone, SessionEnded.
     """
     provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        # Locked, so that of two concurrent unlinks the second sees the result of the first.
+        # The lock on the account makes the second of two concurrent requests see the result of the first.
         account = await lock_own_account(tx, caller, now)
         here = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context_of(caller))}
         if provider not in (here if caller.service else await tx.identities.list_providers(account.id)):
@@ -95,7 +95,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
                 raise NotLinked  # the service was deleted during this request
             tx.record(events.identity_unlinked(account.id, provider, caller.service))
             return
-        # An identity that stayed at a service would still sign in to the account: our pages start a browser session with it.
+        # An identity that is still linked in a service would sign the user in to the account on our pages, so unlink it everywhere.
         service_ids = await tx.identities.remove_everywhere(account.id, provider) or refuse(NotLinked)
         await tx.pre_auths.remove_all(account.id)
         tx.record(events.identity_unlinked(account.id, provider, None))
@@ -116,7 +116,7 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
         return token
     if not token.can_be_renewed:
         raise ProviderFailed(f"a token of {provider.value} has expired and cannot be renewed")
-    # One renewal at a time across all processes: many providers accept a refresh token once, and treat a second use as a theft.
+    # Only one process may renew the token: many providers accept a refresh token once, and treat a second use as theft.
     async with ports.storage.transaction(by=caller) as tx:
         renewal = await tx.identities.claim_renewal(caller.user_id, _context_of(caller), provider, now, now + RENEWAL_TTL)
     if renewal is None:
@@ -143,10 +143,10 @@ async def _load_token(ports: Ports, caller: Person, provider: Provider) -> Provi
 
 
 async def link_pending(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:
-    """Link a pending identity to a locked account. If it is linked here already, store its new tokens.
+    """Link a pending identity to a locked account. If it is already linked in this context, store its new tokens.
 
-    The caller locked the subject before the account. Return False if the identity no longer signs in to this account: it now belongs to
-    another account, or it was unlinked in the context where it was known.
+    The caller must lock the subject before the account. Return False if the identity no longer signs in to this account, because it was
+    linked to another account or unlinked in the context where it was known.
     """
     known = await tx.identities.match(pending.provider, pending.issuer, pending.subject, pending.service_id)
     if pending.known_elsewhere if known is None else known.user_id != user_id:

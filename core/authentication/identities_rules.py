@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from core.kernel.providers import Provider, ProviderTokens
     from core.kernel.values import Email
 
-# The browser opens the URL with the ticket at once, so a minute is enough (decision 75).
+# The browser opens the URL with the ticket immediately, so a minute is enough (decision 75).
 TICKET_TTL: Final = timedelta(seconds=60)
-# Other requests wait at most this long for a process that renews a token, because it may have crashed. It is longer than a provider's
-# request can take.
+# The lease ends after this time, because the process that renews the token may have crashed. It is longer than the timeout of a request
+# to the provider.
 RENEWAL_TTL: Final = timedelta(seconds=15)
 
 
@@ -72,9 +72,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class PendingIdentity:
-    """An account at a provider that authenticated a user, and that is linked when all required factors are verified.
+    """An identity that is linked when all required factors of the sign-in are verified.
 
-    `known_elsewhere`: the account was found by an identity in another context, and not by its email address.
+    `known_elsewhere`: our account was found by the same identity in another context, and not by its email address.
     """
 
     service_id: UUID | None  # the service to link it in, or None for the account itself
@@ -101,7 +101,7 @@ class IdentityMatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenRenewal:
-    """A lease to renew the tokens of an identity. One process at a time holds it, until `until` (UTC)."""
+    """A lease to renew the tokens of an identity. One request at a time holds it, at most until `until` (UTC)."""
 
     identity_id: UUID
     refresh_token: str = field(repr=False)

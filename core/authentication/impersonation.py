@@ -90,9 +90,9 @@ async def start(
 ) -> Impersonation:
     """Start a session in which the caller acts as this user, for an hour or until the caller's own session ends.
 
-    With `org_slug` the context is an organization that the user is a member of, and with `service_slug` too a service that the user uses
-    (decision 152). It is not a login: no login is recorded and no email sent. The platform's audit log stores the reason. The log of the
-    named organization stores the impersonator (decisions 153, 207).
+    With `org_slug` alone, the context is an organization that the user is a member of. With `service_slug` too, it is a service that the
+    user uses (decision 152). An impersonation is not a login: no login is recorded and no email is sent. The platform's audit log stores
+    the reason. The log of the organization stores the impersonator, but not the reason (decisions 153, 207).
 
     Raises: AccountNotFound, ServiceWithoutOrganization, OrganizationNotFound, OrganizationNotActive, ServiceNotFound, TargetNotAMember,
     CannotImpersonateSelf, NotAPlatformOwner, CannotImpersonatePlatformOwner, AccountNotUsable, TargetNotAUser, SessionEnded.
@@ -161,7 +161,7 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
 
     `route` is the path template and `arguments` are its path parameters.
 
-    Raises: AuditFailed. Then the request must not be answered.
+    Raises: AuditFailed. The request must be refused then.
     """
     shortened = {name: value[:ARGUMENT_LENGTH] for name, value in arguments.items()}
     try:
@@ -172,7 +172,7 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
 
 
 async def _load_context(tx: Transaction, user_id: UUID, org_slug: str | None, service_slug: str | None) -> _ImpersonationContext:
-    """Load the context by its slugs. It locks the user's membership, so that a concurrent removal also ends the new session."""
+    """Load the context by its slugs, and lock the user's membership, so that a concurrent removal also ends the new session."""
     if org_slug is None:
         return _ImpersonationContext()
     org_id = await tx.organizations.id_by_slug(org_slug) or refuse(OrganizationNotFound)
@@ -211,8 +211,8 @@ async def _save_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
 
     If the user revokes the device, the running impersonation ends, as with any other device.
     """
-    # The device type is that of the current impersonator. Their address and location stay out: these are personal data of the
-    # impersonator, and would be stored here for longer than their own.
+    # The device type is that of the current impersonator. Their address and location are not stored: these are personal data of the
+    # impersonator, and would be kept with the user's account for longer than in the impersonator's own.
     fingerprint = replace(fingerprint, client_hash=DEVICE_HASH, declared_type=fingerprint.device_type, address=None, location=None)
     known = await tx.devices.by_client(user_id, DEVICE_HASH)
     device = (

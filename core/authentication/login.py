@@ -1,7 +1,7 @@
-"""Sign-in: verify a password, the answer of an identity provider, or a code of the second factor.
+"""Sign-in: verify a password, the response of an identity provider, or a code of the second factor.
 
-Every sign-in that verified a first factor continues in `complete_first_factor`. So every method requires the second factor (security A-10),
-recognizes the device, and writes the same records.
+Every sign-in with a verified first factor continues in `complete_first_factor`. It treats all methods alike: it requires the second factor
+(security A-10), recognizes the device, and writes the same records.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ async def sign_in_with_password(
 ) -> SignedIn | PreAuthToken:
     """Verify a password, and start a session or a pending sign-in. `saml_state` is kept in the pre-auth token.
 
-    An unknown address, an account that cannot sign in and a wrong password give the same answer after the same work (security B-1, B-2).
-    Wrong passwords of strangers do not lock out a device that the account trusts (security A-3).
+    An unknown address, an account that cannot sign in and a wrong password give the same response after the same work (security B-1, B-2).
+    Wrong passwords from other devices do not lock out a device that the account trusts (security A-3).
 
     Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed; the errors of
     `find_password_service` if the service changed while the password was verified.
     """
     check_password_length(password)
     now, trust_hash = ports.clock.now(), devices_rules.trust_hash_of(client)
-    async with ports.storage.autocommit() as count:
-        attempt = await count.attempt_limits.count_password_attempt(
+    async with ports.storage.autocommit() as statements:
+        attempt = await statements.attempt_limits.count_password_attempt(
             email, trust_hash, attempt_limits_rules.attempt_limit(ports.policy, SecretKind.PASSWORD), now
         )
     attempt_limits_rules.raise_if_locked(attempt.secret, attempt.blocked_until, now)
@@ -190,11 +190,11 @@ async def sign_in_with_code(
     """
     mfa_rules.check_format(code)
     now = ports.clock.now()
-    # Count the attempt before the code is checked. Nothing is counted if the pending sign-in is over, so that the answer tells nothing
+    # Count the attempt before the code is checked. If the pending sign-in has ended, nothing is counted, and the response reveals nothing
     # about the account.
-    async with ports.storage.autocommit() as count:
+    async with ports.storage.autocommit() as statements:
         attempt_limit, subject = attempt_limits_rules.attempt_limit(ports.policy, SecretKind.MFA), mfa_rules.attempt_subject(claims.user_id)
-        counted = await count.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, attempt_limit, now)
+        counted = await statements.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, attempt_limit, now)
     attempt = counted or refuse(PreAuthInvalid)
     attempt_limits_rules.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
     user_id = attempt.account.id
@@ -236,7 +236,7 @@ async def _complete_second_factor(
         # Lock order: the subject at the identity provider, then the account.
         if identity is not None:
             await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
-        # Every operation that ends pending sign-ins removes them under the lock on the account, so this sees it.
+        # Every operation that ends pending sign-ins holds the lock on the account, so `redeem_code` sees its result.
         redeemed = mfa.redeem_code(tx, account.id, pending.id, proof, now)
         device = await devices.match_device(tx, account.id, fingerprint, service.org_id if service else None, now)
         account = await mfa.accept_code(tx, person, redeemed.value or refuse(PreAuthInvalid), proof, now)
@@ -262,9 +262,9 @@ async def _confirm_service_membership(ports: Ports, signed_in: SignedIn) -> None
 
 
 async def confirm_membership(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
-    """Confirm the user's membership of this organization, if any: a member who signs in to one of its services uses the organization."""
-    async with ports.storage.autocommit() as count:
-        await count.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
+    """Confirm the user's membership of this organization, if any. Signing in to one of its services confirms it."""
+    async with ports.storage.autocommit() as statements:
+        await statements.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
 
 
 def _person(account: Account, caller: Caller, service: ServiceContext | None) -> Person:
@@ -290,7 +290,7 @@ def _pre_auth_token(ports: Ports, pending: PendingSignIn, saml_state: str | None
 
 async def _record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
     ports.metrics.login_failed(reason)
-    location = ports.geoip.locate(caller.address)  # also without an account, so that the answer takes as long (security B-2)
+    location = ports.geoip.locate(caller.address)  # also without an account, so that the response takes equally long (security B-2)
     if user_id is not None:
-        async with ports.storage.autocommit() as count:
-            await count.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)
+        async with ports.storage.autocommit() as statements:
+            await statements.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)

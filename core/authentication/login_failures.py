@@ -15,4 +15,4 @@ class LoginFailure(StrEnum):
     STATE = "state"  # a browser returned from an identity provider with a wrong state
     PROVIDER = "provider"  # the identity provider did not authenticate a user
     ADDRESS = "address"  # the email address from the identity provider cannot be used
-    SAML = "saml"  # a signed-in user may not have an assertion
+    SAML = "saml"  # a signed-in user may not use the application

@@ -122,7 +122,7 @@ class LoginAttempt:
 
     account: Account | None  # None if no account has the email address
     secret: SecretKind
-    subject: bytes  # what the attempt is counted by
+    subject: bytes  # the key of the counter
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 

@@ -27,8 +27,6 @@ def platform_providers(ports: Ports) -> frozenset[Provider]:
 async def load_client(ports: Ports, provider: Provider, org_id: UUID | None, service_id: UUID | None) -> ProviderClient:
     """Return the OAuth client to use at this provider: the service's own, or else the platform's.
 
-    Without a service it is the platform's.
-
     Raises: ProviderUnknown if neither exists.
     """
     if org_id is not None and service_id is not None:
@@ -51,7 +49,7 @@ async def put(
 ) -> ServiceOAuthCredentials:
     """Set the service's own credentials at this provider.
 
-    This always records a change, because the stored secret is not compared with the new one.
+    This records an event even if nothing changes, because the stored secret is not compared with the new one.
 
     Raises: the errors of `services.lock_organization_for`.
     """

@@ -1,4 +1,4 @@
-"""ServiceOAuthCredentials of services at identity providers: the entity, its refusals and pure rules."""
+"""OAuth credentials of services at identity providers: the entity, its refusals and pure rules."""
 
 from __future__ import annotations
 

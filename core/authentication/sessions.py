@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 async def authenticate(ports: Ports, token: str, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
-    """Return the user that presents this access token. One statement reads everything the request is judged by (security J-4, J-5).
+    """Return the user that presents this access token. One statement reads all facts for the authorization (security J-4, J-5).
 
-    With `anywhere`, the user need not belong to the organization or use the service that the token names.
+    `anywhere` accepts users who have left the organization or the service of the token.
 
     Raises: TokenInvalid, TokenExpired, SessionEnded, NotAMember, NotAnEndUser.
     """
@@ -57,8 +57,8 @@ async def authenticate_member(
 ) -> Member:
     """Return the user that presents this access token, acting in the organization of `slug` with this capability.
 
-    One statement reads everything here too. Any other organization that the token names is only context (decision 54). The member's
-    first request in an organization confirms the membership. Until then the organization has no control over the account.
+    One statement reads all facts here too. The organization of the token is only context (decision 54). The member's first request in an
+    organization confirms the membership. Until then the organization has no control over the account.
 
     Raises: NotForApplications; the errors of `authenticate` and of `principals.require`.
     """
@@ -75,8 +75,8 @@ async def authenticate_member(
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise principals.NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
-        async with ports.storage.autocommit() as count:
-            await count.members.confirm(organization.id, user.user_id, now)
+        async with ports.storage.autocommit() as statements:
+            await statements.members.confirm(organization.id, user.user_id, now)
     return principals.member(user, organization)
 
 
@@ -101,8 +101,8 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
 def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
-    A token of a service states the user's entitlement to it (decision 37). Nothing is read here: the old refresh token is already used up,
-    so an error would lose the only valid one.
+    A token of a service contains the user's entitlement to it (decision 37). This function reads nothing from the database: the old refresh
+    token is already used up, so after an error the client would have no valid one.
     """
     expires_at, service, entitlement = min(now + ports.policy.access_token_ttl, subject.ends_at), subject.service, subject.entitlement
     claims = Claims(
@@ -129,16 +129,17 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
 async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: Presenter = UNNAMED_PRESENTER) -> TokenPair:
     """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1 to S-3).
 
-    A token that comes a second time ends the session, because one of its two holders is a thief. The token right before the current one
-    is only refused during a short grace period, because two tabs may refresh at once. A token that an authorization code gave to a
-    confidential application needs the client secret (decision 92). A presenter that may not use the token does not use it up.
+    A second use of a token ends the session, because one of the two users of the token is a thief. There is one exception: during a short
+    grace period, the predecessor of the current token is refused without ending the session, because two tabs may refresh at once. A
+    confidential application that got its first token for an authorization code must send its client secret (decision 92). A presenter
+    that may not use the token does not use it up.
 
     Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenReused, OrganizationNotActive, MembershipEnded.
     """
     now = ports.clock.now()
     old_hash, successor = digest(refresh_token), new_secret()
-    async with ports.storage.autocommit() as count:
-        rotated = await count.sessions.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
+    async with ports.storage.autocommit() as statements:
+        rotated = await statements.sessions.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
     if rotated is None:
         raise await _explain_refusal(ports, caller, old_hash, now, presenter)
     subject = TokenSubject(
@@ -199,10 +200,10 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
 async def select_organization(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
     """Make the organization that the caller acts in the context of their session, and return tokens that say so (decision 51).
 
-    The current refresh token is used up. The session keeps its end and its impersonator, and no login is recorded (security S-3, I-3).
-    The organization's row is not locked, or its members would wait for each other. The lock on the membership is enough: a transaction
-    that removes the membership takes the same lock before it ends the sessions in this organization. A suspension of the organization is
-    checked with every request.
+    The current refresh token is used up. The session keeps its absolute end and its impersonator, and no login is recorded (security S-3,
+    I-3). The organization's row is not locked, because its members would wait for each other. The lock on the membership is enough: a
+    transaction that removes the membership takes the same lock before it ends the sessions in this organization. Every request checks
+    whether the organization is suspended.
 
     Raises: SessionEnded; Limited after too many lost races; the errors of `principals.require`.
     """
@@ -217,7 +218,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)
             if ends_at is not None:
                 break
-            # Either a concurrent refresh won, and there is a newer token to rotate out, or the session has ended.
+            # A concurrent refresh replaced the token first, so try again with the newer one; or the session has ended.
             if await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) is None:
                 raise SessionEnded
         else:
@@ -242,7 +243,7 @@ async def list_own(ports: Ports, caller: Person) -> PageResult[LiveSession]:
 
 
 async def end_own(ports: Ports, caller: Person, session_id: UUID) -> None:
-    """End one of the caller's sessions, an impersonator's too. Do nothing if it does not exist or belongs to another user."""
+    """End one of the caller's sessions, including impersonations. Do nothing if it does not exist or belongs to another user."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.sessions.end_one(caller.user_id, session_id, ports.clock.now())
 

@@ -78,14 +78,14 @@ class Session:
     service: ServiceContext | None = None  # set if an application holds the tokens
     device_id: UUID | None = None
     impersonator_session_id: UUID | None = None  # the session in which the impersonator started this one
-    org_id: UUID | None = None  # the organization that it starts in; a session of a service has that of the service
+    org_id: UUID | None = None  # its first context; for a session of a service, the service's organization
     provider: str | None = None
     grant: Grant | None = None  # None if the user signed in to the application directly
 
 
 @dataclass(frozen=True, slots=True)
 class Presenter:
-    """The application that presents a token. `is_authenticated`: it sent its client secret, or it is of a kind that has none."""
+    """The application that presents a token. `is_authenticated`: it sent its client secret, or it is a public client."""
 
     is_named: bool = False
     service_id: UUID | None = None  # None for the platform itself

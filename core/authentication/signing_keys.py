@@ -26,10 +26,10 @@ async def load(ports: Ports) -> None:
 
 
 async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
-    """Create a signing key and return its id. The old key verifies as long as the tokens that it signed can live.
+    """Create a signing key and return its id. The old key still verifies until all tokens that it signed have expired.
 
-    With `only_if_none`, do nothing and return None if an active key exists. All processes are notified. A process that meets the new key
-    id before the notification reloads the keys (`read_token`).
+    With `only_if_none`, do nothing and return None if an active key exists. All processes are notified. A process that gets a token with
+    the new key id before the notification reloads the keys (`read_token`).
     """
     key = await ports.tokens.new_key(ports.clock.now())
     overlap = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl) + timedelta(minutes=1)
@@ -67,7 +67,7 @@ async def _reload(ports: Ports, now: datetime) -> None:
 
     This happens at most once per second, because attackers can send tokens with made-up key ids.
 
-    Raises: UnknownKey if the keys are fresh.
+    Raises: UnknownKey if the keys were loaded less than a second ago.
     """
     if now - ports.tokens.loaded_at < timedelta(seconds=1):
         raise UnknownKey

@@ -13,6 +13,6 @@ ROLES: Final[Mapping[Role, str]] = MappingProxyType({Role.ADMIN: "an administrat
 
 
 def format_utc(time: datetime) -> str:
-    """Return a point in time in UTC, such as "5 March 2026 at 14:05 UTC". The month is a word, so no reader mistakes it."""
+    """Return a point in time in UTC, such as "5 March 2026 at 14:05 UTC". The month is a word, so that readers know it from the day."""
     time = time.astimezone(UTC)
     return f"{time.day} {time:%B %Y at %H:%M} UTC"

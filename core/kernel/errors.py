@@ -164,7 +164,7 @@ class ProviderFailed(Outage):
     code = "OAUTH_ERROR"
 
 
-# Only a caller at the checkout sees this message. All other calls to the payment provider are retried in the background.
+# Only the checkout endpoint returns this error. All other calls to the payment provider are retried in the background.
 class PaymentsFailed(Outage):
     """The payment provider failed. Nothing was bought. Try again in a few minutes."""
 
@@ -172,5 +172,5 @@ class PaymentsFailed(Outage):
 
 
 def refuse(refusal: Refusal | type[Refusal]) -> NoReturn:
-    """Raise `refusal`. This makes `raise` an expression, as in `await tx.find(...) or refuse(NotFound)`."""
+    """Raise `refusal`. Unlike `raise`, this can be part of an expression, as in `await tx.find(...) or refuse(NotFound)`."""
     raise refusal

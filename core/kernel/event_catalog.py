@@ -101,13 +101,13 @@ AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
 class Event:
     """An event, to be recorded in the transaction that caused it.
 
-    The event goes to the log of `org_id`. Without it, the event goes to every organization in which the
-    user `of_person` has a confirmed membership, or to the platform's log if there is none.
+    The event goes to the log of `org_id`. Without `org_id`, it goes to every organization in which the
+    user `of_person` has a confirmed membership, or to the platform's log if there is no such organization.
 
     `details` are stored in the audit entry. `data` is the payload of webhooks; None means `details`.
     Neither contains a secret (security L-3). `by_time` marks an event without an actor, such as an
-    expiry. `impersonator_id` names the impersonator if the caller of the transaction does not. `id` is
-    the id of the audit entry, if the caller needs to know it; such an event goes to one log only.
+    expiry. `impersonator_id` is the impersonator, if it is not that of the transaction's caller. `id` is
+    the id of the audit entry, if the use case returns it; such an event goes to one log only.
     """
 
     kind: EventKind

@@ -45,7 +45,7 @@ class SendFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response of a target. Redirects are responses too: they are never followed. `body` is the raw part that was read."""
+    """The response of a target. A redirect is a response too, and is never followed. `body` is the first part of the raw body."""
 
     status: int
     body: bytes = field(repr=False)

@@ -22,10 +22,10 @@ class Policy:
     mails_per_recipient: int = 5  # per hour
     unverified_purge: timedelta = timedelta(days=7)
     invitation_ttl: timedelta = timedelta(days=7)
-    invitations_per_day: int = 1000  # per organization; its directory may send the same number of emails in addition
+    invitations_per_day: int = 1000  # per organization; its directory may cause the same number of emails in addition
     auto_approve_organizations: bool = False
     key_environment: Literal["live", "test"] | None = None  # part of the prefix of API keys, as in sk_live_ (decision 104)
-    export_login_events: int = 1000  # the newest ones are included in a data export (decision 146)
+    export_login_events: int = 1000  # the largest number in a data export, newest first (decision 146)
     # The pause before each delivery attempt of a webhook, and the duration limit of one attempt (decision 218).
     webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))
     webhook_timeout: timedelta = timedelta(seconds=10)

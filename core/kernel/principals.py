@@ -1,8 +1,10 @@
 """Callers, roles with their capabilities, API key permissions, and the authorization decisions.
 
-`person` combines the claims of a token with the session's row. `require` decides whether a role allows
-an action in an organization, `require_permission` whether an API key may act on its service. Both run
-at the edge, and again inside the transaction that writes (security Z-5).
+`person` combines the claims of a token with the current state of its session. `require` decides whether
+a role allows an action in an organization. `require_permission` decides whether an API key may act on its
+service. Both run
+at the edge, and again inside the transaction that writes (security Z-5). The module has more than 400
+lines, because the callers and the decisions about them belong together.
 """
 
 from collections.abc import Mapping
@@ -156,9 +158,9 @@ class ScimClient(Caller):
 class Person(Caller):
     """A user with a live session. Every right is read from the database for this request (security J-5).
 
-    With `service`, an application holds the token because it signed the user in to that service. Such a
-    token allows little (security J-9). `mfa_missing` is true if the user enabled the second factor in
-    another session, after this one had started.
+    `service` is set if an application holds the token, because the user signed in to that service. Such a
+    token allows only a few actions (security J-9). `mfa_missing` is true if the user enabled the second
+    factor in another session after this one had started.
     """
 
     user_id: UUID
@@ -253,9 +255,9 @@ class OrganizationStanding:
 class SessionContext:
     """A live session, loaded by one statement: its user, and the organizations or the service around it.
 
-    `organization` is the one of the token, if the user is a member. `acts_in` is the one of the path, if
-    the path names one that exists. The session of an application has a `service` instead, and
-    `uses_service` tells whether the user still uses it.
+    `organization` is the organization of the token, or None if the user is not a member of it. `acts_in`
+    is the organization of the path, or None if the path has none or an unknown one. The session of an
+    application has a `service` instead, and `uses_service` tells whether the user still uses it.
     """
 
     user_id: UUID
@@ -358,9 +360,9 @@ def person(claims: Claims, standing: SessionContext | None, *, address: str | No
 
 
 def require_mfa(person: Person) -> None:
-    """Require that a user with a second factor verified it in this session, or used a trusted device.
+    """Check that the session of a user with a second factor started with that factor, or on a trusted device.
 
-    This precedes every sign-in to an application (security A-10, V-3, X-8).
+    Call this before every sign-in to an application (security A-10, V-3, X-8).
 
     Raises: MfaMissing.
     """
@@ -369,7 +371,7 @@ def require_mfa(person: Person) -> None:
 
 
 def require(standing: OrganizationStanding | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
-    """Return the organization to act in, if the role has `capability`. With `inactive`, it need not be active.
+    """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive, checked
     in this order (decisions 16, 17).

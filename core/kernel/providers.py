@@ -1,6 +1,7 @@
 """The external identity providers under neutral names, and the data that they return.
 
-`websuite` and `officesuite` speak OpenID Connect. `codehost` speaks plain OAuth, so the email address takes a separate call.
+`websuite` and `officesuite` speak OpenID Connect. `codehost` speaks plain OAuth, so the adapter requests the email
+address with a separate call.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ReauthenticationNotConfirmed(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class ProviderClient:
-    """The OAuth client that a provider knows: the platform, or a service with separate credentials (decision 211)."""
+    """The OAuth client that is registered at a provider: the platform's, or a service's own (decision 211)."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -44,7 +45,7 @@ class ProviderClient:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationRequest:
-    """The parameters of a redirect to a provider, which its callback is checked against.
+    """The parameters of a redirect to a provider. The callback is checked against them.
 
     `scopes` are requested in addition to the identifying ones; None means the platform's defaults
     (decision 102). With `fresh_since`, the user must authenticate at the provider after that time, in UTC.

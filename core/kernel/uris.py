@@ -43,7 +43,7 @@ def is_outbound_target(uri: str) -> bool:
 
 
 def has_private_scheme(uri: str) -> bool:
-    """Return whether this is absolute with a private-use scheme, such as com.example.app (RFC 8252 section 7.1)."""
+    """Return whether this is an absolute URI with a private-use scheme, such as com.example.app (RFC 8252 section 7.1)."""
     match _parts(uri):
         case (scheme, host, _, rest):
             return _OF_AN_APPLICATION.fullmatch(scheme) is not None and bool(host or rest)
@@ -51,23 +51,23 @@ def has_private_scheme(uri: str) -> bool:
 
 
 def equals_except_loopback_port(registered: str, asked: str) -> bool:
-    """Return whether two URIs on the same loopback host differ at most in the port.
+    """Return whether two loopback URIs are equal, or differ only in the port.
 
-    A native application gets another port each time it runs (RFC 8252 section 7.3).
+    A native application listens on another port each time it runs (RFC 8252 section 7.3).
     """
     without_port = _without_loopback_port(registered)
     return without_port is not None and without_port == _without_loopback_port(asked)
 
 
 def csp_source(uri: str) -> str:
-    """Return the source expression that lets a form redirect to this URI under a content security policy.
+    """Return the source expression that allows this URI in the form-action of a content security policy.
 
-    It is the origin. For private-use schemes, IPv6 addresses and hosts with underscores it is the scheme
-    alone, because a policy cannot express more.
+    It is the origin of the URI. For private-use schemes, IPv6 addresses and hosts with underscores it is
+    only the scheme, because a policy cannot contain such an origin.
     """
     parts = urlsplit(uri)
-    named = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
-    return f"{parts.scheme}:{f'//{parts.netloc.lower()}' if named else ''}"
+    has_origin = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
+    return f"{parts.scheme}:{f'//{parts.netloc.lower()}' if has_origin else ''}"
 
 
 def _without_loopback_port(uri: str) -> tuple[str, str] | None:
@@ -79,12 +79,12 @@ def _without_loopback_port(uri: str) -> tuple[str, str] | None:
 
 def _parts(uri: str, *, controls: bool = False) -> tuple[str, str | None, int | None, str] | None:
     """Return scheme, host, port and the rest, or None if the URI is not valid."""
-    found = _PARTS.fullmatch(uri)
-    if found is None or _BROKEN_ESCAPE.search(uri) or (not controls and _ESCAPED_CONTROL.search(uri)):
+    parts = _PARTS.fullmatch(uri)
+    if parts is None or _BROKEN_ESCAPE.search(uri) or (not controls and _ESCAPED_CONTROL.search(uri)):
         return None
     host = port = None
-    if found["authority"]:
-        authority = _AUTHORITY.fullmatch(found["authority"])
+    if parts["authority"]:
+        authority = _AUTHORITY.fullmatch(parts["authority"])
         if authority is None or not _is_host(authority["host"]):
             return None
         if authority["port"] is not None:
@@ -92,12 +92,12 @@ def _parts(uri: str, *, controls: bool = False) -> tuple[str, str | None, int | 
             if port >= 2**16:
                 return None
         host = authority["host"]
-    return found["scheme"].lower(), host, port, found["rest"]
+    return parts["scheme"].lower(), host, port, parts["rest"]
 
 
 def _is_host(host: str) -> bool:
     if not host.startswith("["):
-        # Host names have no underscores, but resolvers look such names up and browsers open them.
+        # A host name must not contain underscores, but resolvers and browsers accept names with them.
         return is_host_name(host.lower().replace("_", "x"))
     try:
         ipaddress.IPv6Address(host[1:-1])

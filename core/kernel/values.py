@@ -72,7 +72,7 @@ class Domain(str):
 class Email(str):
     """An email address in canonical form: trimmed, in lower case, the domain in A-labels. Two spellings of one mailbox are equal.
 
-    Every input uses this function, so a unique index on the canonical form is sufficient (security E-3).
+    Every input passes through `parse`, so a unique index on the canonical form is sufficient (security E-3).
     """
 
     __slots__ = ()
@@ -101,7 +101,7 @@ class Email(str):
 
     @classmethod
     def parse_part(cls, text: str) -> str:
-        """Return the text to search for in stored addresses when a user searches for `text`: its domain labels become A-labels."""
+        """Return the canonical form of a part of an address, to search stored addresses for it. Its domain labels become A-labels."""
         local, at, domain = text.strip().lower().rpartition("@")
         try:
             return f"{local}{at}{_a_labels(domain)}"
@@ -192,7 +192,7 @@ class Batches(Generic[T]):
     """An asynchronous iterator over the batches of a list that has no maximum length (security N-6).
 
     `read` gets the last item of the previous batch (None at the start) and the largest size of the next
-    one. It should take a database connection and return it each time. `limit` bounds the number of items.
+    one. Each call should take its own database connection, and return it at the end. `limit` bounds the number of items.
     """
 
     def __init__(self, read: Callable[[T | None, int], Awaitable[Sequence[T]]], limit: int | None = None, *, size: int = 500) -> None:
@@ -212,7 +212,7 @@ class Batches(Generic[T]):
         return batch
 
     async def next_batch(self) -> Sequence[T]:
-        """Return the next batch, or an empty one at the end. Python 3.11 has a bug in `anext` with a default."""
+        """Return the next batch, or an empty one at the end. Use it instead of `anext` with a default, which has a bug in Python 3.11."""
         if self._ended:
             return ()
         size = self._size if self._left is None else min(self._size, self._left)
@@ -226,7 +226,7 @@ class Batches(Generic[T]):
 
 
 class Keep(enum.Enum):
-    """The type of KEEP, which marks a field that a change does not contain. It differs from null."""
+    """The type of KEEP: the value of a field that a change leaves as it is. None would set the field to null."""
 
     KEEP = "keep"
 
@@ -248,7 +248,7 @@ def parse_id(text: str) -> uuid.UUID | None:
 
 
 def rfc3339(time: datetime) -> str:
-    """Return a time as responses and records show it: in UTC, with a Z (decision 24)."""
+    """Return a time in the format of responses and log entries: in UTC, with a Z (decision 24)."""
     return time.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
@@ -263,7 +263,7 @@ def new_secret() -> str:
 
 
 def digest(secret: str) -> bytes:
-    """Return the SHA-256 digest of a secret (32 bytes), which is stored and looked up in its place.
+    """Return the SHA-256 digest of a secret (32 bytes). The database stores and finds secrets by their digests.
 
     Secrets with at least 122 random bits need no slow hash (security A-5).
     """

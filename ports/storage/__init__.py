@@ -60,15 +60,15 @@ class Transaction(
     """
 
     def acts_as(self, person: Person) -> None:
-        """Name the person who causes the recorded events, if only the transaction finds out who that is."""
+        """Set the user who causes the recorded events, if the user becomes known only during the transaction."""
         ...
 
     def record(self, event: Event) -> None:
-        """Write the event, and its audit log entry if it has one, with the caller's name, address and user agent.
+        """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
 
-        All events of a transaction are written when its block ends, in this order, so `of_person` reads
-        the confirmed memberships of that moment. They come last because the totals of the audit log are
-        rows that all transactions of an organization may have to wait for.
+        All events of a transaction are written when its block ends, in the order of the calls. So
+        `of_person` stands for the confirmed memberships of that moment. They are written last because they
+        lock the totals of the audit log, and other transactions of the organization wait for these rows.
         """
         ...
 
@@ -84,20 +84,21 @@ class Autocommit(
 ):
     """Statements that each commit by themselves.
 
-    They are either all that a use case changes, or they must survive the refusal that follows them.
+    Use it for a use case with a single change, and for changes that must stay after a refusal, such as
+    counters of attempts.
     """
 
 
 class Storage(Protocol):
-    """PostgreSQL, in tests too."""
+    """Access to the database. It is PostgreSQL, in tests too."""
 
     def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction. Its changes are committed when the block ends.
 
         After the commit, the actors of this process get the signals that belong to the changes (ports.signals).
-        A person acts within their session. If that has ended before the recorded events are written,
-        the block raises SessionEnded and everything is rolled back (decision 46; security J-4, Z-6).
-        `in_session` is false for callers that have no session before this transaction, or none after it.
+        A user acts within their session. If the session has ended when the recorded events are written,
+        the block raises SessionEnded and rolls everything back (decision 46; security J-4, Z-6).
+        `in_session` is false if the caller has no session yet, or if this transaction ends it.
         """
         ...
 

@@ -30,17 +30,17 @@ class SessionsRead(Protocol):
     """Read access to sessions."""
 
     async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
-        """Return all facts that an authenticated request is judged by, or None unless the session and the account are live.
+        """Return all facts for the authorization of a request, or None if the session or the account is not live.
 
-        An impersonation lives only while three things hold: the impersonator is a platform owner, their own session, in which they started
-        it, is live, and the impersonated user is not a platform owner (security I-3).
+        An impersonation is live only while three conditions hold: the impersonator is a platform owner; the session in which the
+        impersonator started it is live; the impersonated user is not a platform owner (security I-3).
         """
         ...
 
     async def load_session_context_in(
         self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
     ) -> SessionContext | None:
-        """Return the same facts, with the organization of `slug` and the user's membership of it in `acts_in`."""
+        """Return the facts of `load_session_context`, and in `acts_in` the organization of `slug` with the user's role."""
         ...
 
     async def load_application_session_context(
@@ -50,15 +50,15 @@ class SessionsRead(Protocol):
         ...
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
-        """Return the live session of the cookie with this hash, with its facts without an organization."""
+        """Return the live session of the cookie with this hash, and its facts. They contain no organization."""
         ...
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
-        """Return when this session of the user started, and its device, if known."""
+        """Return the start of this session of the user in UTC, and the id of its device if known."""
         ...
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
-        """Return the user's newest live sessions, those of applications and impersonators too, and the number of all of them."""
+        """Return the user's newest live sessions, including those of applications and impersonators, and the number of all live ones."""
         ...
 
     async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
@@ -115,9 +115,9 @@ class Sessions(SessionsRead, Protocol):
         ...
 
     async def require_mfa_again(self, user_id: UUID, but: UUID) -> None:
-        """Mark the user's own sessions except `but` as missing the second factor. The account is locked.
+        """Mark the user's own sessions except `but` as missing the second factor. Lock the account first.
 
-        Called when the user enables the second factor in the session `but`.
+        Call this when the user enables the second factor in the session `but`.
         """
         ...
 
@@ -132,14 +132,14 @@ class Sessions(SessionsRead, Protocol):
     async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
         """End the live sessions of these users in this organization and its services, and return their number (security S-4).
 
-        Authorization codes that were not exchanged, device approvals, and sign-ins of pending SAML sign-ons end too.
+        This also ends authorization codes that were not exchanged, device approvals, and the sign-ins of pending SAML sign-ons.
         """
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
         """Delete the sessions of a locked account, or those of one service, with their refresh tokens and unused codes.
 
-        This is a few statements. The first one repeats until it finds nothing more to delete.
+        This takes several statements. The first one is repeated until it deletes nothing.
         """
         ...
 
@@ -162,9 +162,9 @@ class RefreshTokenRotation(Protocol):
     ) -> RotatedSession | None:
         """Replace a current refresh token, or return None if it cannot be used now.
 
-        It can be used if its session, user and organization are active, the user still belongs to the organization or may use the service,
-        and the presenter may use the token. The session then expires at `expires_at`, but not after its absolute end. Of several concurrent
-        calls, exactly one succeeds.
+        A token can be used if three conditions hold: its session, user and organization are active; the user still is a member of the
+        organization or may use the service; the presenter may use the token. The session then expires at `expires_at`, but not after its
+        absolute end. Of several concurrent calls, exactly one succeeds.
         """
         ...
 
@@ -190,12 +190,12 @@ class FailedLogins(Protocol):
     async def record_failure(
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
-        """Record a failed login without a wait for the disk: a known account must not answer later than an unknown one (security B-2)."""
+        """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2)."""
         ...
 
 
 class PreAuths(Protocol):
-    """Pending sign-ins. Callers lock the account before any method. `Mfa.accept_step` and `Mfa.accept_code` use them up."""
+    """Pending sign-ins. Callers lock the account before any method. `Mfa.redeem_step` and `Mfa.redeem_backup_code` use them up."""
 
     async def add(self, pending: PendingSignIn) -> None:
         """Add a pending sign-in. The tokens of its identity are encrypted."""
@@ -212,10 +212,10 @@ class MfaAttempts(Protocol):
     async def count_attempt(
         self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime
     ) -> MfaAttempt | None:
-        """Count one attempt at this pending sign-in and at the user's second factor, and return the data to check the code. Atomic.
+        """Count one attempt at this pending sign-in and at the user's second factor, and return the data to check the code.
 
-        Return None, and count nothing, if the pending sign-in has ended or has had `tries` attempts. An attempt that `attempt_limit`
-        blocks is not counted either. `subject` is as in `AttemptLimits`.
+        This is atomic. Return None, and count nothing, if the pending sign-in has ended or has had `tries` attempts. An attempt that
+        `attempt_limit` blocks is not counted either. `subject` has the same meaning as in `AttemptLimits`.
 
         Raises: SealBroken.
         """
@@ -234,7 +234,7 @@ class SigningKeys(SigningKeysRead, Protocol):
     """Write access to signing keys."""
 
     async def lock(self) -> None:
-        """Make concurrent rotations wait."""
+        """Lock the choice of the active key until the transaction ends, so that concurrent rotations wait."""
         ...
 
     async def has_active(self) -> bool:
@@ -251,7 +251,7 @@ class SigningKeys(SigningKeysRead, Protocol):
 
 
 class IdentitiesRead(Protocol):
-    """Read access to linked identities. With `service_id` these are the identities of that service, or else of the account itself."""
+    """Read access to linked identities. The context is the service with the id `service_id`, or the account itself if it is None."""
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         """Return the user's identities in this context, oldest link first."""
@@ -270,11 +270,11 @@ class Identities(IdentitiesRead, Protocol):
     """Write access to linked identities. Callers lock the account first, unless a method says otherwise."""
 
     async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
-        """Lock this user of a provider, so that concurrent sign-ins of the same user wait. Lock order: before every other lock."""
+        """Lock this subject of a provider, so that concurrent sign-ins of the same subject wait. Lock order: before every other lock."""
         ...
 
     async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
-        """Find the account of this user of a provider, by an identity of this context or else of any other.
+        """Return the identity of this subject in this context, or else in any other context, or None if there is none.
 
         Call `lock_subject` first. The account need not be locked.
         """
@@ -283,12 +283,12 @@ class Identities(IdentitiesRead, Protocol):
     async def add(self, identity: Identity) -> bool:
         """Link an identity, with its tokens encrypted.
 
-        Return False, and link nothing, if the user has one of this provider in the context, or if the service was deleted.
+        Return False, and link nothing, if the user already has an identity of this provider in the context, or if the service was deleted.
         """
         ...
 
     async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
-        """Store new tokens. Without a new address or a new refresh token, the stored one stays."""
+        """Store new tokens. If `email` or the new refresh token is None, keep the stored one."""
         ...
 
     async def claim_renewal(
@@ -296,7 +296,7 @@ class Identities(IdentitiesRead, Protocol):
     ) -> TokenRenewal | None:
         """Take the lease to renew an expired token until `until`, or return None if another request holds it.
 
-        The account need not be locked, for the next two methods neither.
+        The account need not be locked for this method and the next two.
 
         Raises: SealBroken.
         """
@@ -307,7 +307,7 @@ class Identities(IdentitiesRead, Protocol):
         ...
 
     async def release_renewal(self, renewal: TokenRenewal) -> None:
-        """Give the lease back, so that other requests may try."""
+        """Release the lease, so that other requests can take it."""
         ...
 
     async def consume_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
@@ -315,11 +315,11 @@ class Identities(IdentitiesRead, Protocol):
         ...
 
     async def add_ticket(self, ticket: LinkTicket) -> bool:
-        """Add a ticket if its session is live. Return whether it is."""
+        """Add a ticket if its session is live. Return whether it was added."""
         ...
 
     async def remove_all(self, user_id: UUID) -> None:
-        """Unlink all identities of the user, of the account and of services."""
+        """Unlink all identities of the user, in the account and in all services."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
@@ -327,7 +327,7 @@ class Identities(IdentitiesRead, Protocol):
         ...
 
     async def remove_everywhere(self, user_id: UUID, provider: Provider) -> list[UUID | None]:
-        """Unlink the identities of all contexts. Return the ids of their services, with None for the account itself."""
+        """Unlink the user's identities at this provider in all contexts. Return their service ids, with None for the account itself."""
         ...
 
 

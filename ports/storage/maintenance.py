@@ -8,7 +8,7 @@ from core.maintenance.housekeeping_rules import SealedColumn, Sweep
 
 
 class Leases(Protocol):
-    """Leases on jobs that one process at a time does."""
+    """Leases on jobs. Only the process with the lease runs the job."""
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
         """Take or extend the lease, and return whether `holder` has it. False means that another holder has it."""
@@ -21,11 +21,11 @@ class Housekeeping(Protocol):
     async def sweep(self, kind: Sweep, before: datetime, limit: int) -> int:
         """Delete at most `limit` rows that were obsolete at `before`. Return their number. Rows that are locked are skipped.
 
-        Totals of logins are not deleted: those of days before `before` are merged into one row per day.
-        The records of a deleted organization, service or webhook are deleted at once. Its tombstone follows
-        when it is older than `before` and no record is left.
-        Unverified accounts take two statements: the first locks them, and the second checks the locked ones again.
-        Redaction of logs is not done here but in core.maintenance.log_redaction.
+        Totals of logins are merged instead of deleted: those of days before `before` become one row per day.
+        The records of a deleted organization, service or webhook are deleted whatever their age. Its tombstone
+        is deleted when it is older than `before` and no record is left.
+        Unverified accounts take two statements: the first locks them, and the second checks them again.
+        core.maintenance.log_redaction redacts the logs.
         """
         ...
 
@@ -34,10 +34,11 @@ class SealedColumns(Protocol):
     """The values that are encrypted at rest."""
 
     async def renew(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
-        """Encrypt under the active key the values of up to `limit` rows with names after `after`; "" is before the first.
+        """Encrypt the values of up to `limit` rows under the active key, in the order of the row names.
 
-        Return the number of values that had another key, and the name of the last row, or None if no rows are left. Takes
-        one statement per value.
+        Start after the row named `after`, or at the first row if it is "". Return the number of values that
+        had another key, and the name of the last row, or None if no rows are left. This takes one statement
+        per value.
         """
         ...
 

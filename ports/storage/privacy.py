@@ -30,11 +30,11 @@ class PrivacyRead(Protocol):
         ...
 
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
-        """Return the number of login records. Within organizations, only logins to their services count."""
+        """Return the number of login records. With `within`, only logins to services of these organizations count."""
         ...
 
     async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: ExportedLogin | None, limit: int) -> list[ExportedLogin]:
-        """Return a page of the logins and failed attempts, newest first. Within organizations, only logins to their services.
+        """Return a page of the logins and failed attempts, newest first. With `within`, only those to services of these organizations.
 
         For an anonymized user, address, user agent and location are always redacted, even if the stored rows are not redacted yet.
         """
@@ -43,7 +43,7 @@ class PrivacyRead(Protocol):
     async def identities(
         self, user_id: UUID, within: Collection[UUID] | None, after: ExportedIdentity | None, limit: int
     ) -> list[ExportedIdentity]:
-        """Return a page of the linked identities, oldest first. Within organizations, only those linked in their services."""
+        """Return a page of the linked identities, oldest first. With `within`, only those of services of these organizations."""
         ...
 
     async def mfa_events(self, user_id: UUID, before: ExportedMfaEvent | None, limit: int) -> list[ExportedMfaEvent]:
@@ -66,17 +66,17 @@ class PrivacyRead(Protocol):
 class Privacy(PrivacyRead, Protocol):
     """Write access for the anonymization of a user.
 
-    Callers lock the account before all methods except the first three. Of the others, `replace_email` comes first: after it, no other
-    transaction writes data of the account until this one ends.
+    Callers lock the account before all methods except the first three. They call `replace_email` before the remaining methods: after it, no
+    other transaction can write data of the account until this one ends.
 
-    The user's email addresses are the given one, which the account had until now, and all earlier ones, except those that another account
-    has now.
+    `email` is the address that the account had until now. "The user's addresses" are this one and all earlier ones, without those that
+    another account has now.
     """
 
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
         """Return the organizations to lock first, ordered by id.
 
-        These are the organizations that the user belongs to, or is invited to by one of their email addresses.
+        These are the organizations that the user is a member of, or that have invited one of the user's email addresses.
         """
         ...
 
@@ -101,7 +101,7 @@ class Privacy(PrivacyRead, Protocol):
         ...
 
     async def redact_newest(self, user_id: UUID, limit: int) -> None:
-        """Start the redaction: redact the newest `limit` entries of every log. It is one statement per log."""
+        """Start the redaction with the newest `limit` entries of every log. This takes one statement per log."""
         ...
 
     async def redact(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
@@ -116,9 +116,10 @@ class Privacy(PrivacyRead, Protocol):
         ...
 
     async def redact_joins(self, user_id: UUID, email: Email) -> None:
-        """Redact the audit entries of how the user joined organizations without being signed in.
+        """Redact the audit entries that record how the user joined an organization while they were not signed in.
 
-        It covers organizations that the user belongs to or was ever invited to by any address. Call it before `end_invitations`.
+        This covers all organizations that the user is a member of, or that ever invited one of the addresses. Call it before
+        `end_invitations`.
         """
         ...
 
@@ -127,8 +128,8 @@ class Privacy(PrivacyRead, Protocol):
     ) -> list[Invitation]:
         """Replace the user's addresses in invitations and in their audit entries and events.
 
-        Entries of answers without a session are redacted. Pending invitations of the locked organizations are canceled, or expired if
-        they are past their time, and returned.
+        Entries of invitations that the user answered without a session are redacted. Pending invitations of the `locked` organizations are
+        canceled, or marked as expired if their time is over. Return these invitations.
         """
         ...
 
@@ -145,7 +146,7 @@ class Privacy(PrivacyRead, Protocol):
         ...
 
     async def remove_former_emails(self, user_id: UUID) -> None:
-        """Delete the account's earlier addresses. Call it last: the other methods find data by these."""
+        """Delete the account's earlier addresses. Call it last, because the other methods find data by these addresses."""
         ...
 
     async def record_anonymization(self, user_id: UUID, caller: Person, now: datetime) -> None:

@@ -1,13 +1,13 @@
 """SQL that deletes the records of deleted organizations, services and webhooks.
 
-It is used by the transaction that deletes one of them, and by the housekeeper for the rest.
+The transaction that deletes the owner deletes a first batch of its records. The housekeeper deletes the rest.
 """
 
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-# The tables without a foreign key to the organization or service that owns their rows, each with the
-# remaining order of an index that begins with the owner's id. Tables that also refer to accounts come first.
+# The tables without a foreign key to the organization or service that owns their rows. Each has the columns
+# that follow the owner's id in an index. Tables that also refer to accounts come first.
 OF_ORGANIZATIONS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (
     ("service_users", "user_id"),
     ("end_users", "user_id"),
@@ -24,20 +24,20 @@ OF_WEBHOOKS: Final[Sequence[tuple[LiteralString, LiteralString]]] = (("webhook_d
 
 
 def delete_records_sql(of: LiteralString) -> LiteralString:
-    """Return the beginning of a statement that deletes up to %(limit)s records of the organizations in `of`, a query of ids.
+    """Return a `with` clause that deletes up to %(limit)s records of the organizations in `of`, which is a query of ids.
 
-    The statement goes on with a query. Its CTE `records` has one row per deleted record.
+    The caller appends a query, or more CTEs and a query. The last CTE of the clause, `records`, has one row per deleted record.
     """
     return _removing(of, OF_ORGANIZATIONS, "org_id")
 
 
 def delete_logins_sql(of: LiteralString) -> LiteralString:
-    """Return such a beginning for the logins of the services in `of`. Foreign keys delete their other rows."""
+    """Return the same clause for the logins of the services in `of`. Foreign keys delete the other rows of a service."""
     return _removing(of, OF_SERVICES, "service_id")
 
 
 def delete_deliveries_sql(of: LiteralString) -> LiteralString:
-    """Return such a beginning for the deliveries of the webhooks in `of`, also after their organization is deleted."""
+    """Return the same clause for the deliveries of the webhooks in `of`, which may belong to a deleted organization."""
     return _removing(of, OF_WEBHOOKS, "webhook_id")
 
 

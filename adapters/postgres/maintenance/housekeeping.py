@@ -16,10 +16,10 @@ from adapters.postgres.maintenance.deferred_deletion import (
 )
 from core.maintenance.housekeeping_rules import Sweep
 
-# Self-registered accounts with a password as the only way to sign in, never verified, without memberships and unknown to
-# every directory (security A-7). No service may have a record of them either: its foreign key would prevent the deletion,
-# even if the service itself is deleted and its records still wait for the housekeeper. A block by a directory without a
-# membership does not keep an account.
+# Self-registered accounts that were never verified, can sign in only with a password, and have no membership (security
+# A-7). A directory that provisioned the user keeps the account; a block without a membership does not. A record of the user
+# in a service keeps the account too, even if the service is deleted: its foreign key would prevent the deletion of the
+# account until the housekeeper has deleted the service's records.
 UNVERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
@@ -29,8 +29,9 @@ UNVERIFIED: Final = """
     and not exists (select 1 from service_users r where r.user_id = u.id)
     and not exists (select 1 from end_users e where e.user_id = u.id)
     and not exists (select 1 from subscriptions b where b.user_id = u.id)"""
-# A statement reads memberships as of its start, even if it locks the account later. A user who became a member in between
-# must stay. So this statement locks the accounts, which prevents new memberships of them, and a second one checks them again.
+# A statement sees the memberships of the moment at which it started, even if it locks the account later. The account of a
+# user who became a member in between must stay. So this statement only locks the accounts, which prevents new memberships,
+# and a second statement checks them again.
 LOCK_UNVERIFIED: Final = f"select u.id from users u where {UNVERIFIED} limit %(limit)s for update of u skip locked"
 
 
@@ -41,9 +42,9 @@ def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "i
             select {key} from {table} where {since} < %(before)s limit %(limit)s for update skip locked))"""
 
 
-# The statement for each kind: it deletes up to %(limit)s rows that were obsolete at %(before)s. Locked rows are left
-# for the next sweep. Keep `= any(array(...))`: an array is computed once, while the planner may run the subquery of an `in`
-# again for every row.
+# The statement for each kind. It deletes up to %(limit)s rows that were obsolete at %(before)s. Locked rows are left for
+# the next sweep. Keep `= any(array(...))`: the array is computed once, but the planner may run the subquery of an `in` again
+# for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
     Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
@@ -58,7 +59,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.RATES: _past("rates", "expires_at", key="client"),
     Sweep.ATTEMPT_LIMITS: _past("guesses", "expires_at", key="ctid"),
     Sweep.MAILS: _past("mails", "finished_at"),
-    # A setup that is confirmed at this moment has a last_step after the lock was waited for.
+    # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock, so a confirmed setup stays.
     Sweep.MFA_SETUPS: """
         delete from mfa where user_id = any(array(
             select m.user_id from mfa m join users u on u.id = m.user_id
@@ -83,8 +84,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 limit %(limit)s - (select count(*) from waiting)))
             returning 1)
         select 1 from waiting union all select 1 from buried""",
-    # The age is that of the audit log entry. A queue is ordered by age except for some seconds, so a queue with a young
-    # first entry is not read further. A deleted entry counts as infinitely old.
+    # The age of a queued item is that of its audit log entry. A queue is ordered by age, except for differences of some
+    # seconds. So a queue with a recent first entry is not read further. If the entry was deleted, the item counts as obsolete.
     Sweep.SIEM_BACKLOGS: """
         with stale as materialized (
             select s.org_id, s.id from siem_configurations s
@@ -101,23 +102,24 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             where coalesce(l.created_at, '-infinity') < %(before)s
             limit %(limit)s))""",
     Sweep.CHECKOUTS: _past("billing_checkouts", "created_at"),
-    # Facts about a subscription that exists here are kept, even after it ended. Otherwise a late event could revive it.
+    # Keep the facts about every subscription that is stored here, even after it ended. Without them, a late event could
+    # reactivate the subscription.
     Sweep.BILLING_FACTS: """
         delete from billing_facts where provider_subscription_id = any(array(
             select f.provider_subscription_id from billing_facts f
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
-    # The rows that stay are read each time. They are at most as many as the organizations' own payment methods.
+    # Each sweep reads the rows that it keeps. Their number is at most that of the organizations' payment methods.
     Sweep.PAYMENT_METHODS: """
         delete from billing_payment_methods where payment_method_id = any(array(
             select m.payment_method_id from billing_payment_methods m
             where m.heard_at < %(before)s and not exists (select 1 from billing_customers c where c.customer_id = m.customer_id)
             limit %(limit)s for update skip locked))""",
     Sweep.DELETED_CUSTOMERS: _past("billing_deleted_customers", "heard_at", key="customer_id"),
-    # Merging makes a query over years cost an eighth. Lock order: the service (the deletion of a service waits for this,
-    # as it waits for sign-ins), then totals in the order of their key. A late login of a past day is counted in the
-    # first shard, in the same order.
+    # Merging the shards of a day makes a query over years eight times cheaper. Lock order: the service (so its deletion
+    # waits for this, as it waits for sign-ins), then the totals by their key. A late login of a past day takes its locks in
+    # the same order, and is counted in the first shard.
     Sweep.LOGIN_TOTALS: """
         with spread as (
             delete from login_totals where ctid = any(array(

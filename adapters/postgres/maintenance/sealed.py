@@ -20,7 +20,7 @@ from ports.crypto import SecretContext
 class Column:
     """A column with encrypted values.
 
-    `context` returns the context to which the value of a row is bound. `read` selects the names and values of the
+    `context` returns the context that the encryption of a row's value is bound to. `read` selects the names and values of the
     rows after %(after)s, in the order of their names. `write` replaces a value.
     """
 

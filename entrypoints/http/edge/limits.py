@@ -78,5 +78,5 @@ async def take_poll_token() -> None:
 
 
 async def _charge(buckets: tuple[Bucket, ...], key: str | None = None) -> float:
-    async with ports().storage.autocommit() as count:
-        return await count.rates.charge(key or limit_key(request_record().address), buckets, ports().clock.now())
+    async with ports().storage.autocommit() as statements:
+        return await statements.rates.charge(key or limit_key(request_record().address), buckets, ports().clock.now())
