@@ -1,5 +1,8 @@
-"""What the identity providers promise, against one that runs: whom they vouch for, and that nothing wrong is believed (security.md O-8,
-W-2; decisions, points 86, 101 and 102)."""
+"""The port for identity providers, against a running one:
+
+the identities that it reports, and the responses that are refused (security O-8, W-2, decisions 86,
+101, 102).
+"""
 
 import hmac
 import json
@@ -42,7 +45,7 @@ def asking(**changes: Any) -> AuthenticationRequest:
 
 @dataclass(slots=True)
 class Case:
-    """A provider, and what we know of it."""
+    """A provider, and our settings for it."""
 
     server: FakeProvider
     providers: HttpProviders
@@ -53,11 +56,11 @@ class Case:
         return self.server.provider
 
     def use(self, *, deadline: float = 10.0, **changes: Any) -> None:
-        """Other settings."""
+        """Return a provider with other settings."""
         self.providers = HttpProviders({self.provider: self.server.settings(**changes)}, self.clock, deadline=deadline)
 
     def go(self, wanted: AuthenticationRequest) -> str:
-        """What somebody comes back with who was sent there."""
+        """Redirect the visitor to the provider. Return the parameters of the callback."""
         back = self.server.visit(self.providers.authorization_url(self.provider, wanted))
         address, _, query = back.partition("?")
         assert address == BACK
@@ -102,10 +105,10 @@ def codehost(clock: FakeClock) -> Iterator[Case]:
     yield from made(Provider.CODEHOST, clock)
 
 
-# Being sent there
+# The redirect
 
 
-async def test_the_browser_is_sent_with_all_that_binds_the_answer(case: Case) -> None:
+async def test_the_redirect_has_all_parameters_that_bind_the_response(case: Case) -> None:
     wanted = asking()
     query = {name: value for name, [value] in parse_qs(urlsplit(case.providers.authorization_url(case.provider, wanted)).query).items()}
     assert query.pop("prompt") == "select", "what the operator's address has"
@@ -126,13 +129,13 @@ async def test_the_browser_is_sent_with_all_that_binds_the_answer(case: Case) ->
 @pytest.mark.parametrize(
     ("scopes", "more"), [(None, ["calendar", "files"]), ((), []), (("mail", "openid"), ["mail"])], ids=["default", "none", "own"]
 )
-async def test_scopes_are_those_of_the_service_or_the_default_ones(websuite: Case, scopes: tuple[str, ...] | None, more: list[str]) -> None:
+async def test_scopes_are_those_of_the_service_or_the_defaults(websuite: Case, scopes: tuple[str, ...] | None, more: list[str]) -> None:
     websuite.use(scopes=("calendar", "files"))
     query = parse_qs(urlsplit(websuite.providers.authorization_url(websuite.provider, asking(scopes=scopes))).query)
     assert query["scope"] == [" ".join(["openid", "email", *more])]
 
 
-async def test_whoever_has_to_show_again_who_they_are_is_asked_to(openid: Case) -> None:
+async def test_a_fresh_sign_in_can_be_requested(openid: Case) -> None:
     known = openid.server.settings()
     for said in ("prompt=select", "hd=a%26b&max_age=3600&prompt=none", "prompt=login&prompt=consent", ""):
         openid.use(authorize_url=f"{known.authorize_url.partition('?')[0]}?{said}".rstrip("?"))
@@ -142,20 +145,20 @@ async def test_whoever_has_to_show_again_who_they_are_is_asked_to(openid: Case) 
         assert query.get("hd") == (["a&b"] if "hd" in said else None), "what else the operator's address has stays"
 
 
-async def test_codehost_cannot_be_asked(codehost: Case) -> None:
+async def test_codehost_has_no_fresh_sign_in(codehost: Case) -> None:
     query = parse_qs(urlsplit(codehost.providers.authorization_url(codehost.provider, asking(fresh_since=codehost.clock.now()))).query)
     assert (query["prompt"], query.get("max_age")) == (["select"], None)
     assert not (await codehost.vouched(fresh_since=codehost.clock.now())).is_fresh
 
 
-def test_what_is_not_set_up_is_not_known(clock: FakeClock) -> None:
+def test_a_provider_without_settings_is_unknown(clock: FakeClock) -> None:
     providers = HttpProviders({}, clock)
     assert not providers.is_configured(Provider.WEBSUITE)
     assert providers.platform_client(Provider.WEBSUITE) is None
     assert not providers.is_issuer(Provider.WEBSUITE, "https://websuite.example")
 
 
-async def test_without_a_client_of_the_platform_it_is_known_all_the_same(case: Case) -> None:
+async def test_a_provider_without_a_platform_client_is_known(case: Case) -> None:
     case.use(client=None)
     assert case.providers.is_configured(case.provider)
     assert case.providers.platform_client(case.provider) is None
@@ -172,10 +175,10 @@ async def test_an_issuer_is_compared_exactly(case: Case) -> None:
     assert case.providers.is_issuer(case.provider, right + "/") == (case.provider is Provider.CODEHOST)
 
 
-# Whom it vouches for
+# The identity
 
 
-async def test_somebody_is_vouched_for_with_every_field(case: Case) -> None:
+async def test_an_identity_has_every_field(case: Case) -> None:
     case.server.scope = "openid email calendar"
     vouched = await case.vouched()
     tokens = vouched.tokens
@@ -195,7 +198,7 @@ async def test_somebody_is_vouched_for_with_every_field(case: Case) -> None:
         assert secret not in repr(vouched)
 
 
-async def test_nothing_is_followed_unpacked_or_told_beyond_what_it_takes(case: Case) -> None:
+async def test_redirects_and_compressed_or_large_responses_are_refused(case: Case) -> None:
     await case.vouched()
     for headers in case.server.headers:
         assert headers["accept-encoding"] == "identity"
@@ -203,7 +206,7 @@ async def test_nothing_is_followed_unpacked_or_told_beyond_what_it_takes(case: C
         assert "cookie" not in headers
 
 
-async def test_codehost_answers_in_a_form_too(codehost: Case) -> None:
+async def test_codehost_can_answer_with_a_form(codehost: Case) -> None:
     codehost.server.in_form = True
     codehost.server.expires_in = 28800
     vouched = await codehost.vouched()
@@ -223,20 +226,20 @@ async def test_codehost_answers_in_a_form_too(codehost: Case) -> None:
         (Person(email="not an address"), None, False),
     ],
 )
-async def test_an_address_is_verified_only_where_that_is_asserted(case: Case, person: Person, email: str | None, verified: bool) -> None:
+async def test_an_address_is_verified_only_if_the_provider_says_so(case: Case, person: Person, email: str | None, verified: bool) -> None:
     case.server.person = person
     vouched = await case.vouched()
     assert vouched.email == email
     assert vouched.email_verified == (verified and case.provider is not Provider.OFFICESUITE)
 
 
-async def test_words_for_true_are_not_true(websuite: Case) -> None:
+async def test_strings_are_not_booleans(websuite: Case) -> None:
     for said in ("true", 1, "yes", [True]):
         websuite.server.claims = {"email_verified": said}
         assert not (await websuite.vouched()).email_verified, said
 
 
-async def test_what_the_id_token_leaves_out_the_user_info_says(openid: Case) -> None:
+async def test_the_user_info_completes_the_id_token(openid: Case) -> None:
     openid.server.claims = {"email": None, "email_verified": None}
     vouched = await openid.vouched()
     assert (vouched.email, vouched.email_verified) == ("ada@example.com", openid.provider is Provider.WEBSUITE)
@@ -244,7 +247,7 @@ async def test_what_the_id_token_leaves_out_the_user_info_says(openid: Case) -> 
     assert await openid.refusal() == "the user info endpoint returned another user"
 
 
-async def test_a_provider_need_not_say_how_long_or_give_a_refresh_token(case: Case) -> None:
+async def test_expiry_and_refresh_token_are_optional(case: Case) -> None:
     case.server.expires_in, case.server.gives_refresh_token = None, False
     tokens = (await case.vouched(scopes=["extra"])).tokens
     assert (tokens.expires_at, tokens.refresh_token) == (None, None)
@@ -252,12 +255,12 @@ async def test_a_provider_need_not_say_how_long_or_give_a_refresh_token(case: Ca
 
 
 @pytest.mark.parametrize("emails", [[], [{"email": "ada@example.com", "verified": True}], [7, None, "x"], [{"primary": True}]])
-async def test_of_codehosts_addresses_only_the_primary_one_counts(codehost: Case, emails: list[Any]) -> None:
+async def test_only_the_primary_address_of_codehost_counts(codehost: Case, emails: list[Any]) -> None:
     codehost.server.answers["/user/emails"] = in_json(emails)
     assert (await codehost.vouched()).email is None
 
 
-async def test_who_has_shown_again_who_they_are_is_vouched_for_as_such(openid: Case) -> None:
+async def test_a_fresh_sign_in_is_reported_as_such(openid: Case) -> None:
     now = openid.clock.now()
     openid.server.signed_in_at = 0.0
     assert (await openid.vouched(fresh_since=now)).is_fresh
@@ -269,11 +272,11 @@ async def test_who_has_shown_again_who_they_are_is_vouched_for_as_such(openid: C
     assert (await openid.vouched(fresh_since=now)).is_fresh, "not every provider says when"
 
 
-# What is not believed
+# Refused responses
 
 
 @pytest.mark.parametrize("at", [0, -61, 61, 10**12, True, "now", [], {}, float("nan"), float("-inf"), float("inf")])
-async def test_who_was_signed_in_there_before_is_not_vouched_for_as_one_who_has_shown_it_again(openid: Case, at: Any) -> None:
+async def test_an_old_sign_in_is_not_reported_as_fresh(openid: Case, at: Any) -> None:
     now = openid.clock.now()
     openid.server.claims = {"auth_time": int(now.timestamp()) + at if at in (-61, 61) else at}
     with pytest.raises(ReauthenticationNotConfirmed):
@@ -300,7 +303,7 @@ WRONG_TOKENS: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("what", WRONG_TOKENS)
-async def test_what_the_token_endpoint_says_wrong_is_refused(case: Case, what: str) -> None:
+async def test_wrong_responses_of_the_token_endpoint_are_refused(case: Case, what: str) -> None:
     case.server.answers["/token"] = WRONG_TOKENS[what]
     assert await case.refusal()
     assert case.server.counted["/user"] == 0, "and nobody goes on with it"
@@ -312,9 +315,9 @@ async def test_what_the_token_endpoint_says_wrong_is_refused(case: Case, what: s
     [Answer(500), Answer(302, b"", {"Location": "/user"}), in_json("x"), in_json({"id": "4711", "keys": 1}), in_json({"id": True}),
      Answer(200, b"[" + b" " * 65_536 + b"]"), Answer(200, b"\xff\xfe")],
 )  # fmt: skip
-async def test_what_other_endpoints_say_wrong_is_refused(case: Case, path: str, answer: Answer) -> None:
+async def test_wrong_responses_of_other_endpoints_are_refused(case: Case, path: str, answer: Answer) -> None:
     if path.startswith("/user") != (case.provider is Provider.CODEHOST):
-        return  # it is not asked there
+        return  # this endpoint is not called
     case.server.answers[path] = answer
     assert await case.refusal()
 
@@ -322,7 +325,7 @@ async def test_what_other_endpoints_say_wrong_is_refused(case: Case, path: str, 
 @pytest.mark.parametrize("answer", [Answer(drip=True), Answer(hang=True)], ids=["drip", "hang"])
 @pytest.mark.parametrize("path", ["/token", "/user", "/keys"])
 @pytest.mark.slow
-async def test_nobody_is_waited_for_longer_than_the_whole_takes(case: Case, path: str, answer: Answer) -> None:
+async def test_the_deadline_covers_all_requests_together(case: Case, path: str, answer: Answer) -> None:
     case.use(deadline=0.3)
     case.server.claims = {"email": None}
     case.server.answers[path] = answer
@@ -331,7 +334,7 @@ async def test_nobody_is_waited_for_longer_than_the_whole_takes(case: Case, path
     assert await case.refusal() == "it did not answer in time"
 
 
-async def test_whoever_is_not_there_cannot_be_asked(case: Case) -> None:
+async def test_an_unreachable_provider_is_an_error(case: Case) -> None:
     wanted = asking()
     code = case.go(wanted)
     case.use(token_url="http://127.0.0.1:9/token")
@@ -340,7 +343,7 @@ async def test_whoever_is_not_there_cannot_be_asked(case: Case) -> None:
 
 
 @pytest.mark.parametrize("change", ["code_verifier", "redirect_uri", "client"])
-async def test_what_was_asked_for_binds_the_code(case: Case, change: str) -> None:
+async def test_a_code_works_only_with_the_parameters_of_its_request(case: Case, change: str) -> None:
     wanted = asking()
     code = case.go(wanted)
     other = {"code_verifier": new_secret(), "redirect_uri": BACK + "x", "client": ProviderClient(CLIENT.client_id, "guessed")}[change]
@@ -360,7 +363,7 @@ async def test_a_code_works_once(case: Case) -> None:
 
 
 def as_hmac(claims: dict[str, Any]) -> str:
-    """Signed by whoever knows the public key."""
+    """Sign with the public key as a shared secret, which everyone knows."""
     head = urlsafe_b64encode(b'{"alg":"HS256","kid":"first"}').rstrip(b"=").decode()
     signed = f"{head}.{sign(claims).split('.')[1]}"
     mac = hmac.digest(key().as_pem(private=False), signed.encode(), "sha256")
@@ -373,7 +376,7 @@ def unsigned(claims: dict[str, Any]) -> str:
 
 
 def by_another_key(claims: dict[str, Any]) -> str:
-    """With the id of the right one."""
+    """Sign with another key under the id of the right one."""
     return jws.serialize_compact(
         {"alg": "RS256", "kid": "first"}, json.dumps(claims).encode(), key("RSA", "stranger"), algorithms=["RS256"]
     )
@@ -385,7 +388,7 @@ def altered(claims: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256"])
-async def test_three_ways_to_sign_are_believed(openid: Case, algorithm: str) -> None:
+async def test_three_signature_algorithms_are_accepted(openid: Case, algorithm: str) -> None:
     kid = "curve" if algorithm == "ES256" else "first"
     openid.server.sign = partial(sign, algorithm=algorithm, kid=kid)
     assert (await openid.vouched()).subject == "4711"
@@ -430,13 +433,13 @@ WRONG_CLAIMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", WRONG_CLAIMS)
-async def test_tokens_that_say_the_wrong_thing_are_refused(openid: Case, what: str) -> None:
+async def test_tokens_with_wrong_claims_are_refused(openid: Case, what: str) -> None:
     assert int(openid.clock.now().timestamp()) == NOW
     openid.server.claims = WRONG_CLAIMS[what]
     assert "ID token" in await openid.refusal()
 
 
-async def test_a_token_for_several_that_was_given_to_us_is_believed(openid: Case) -> None:
+async def test_a_token_for_several_audiences_with_our_client_id_is_accepted(openid: Case) -> None:
     openid.server.claims = {"aud": ["another", CLIENT.client_id], "azp": CLIENT.client_id, "exp": NOW - 29, "iat": NOW + 29}
     assert (await openid.vouched()).subject == "4711"
 
@@ -444,7 +447,7 @@ async def test_a_token_for_several_that_was_given_to_us_is_believed(openid: Case
 # Keys
 
 
-async def test_keys_are_asked_for_once_and_again_for_a_new_one(openid: Case) -> None:
+async def test_keys_are_loaded_once_and_again_for_a_new_key_id(openid: Case) -> None:
     for _ in range(3):
         await openid.vouched()
     assert openid.server.counted["/keys"] == 1
@@ -456,7 +459,7 @@ async def test_keys_are_asked_for_once_and_again_for_a_new_one(openid: Case) -> 
     assert openid.server.counted["/keys"] == 2
 
 
-async def test_an_unknown_key_is_asked_for_once_a_minute_at_most(openid: Case) -> None:
+async def test_an_unknown_key_id_reloads_the_keys_at_most_once_a_minute(openid: Case) -> None:
     openid.server.sign = partial(sign, kid="unknown")
     for _ in range(3):
         assert "does not publish" in await openid.refusal()
@@ -467,7 +470,7 @@ async def test_an_unknown_key_is_asked_for_once_a_minute_at_most(openid: Case) -
     assert openid.server.counted["/keys"] == 2
 
 
-async def test_a_key_that_was_withdrawn_is_believed_for_an_hour_at_most(openid: Case) -> None:
+async def test_a_withdrawn_key_is_accepted_for_an_hour_at_most(openid: Case) -> None:
     await openid.vouched()
     openid.server.published.clear()
     assert (await openid.vouched()).subject == "4711"
@@ -476,21 +479,21 @@ async def test_a_key_that_was_withdrawn_is_believed_for_an_hour_at_most(openid: 
 
 
 @pytest.mark.parametrize("change", [{"use": "enc"}, {"alg": "RS512"}, {"kty": "oct", "k": "c2VjcmV0"}, {"n": "AQAB"}, {"n": 5}, {"kid": 7}])
-async def test_keys_that_are_for_something_else_are_not_used(openid: Case, change: dict[str, Any]) -> None:
+async def test_keys_for_other_uses_are_ignored(openid: Case, change: dict[str, Any]) -> None:
     openid.server.published = [key().as_dict(private=False) | change]
     assert await openid.refusal()
 
 
-async def test_a_weak_key_is_not_used(openid: Case) -> None:
+async def test_a_weak_key_is_ignored(openid: Case) -> None:
     number = rsa.generate_private_key(65537, 1024).public_key().public_numbers().n  # noqa: S505
     openid.server.published = [key().as_dict(private=False) | {"n": urlsafe_b64encode(number.to_bytes(128, "big")).rstrip(b"=").decode()}]
     assert await openid.refusal() == "a key of the provider is too weak, or not a public key"
 
 
-# Renewing
+# Refreshing
 
 
-async def test_tokens_are_renewed(case: Case) -> None:
+async def test_tokens_are_refreshed(case: Case) -> None:
     first = (await case.vouched()).tokens
     assert first.refresh_token is not None
     case.clock.advance(timedelta(hours=2))
@@ -502,7 +505,7 @@ async def test_tokens_are_renewed(case: Case) -> None:
         await case.providers.refresh(case.provider, CLIENT, first.refresh_token)
 
 
-async def test_where_no_new_refresh_token_comes_the_old_one_stays(case: Case) -> None:
+async def test_the_old_refresh_token_stays_if_there_is_no_new_one(case: Case) -> None:
     first = (await case.vouched()).tokens
     assert first.refresh_token is not None
     case.server.rotates = False
@@ -510,12 +513,12 @@ async def test_where_no_new_refresh_token_comes_the_old_one_stays(case: Case) ->
         assert (await case.providers.refresh(case.provider, CLIENT, first.refresh_token)).refresh_token == first.refresh_token
 
 
-async def test_many_at_once_are_all_answered(websuite: Case) -> None:
+async def test_many_parallel_requests_are_answered(websuite: Case) -> None:
     found = await everyone(8, lambda _: websuite.vouched())
     assert {each.subject for each in found} == {"4711"}
     assert len({each.tokens.access_token for each in found}) == 8
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_not_in_representations() -> None:
     settings = ProviderSettings(client=CLIENT, authorize_url="https://a", token_url="https://t", userinfo_url="https://u")
     assert CLIENT.client_secret not in repr(settings)

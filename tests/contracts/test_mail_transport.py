@@ -1,4 +1,7 @@
-"""What every mail transport promises: the fake one, SMTP by the platform's server and by that of an organization, and the folder."""
+"""The port for mail transport:
+
+the fake, SMTP through the platform's server and an organization's server, and the folder.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +34,7 @@ LETTER = EmailMessage(
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What is at the other end, however it got there."""
+    """A transport, and the emails at its other end."""
 
     message_id: str
     date: datetime
@@ -110,18 +113,18 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
             yield from folder(tmp_path / "mail")
 
 
-async def test_a_letter_arrives_whole(case: Case) -> None:
+async def test_an_email_arrives_unchanged(case: Case) -> None:
     await case.send(LETTER)
     assert case.arrived() == [of_letter(LETTER)]
 
 
-async def test_a_letter_sent_again_is_the_same_letter(case: Case) -> None:
+async def test_an_email_that_is_sent_again_has_the_same_message_id(case: Case) -> None:
     await case.send(LETTER)
     await case.send(LETTER)
     assert set(case.arrived()) == {of_letter(LETTER)}
 
 
-async def test_letters_arrive_in_their_order(case: Case) -> None:
+async def test_emails_arrive_in_their_order(case: Case) -> None:
     letters = [
         replace(LETTER, message_id=f"<{number}@id.example.com>", date=LETTER.date.replace(second=20 - number), subject=str(number))
         for number in range(9, 0, -1)

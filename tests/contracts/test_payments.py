@@ -1,5 +1,7 @@
-"""What the payment provider's port promises, against a provider that runs: requests that can be sent twice, and that nothing of what it
-says comes out where something goes wrong (organizations.md section 4.1; security.md W-2)."""
+"""The port for the payment provider, against a running one:
+
+requests can be sent twice, and no text of a failing provider is shown (security W-2).
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -47,7 +49,7 @@ async def failure(payments: HttpPayments) -> str:
     return str(raised.value)
 
 
-async def test_with_one_key_one_customer_is_made(payments: HttpPayments, provider: FakePayments) -> None:
+async def test_one_idempotency_key_creates_one_customer(payments: HttpPayments, provider: FakePayments) -> None:
     org, key = new_id(), new_id()
     made = await everyone(4, lambda _: payments.create_customer(org, "acme", key))
     assert set(made) == set(provider.customers)
@@ -56,7 +58,7 @@ async def test_with_one_key_one_customer_is_made(payments: HttpPayments, provide
     assert len(provider.customers) == 2
 
 
-async def test_a_checkout_is_begun_once(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
+async def test_a_checkout_is_created_once(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
     wanted, customer = checkout(clock), await payments.create_customer(new_id(), "acme", new_id())
     begun = await payments.begin_checkout(wanted, customer)
     assert begun == CheckoutSession(next(iter(provider.sessions)), f"{provider.address}/pay/{begun.session_id}")
@@ -65,7 +67,7 @@ async def test_a_checkout_is_begun_once(payments: HttpPayments, provider: FakePa
     assert begun.url not in repr(begun)
 
 
-async def test_a_customer_that_is_gone_is_told_as_such(payments: HttpPayments, clock: FakeClock) -> None:
+async def test_a_deleted_customer_has_its_own_error(payments: HttpPayments, clock: FakeClock) -> None:
     with pytest.raises(CustomerNotFound):
         await payments.begin_checkout(checkout(clock), "cus_gone")
 
@@ -90,7 +92,7 @@ async def test_a_subscription_is_read_with_every_field_and_the_providers_time(
     assert await payments.subscription("sub_2") is None
 
 
-async def test_a_list_is_read_page_by_page_but_not_for_ever(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
+async def test_a_list_is_read_page_by_page_up_to_a_limit(payments: HttpPayments, provider: FakePayments, clock: FakeClock) -> None:
     created = int(clock.now().timestamp())
     for number in range(PAGE_SIZE + 10):
         provider.subscriptions[f"sub_{number}"] = subscription(f"sub_{number}", created=created + number, padding="x" * 4000)
@@ -102,14 +104,12 @@ async def test_a_list_is_read_page_by_page_but_not_for_ever(payments: HttpPaymen
     assert len(await payments.subscriptions_of("cus_1", clock.now())) == 2 * MAX_PAGES
 
 
-async def test_what_was_never_paid_for_and_is_over_there_has_nothing_to_cancel(payments: HttpPayments, provider: FakePayments) -> None:
+async def test_an_ended_unpaid_subscription_needs_no_cancellation(payments: HttpPayments, provider: FakePayments) -> None:
     provider.subscriptions["sub_1"] = subscription("sub_1", status="incomplete_expired")
     assert await payments.cancel("sub_1")
 
 
-async def test_what_is_cancelled_twice_is_cancelled_and_what_is_not_known_there_is_not(
-    payments: HttpPayments, provider: FakePayments
-) -> None:
+async def test_canceling_twice_succeeds_and_an_unknown_subscription_does_not(payments: HttpPayments, provider: FakePayments) -> None:
     provider.subscriptions["sub_1"] = subscription("sub_1")
     assert [await payments.cancel(id_) for id_ in ("sub_1", "sub_1", "sub_2")] == [True, True, False]
     assert provider.subscriptions["sub_1"]["status"] == "canceled"
@@ -129,12 +129,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_what_goes_wrong_is_told_in_our_words(payments: HttpPayments, provider: FakePayments, what: str) -> None:
+async def test_failures_are_described_in_our_words(payments: HttpPayments, provider: FakePayments, what: str) -> None:
     provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG[what]
     assert await failure(payments)
 
 
-async def test_what_fails_is_neither_cancelled_nor_listed(payments: HttpPayments, provider: FakePayments) -> None:
+async def test_a_failing_provider_cancels_and_lists_nothing(payments: HttpPayments, provider: FakePayments) -> None:
     provider.answers["subscriptions/sub_1"] = provider.answers["subscriptions"] = WRONG["a failure"]
     with pytest.raises(PaymentsFailed, match=r"^it answered 500 to DELETE subscriptions$"):
         await payments.cancel("sub_1")
@@ -145,7 +145,7 @@ async def test_what_fails_is_neither_cancelled_nor_listed(payments: HttpPayments
         await payments.subscriptions_of("cus_1", datetime.now(UTC))
 
 
-async def test_one_that_cannot_be_read_hides_no_other(payments: HttpPayments, provider: FakePayments) -> None:
+async def test_an_unreadable_subscription_does_not_hide_others(payments: HttpPayments, provider: FakePayments) -> None:
     good = {"id": "sub_1", "status": "active"}
     provider.answers["subscriptions"] = in_json({"data": [{"id": "sub_2", "status": 7}, good, {"status": "active"}]})
     with structlog.testing.capture_logs() as log:
@@ -155,7 +155,7 @@ async def test_one_that_cannot_be_read_hides_no_other(payments: HttpPayments, pr
 
 
 @pytest.mark.parametrize("status", [402, 500, 503])
-async def test_the_log_says_what_was_answered_to_what(payments: HttpPayments, provider: FakePayments, status: int) -> None:
+async def test_the_log_has_the_request_and_the_status(payments: HttpPayments, provider: FakePayments, status: int) -> None:
     provider.answers["customers"] = in_json({"error": {"message": TRAP, "code": TRAP}}, status)
     with structlog.testing.capture_logs() as log, pytest.raises(PaymentsFailed):
         await payments.create_customer(new_id(), "acme", new_id())
@@ -164,12 +164,12 @@ async def test_the_log_says_what_was_answered_to_what(payments: HttpPayments, pr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", [Answer(drip=True), Answer(hang=True)], ids=["drip", "hang"])
-async def test_nobody_is_waited_for_longer_than_the_whole_takes(provider: FakePayments, clock: FakeClock, answer: Answer) -> None:
+async def test_the_deadline_covers_all_requests_together(provider: FakePayments, clock: FakeClock, answer: Answer) -> None:
     provider.answers["subscriptions/sub_1"] = answer
     assert await failure(HttpPayments(provider.settings, clock, deadline=0.3)) == "it did not answer in time"
 
 
-async def test_whoever_is_not_there_or_does_not_know_us_cannot_be_asked(provider: FakePayments, clock: FakeClock) -> None:
+async def test_an_unreachable_provider_and_a_wrong_key_are_errors(provider: FakePayments, clock: FakeClock) -> None:
     assert "the request failed" in await failure(HttpPayments(PaymentSettings("http://127.0.0.1:9", API_KEY), clock))
     assert await failure(HttpPayments(PaymentSettings(provider.address, "sk_wrong"), clock)) == "it answered 401 to GET subscriptions"
     off = HttpPayments(None, clock)
@@ -177,7 +177,7 @@ async def test_whoever_is_not_there_or_does_not_know_us_cannot_be_asked(provider
     assert await failure(off) == "it is not configured"
 
 
-async def test_the_address_may_have_the_version(provider: FakePayments, clock: FakeClock) -> None:
+async def test_the_base_url_can_include_the_version(provider: FakePayments, clock: FakeClock) -> None:
     provider.subscriptions["sub_1"] = subscription("sub_1")
     for url in (provider.address, f"{provider.address}/", f"{provider.address}/v1", f"{provider.address}/v1/"):
         assert await HttpPayments(PaymentSettings(url, API_KEY), clock).subscription("sub_1") is not None

@@ -1,4 +1,4 @@
-"""What everybody who looks TXT records up promises: the fake, and the resolver against a name server."""
+"""The port for TXT records: the fake, and the resolver against a name server."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ NAME = "_gatehouse-challenge.acme.example"
 @dataclass(frozen=True, slots=True)
 class Case:
     records: TxtRecords
-    publish: Callable[[str, list[str]], object]  # at this name, these texts
-    fail: Callable[[str], object]  # to answer about this name
+    publish: Callable[[str, list[str]], object]  # the texts of a name
+    fail: Callable[[str], object]  # the name for which lookups fail
 
 
 def fake() -> Iterator[Case]:
@@ -41,43 +41,43 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     yield from request.param()
 
 
-async def test_what_is_published_is_found(case: Case) -> None:
+async def test_published_texts_are_found(case: Case) -> None:
     case.publish(NAME, ["gatehouse-verification=abc", "v=spf1 -all"])
     assert sorted(await case.records.texts(NAME)) == ["gatehouse-verification=abc", "v=spf1 -all"]
 
 
-async def test_letters_of_a_text_stay_as_they_are_and_those_of_a_name_do_not_matter(case: Case) -> None:
+async def test_texts_keep_their_case_and_names_ignore_it(case: Case) -> None:
     case.publish(NAME, ["Gatehouse-Verification=aBc "])
     assert list(await case.records.texts(NAME.upper())) == ["Gatehouse-Verification=aBc "]
 
 
-async def test_what_is_changed_is_found_at_once(case: Case) -> None:
+async def test_a_change_is_visible_at_once(case: Case) -> None:
     case.publish(NAME, ["old"])
     assert list(await case.records.texts(NAME)) == ["old"]
     case.publish(NAME, ["new"])
     assert list(await case.records.texts(NAME)) == ["new"]
 
 
-async def test_where_nothing_is_nothing_is_found(case: Case) -> None:
+async def test_an_unknown_name_has_no_texts(case: Case) -> None:
     case.publish(f"other.{NAME}", ["a text"])
     case.publish("without.example", [])
     assert list(await case.records.texts(NAME)) == []
     assert list(await case.records.texts("without.example")) == []
 
 
-async def test_a_long_text_comes_whole(case: Case) -> None:
+async def test_a_long_text_is_complete(case: Case) -> None:
     text = "".join(chr(ord("a") + number % 26) for number in range(400))
     case.publish(NAME, [text])
     assert list(await case.records.texts(NAME)) == [text]
 
 
-async def test_many_texts_come_all(case: Case) -> None:
+async def test_many_texts_are_complete(case: Case) -> None:
     texts = [f"{number:03}" * 50 for number in range(100)]
     case.publish(NAME, texts)
     assert sorted(await case.records.texts(NAME)) == texts
 
 
-async def test_no_answer_is_not_the_answer_that_there_is_nothing(case: Case) -> None:
+async def test_a_failed_lookup_is_not_an_empty_answer(case: Case) -> None:
     case.publish(NAME, ["a text"])
     case.fail(NAME)
     with pytest.raises(DnsFailed):

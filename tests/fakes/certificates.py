@@ -1,4 +1,4 @@
-"""Certificates that vouch for themselves, for servers of tests."""
+"""Self-signed certificates for servers of tests."""
 
 import ipaddress
 import ssl
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 
 def make_certificate(path: Path, *names: str) -> Path:
-    """A certificate of these hosts, names or addresses, in a file with its key."""
+    """Create a certificate for these host names or addresses, in a file with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     itself = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sink")])
     now = datetime.now(UTC)
@@ -39,12 +39,12 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def server_context(certificate: Path) -> ssl.SSLContext:
-    """What a server shows that has this certificate."""
+    """Return the TLS context of a server with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context
 
 
 def client_context(certificate: Path) -> ssl.SSLContext:
-    """What a client goes by that believes in it."""
+    """Return the TLS context of a client that trusts this certificate."""
     return ssl.create_default_context(cafile=str(certificate))

@@ -1,4 +1,4 @@
-"""A name server to ask: dnslib on one port of its own by UDP and TCP, in threads of its own."""
+"""A DNS server in threads: dnslib on one port, by UDP and TCP."""
 
 from threading import Event, Thread
 from types import TracebackType
@@ -11,23 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HOST: Final = "127.0.0.1"
-LONGEST_BY_UDP: Final = 512  # RFC 1035 section 4.2.1; what is longer has to be asked for by TCP
+LONGEST_BY_UDP: Final = 512  # RFC 1035 section 4.2.1; clients ask for longer answers by TCP
 
 
 class DnsServer(BaseResolver):  # type: ignore[misc]
-    """Says that there is nothing at a name, unless told otherwise. A context manager; `address` is where to ask.
+    """A DNS server in which no name exists, until a test adds records.
 
-    Names are written without the dot at the end. The parts of a text are bytes of at most 255.
+    A context manager; `address` is where it listens.
+
+    Names have no dot at the end. The parts of a text are bytes of at most 255.
     """
 
     def __init__(self) -> None:
-        self.texts: dict[str, list[list[bytes]]] = {}  # none: the name is there, and has other records
+        self.texts: dict[str, list[list[bytes]]] = {}  # None: the name exists, with other records
         self.aliases: dict[str, str] = {}
-        self.codes: dict[str, str] = {}  # an error to answer with, such as SERVFAIL
+        self.codes: dict[str, str] = {}  # the error of every answer, such as SERVFAIL
         self.silent: set[str] = set()
-        self.gate = Event()  # while it is closed, no answer goes out
+        self.gate = Event()  # no answer is sent while it is closed
         self.gate.set()
-        self.asked: list[tuple[str, str]] = []  # the protocol, and the name
+        self.asked: list[tuple[str, str]] = []  # the protocol and the name
         self._servers: Sequence[Any] = ()
         self._threads: list[Thread] = []
 
@@ -40,7 +42,7 @@ class DnsServer(BaseResolver):  # type: ignore[misc]
             by_tcp = TCPServer((HOST, 0), DNSHandler)
             try:
                 self._servers = [by_tcp, UDPServer(by_tcp.server_address, DNSHandler)]
-            except OSError:  # somebody else has this port by UDP
+            except OSError:  # the UDP port is taken
                 by_tcp.server_close()
         for server in self._servers:
             server.resolver, server.logger = self, DNSLogger("-request,-reply,-truncated,-error")
@@ -58,7 +60,7 @@ class DnsServer(BaseResolver):  # type: ignore[misc]
             thread.join()
 
     def resolve(self, request: DNSRecord, handler: DNSHandler) -> DNSRecord:
-        """What dnslib calls, in one of its threads."""
+        """The method that dnslib calls in its threads."""
         name = str(request.q.qname).removesuffix(".").lower()
         self.asked.append((handler.protocol, name))
         self.gate.wait()
@@ -75,6 +77,6 @@ class DnsServer(BaseResolver):  # type: ignore[misc]
         for parts in self.texts.get(name, ()):
             reply.add_answer(RR(name, QTYPE.TXT, rdata=TXT(parts)))
         if handler.protocol == "udp" and len(reply.pack()) > LONGEST_BY_UDP:
-            reply.rr.clear()  # the library's own way to cut off takes the question away, too, which no server does
+            reply.rr.clear()  # dnslib truncates the question too, which no real server does
             reply.header.tc = 1
         return reply

@@ -1,4 +1,7 @@
-"""Makes geoip.mmdb, the tiny file of cities that tests look addresses up in: `.venv/bin/python -m tests.fakes.geoip`."""
+"""Create geoip.mmdb, the small database of locations for tests:
+
+`.venv/bin/python -m tests.fakes.geoip`.
+"""
 
 from pathlib import Path
 from typing import Any, Final
@@ -8,7 +11,7 @@ from netaddr import IPSet  # type: ignore[import-untyped]
 
 SHIPPED: Final = Path(__file__).with_name("geoip.mmdb")
 
-# By network, of those that are there for documentation (RFC 5737, RFC 3849). The last ones are not as they should be.
+# By network, from the ranges for documentation (RFC 5737, RFC 3849). The last ones are malformed.
 RECORDS: Final[dict[str, Any]] = {
     "203.0.113.0/24": {"city": {"names": {"de": "Lissabon", "en": "Lisbon"}}, "country": {"iso_code": "PT", "names": {"en": "Portugal"}}},
     "198.51.100.0/25": {"city": {"names": {"en": "São Paulo"}}, "country": {"iso_code": "BR"}, "location": {"latitude": -23.5}},
@@ -24,7 +27,7 @@ RECORDS: Final[dict[str, Any]] = {
 
 
 def write(path: Path) -> None:
-    """Make the file."""
+    """Create the file."""
     writer = MMDBWriter(6, "Gatehouse-Test-City", languages=["en"], ipv4_compatible=True)
     for network, record in RECORDS.items():
         writer.insert_network(IPSet([network]), record)

@@ -1,4 +1,7 @@
-"""What fakes of other people's services have in common: a real HTTP server in threads of its own, and all that can go wrong with one."""
+"""The base of fake HTTP services:
+
+a real HTTP server in threads, with all failures that a server can have.
+"""
 
 import json
 import threading
@@ -10,12 +13,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-TRAP: Final = "<script>what a provider says</script>"  # must never come out of us
+TRAP: Final = "<script>what a provider says</script>"  # must not appear in our responses and logs
 
 
 @dataclass(slots=True)
 class Answer:
-    """What an endpoint says. `drip` sends its body a byte at a time, for ever; `hang` nothing at all."""
+    """The response of an endpoint.
+
+    `drip` sends the body a byte at a time, forever. `hang` sends nothing.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -34,7 +40,10 @@ def in_form(value: dict[str, Any]) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request. `sent` is the form of a POST, and otherwise the query; the names of headers are in lower case."""
+    """A request.
+
+    `sent` is the form of a POST, otherwise the query. Header names are in lower case.
+    """
 
     method: str
     path: str
@@ -43,7 +52,11 @@ class Asked:
 
 
 class FakeServer:
-    """As a context manager: it runs, at `address`. Its time is `now`, and whoever waits for `gate` is let go at the end."""
+    """The server, as a context manager.
+
+    It listens at `address`, and its time is `now`. At the end, requests that wait for `gate`
+    continue.
+    """
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self.now = now
@@ -88,7 +101,7 @@ class FakeServer:
         self._server.server_close()
 
     def _reply(self, asked: Asked) -> Answer:
-        """What to say to this. Called from many threads."""
+        """Return the response to this request. Called from many threads."""
         raise NotImplementedError
 
     def _handle(self, handler: BaseHTTPRequestHandler) -> None:
@@ -112,5 +125,5 @@ class FakeServer:
                 handler.wfile.write(b" ")
                 handler.wfile.flush()
             handler.wfile.write(answer.body)
-        except OSError:  # whoever asked has gone
+        except OSError:  # the client has disconnected
             handler.close_connection = True

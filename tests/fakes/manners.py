@@ -1,4 +1,4 @@
-"""Mail servers with bad manners, which no library would have."""
+"""Mail servers that break the protocol, which no library can do."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -11,7 +11,7 @@ Manners = Callable[[trio.SocketStream], Awaitable[None]]
 
 @asynccontextmanager
 async def server_that(behaves: Manners) -> AsyncIterator[str]:
-    """The URL of a server that treats every connection in this way."""
+    """Run a server that handles every connection like this. Return its URL."""
     async with trio.open_nursery() as nursery:
         [listening] = await nursery.start(partial(trio.serve_tcp, behaves, 0, host="127.0.0.1"))
         yield f"smtp://127.0.0.1:{listening.socket.getsockname()[1]}"
@@ -19,7 +19,7 @@ async def server_that(behaves: Manners) -> AsyncIterator[str]:
 
 
 async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> None:
-    """SMTP as far as it takes. `answers` differ from the usual ones; an empty one closes the connection."""
+    """Speak SMTP. `answers` replace the usual ones; an empty one closes the connection."""
     usual = {b"DATA": b"354 go on", b"QUIT": b"221 bye"}
     received, in_letter = b"", False
     with suppress(trio.BrokenResourceError):

@@ -1,4 +1,4 @@
-"""Small real implementations of the ports to the outside world, which a test can look into and steer."""
+"""Small real implementations of the ports to the outside world, which tests inspect and control."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from ports.outside import EmailMessage, MailRefused
 
 
 class FakeClock:
-    """ports.observe.Clock: stands still until a test moves it."""
+    """ports.observe.Clock that stands still until a test moves it."""
 
     def __init__(self, now: datetime = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)) -> None:
         self._now = now
@@ -27,15 +27,16 @@ class FakeClock:
 
 
 class FakeMailTransport:
-    """ports.outside.MailTransport: keeps the letters.
+    """ports.outside.MailTransport that keeps the emails.
 
-    While `refusal` is set, nothing is taken. A letter to an address in `gates` waits for its event before it is taken; one to an
-    address in `stuck_after` is taken, and then the conversation never ends.
+
+    While `refusal` is set, it refuses all. An email to an address in `gates` waits for that event.
+    For an address in `stuck_after`, the email is accepted, and then the conversation never ends.
     """
 
     def __init__(self) -> None:
         self.letters: list[EmailMessage] = []
-        self.servers: dict[str, MailServer | None] = {}  # which one, by message id
+        self.servers: dict[str, MailServer | None] = {}  # by message id
         self.tried: list[MailServer] = []
         self.trial = MailServerCheck.GOOD
         self.begun: Counter[str] = Counter()
@@ -66,13 +67,13 @@ class FakeMailTransport:
             await trio.sleep_forever()
 
     async def arrived(self, count: int) -> list[EmailMessage]:
-        """The letters, once there are `count` of them."""
+        """Return the emails, as soon as there are `count`."""
         while len(self.letters) < count:
             await self._changed.wait()
         return self.letters
 
     async def at_the_gate(self, address: str) -> None:
-        """Return once a letter to the address is being handed over, or was."""
+        """Return as soon as the delivery of an email to the address has started."""
         while not self.begun[address]:
             await self._changed.wait()
 
@@ -82,7 +83,7 @@ class FakeMailTransport:
 
 
 class FakeMetrics:
-    """ports.observe.Metrics: remembers what it was told."""
+    """ports.observe.Metrics that keeps the values."""
 
     def __init__(self) -> None:
         self.exchanges: list[tuple[str, str, int, float]] = []
@@ -128,7 +129,9 @@ class FakeMetrics:
 
 
 class FakeTxtRecords:
-    """ports.outside.TxtRecords: knows what a test publishes, by name; about a name in `failing` it fails.
+    """ports.outside.TxtRecords with the records that a test publishes.
+
+    It fails for names in `failing`.
 
     While there is a `gate`, every answer waits for it.
     """
@@ -137,7 +140,7 @@ class FakeTxtRecords:
         self.published: dict[str, list[str]] = {}
         self.failing: set[str] = set()
         self.asked: list[str] = []
-        self.begun = trio.Event()  # the first question was asked
+        self.begun = trio.Event()  # set at the first question
         self.gate: trio.Event | None = None
 
     async def texts(self, name: str) -> list[str]:

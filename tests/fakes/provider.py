@@ -1,6 +1,9 @@
-"""An identity provider of other people's making, over HTTP: plain OAuth like `codehost`, or OpenID Connect; with all that can go wrong.
+"""A fake identity provider over HTTP:
 
-Its tokens are joserfc's. It checks what a provider checks: client, redirect URI, PKCE, and that a code works once.
+OAuth like `codehost`, or OpenID Connect, with all possible failures.
+
+joserfc signs its tokens. It checks client, redirect URI, PKCE, and that a code works once, as a
+provider does.
 """
 
 import base64
@@ -25,7 +28,7 @@ CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the pro
 
 
 def key(kind: str = "RSA", kid: str = "first") -> jwk.RSAKey | jwk.ECKey:
-    """A signing key; the same for the same name, since making one takes a tenth of a second."""
+    """Return a signing key, always the same for a name, because generating one takes 0.1 seconds."""
     return _made(kind, kid)
 
 
@@ -38,7 +41,7 @@ def _made(kind: str, kid: str) -> jwk.RSAKey | jwk.ECKey:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody with an account there. `email_verified` None is not said at all."""
+    """A user of the provider. With None, `email_verified` is absent."""
 
     subject: str = "4711"
     email: str | None = "ada@example.com"
@@ -52,7 +55,10 @@ class _Consent:
 
 
 class FakeProvider(FakeServer):
-    """Whoever visits it is `person`, and agrees unless `refuses` says why not. Its token endpoint waits for the gate."""
+    """A provider with one visitor, `person`, who agrees unless `refuses` names an error.
+
+    The token endpoint waits for the gate.
+    """
 
     def __init__(self, provider: Provider, *, now: Callable[[], float] = time.time) -> None:
         super().__init__(now=now)
@@ -61,18 +67,18 @@ class FakeProvider(FakeServer):
         self.clients = {CLIENT.client_id: CLIENT.client_secret}
         self.refuses: str | None = None
         self.says_iss = True  # RFC 9207
-        self.signed_in_at: float | None = None  # its visitor, some time ago
-        self.asks_again = True  # when it is asked to
+        self.signed_in_at: float | None = None  # the visitor signed in some time ago
+        self.asks_again = True  # if the request asks for it
         self.says_auth_time = True
-        self.in_form = False  # what its token endpoint speaks
+        self.in_form = False  # the content type of the token endpoint
         self.expires_in: int | None = 3600
         self.gives_refresh_token = True
-        self.rotates = True  # refresh tokens: the old one is worth nothing then
+        self.rotates = True  # refreshing replaces the refresh token
         self.scope: str | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []  # path, and query or form
         self.headers: list[dict[str, str]] = []
         self.counted: Counter[str] = Counter()
-        # What goes wrong: an answer instead of the usual one, by path; changes of what ID tokens say; how they are signed.
+        # Failures: responses by path, changed claims of ID tokens, and their signatures.
         self.answers: dict[str, Answer] = {}
         self.claims: dict[str, Any] = {}
         self.sign: Callable[[dict[str, Any]], str] = sign
@@ -86,7 +92,7 @@ class FakeProvider(FakeServer):
         return self.address if self.provider is not Provider.CODEHOST else f"{self.address}/login/oauth"
 
     def settings(self, client: ProviderClient | None = CLIENT, **changes: Any) -> ProviderSettings:
-        """What an operator says of it."""
+        """Return the operator's settings for this provider."""
         speaks_openid = self.provider is not Provider.CODEHOST
         plain = ProviderSettings(
             client=client,
@@ -100,7 +106,7 @@ class FakeProvider(FakeServer):
         return replace(plain, **changes)
 
     def variables(self) -> dict[str, str]:
-        """The same, as environment variables."""
+        """Return the settings as environment variables."""
         known, prefix = self.settings(), f"SSO_{self.provider.value.upper()}_"
         names = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")
         said = {
@@ -111,7 +117,7 @@ class FakeProvider(FakeServer):
         return {prefix + name: value for name, value in said.items() if value}
 
     def visit(self, address: str) -> str:
-        """Where a browser is sent back to that was sent to this address, as if it had come here over HTTP."""
+        """Visit this address as a browser does. Return the URL that it redirects to."""
         parts = urlsplit(address)
         assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.address}/authorize", address
         return self._authorize({name: value for name, [value] in parse_qs(parts.query, strict_parsing=True).items()})
@@ -219,7 +225,7 @@ class FakeProvider(FakeServer):
         return {"id_token": self.sign(changed)}
 
     def _refused(self, error: str) -> Answer:
-        """As codehost does it: an error in a success."""
+        """Return an error with status 200, as codehost does."""
         said = {"error": error, "error_description": TRAP}
         return in_form(said) if self.in_form else in_json(said, 200 if self.provider is Provider.CODEHOST else 400)
 
@@ -230,7 +236,7 @@ def _email_claims(person: Person) -> dict[str, Any]:
 
 
 def sign(claims: dict[str, Any], algorithm: str = "RS256", kid: str | None = "first", **header: Any) -> str:
-    """An ID token, signed with the provider's own key."""
+    """Return an ID token, signed with the provider's key."""
     named = {} if kid is None else {"kid": kid}
     signing = key("EC") if algorithm == "ES256" else key("RSA", "first" if kid in (None, "first") else str(kid))
     return jws.serialize_compact({"alg": algorithm, **named, **header}, json.dumps(claims).encode(), signing, algorithms=[algorithm])

@@ -9,7 +9,7 @@ import trio
 
 @dataclass(frozen=True)
 class Request:
-    """One request. The path has the query, too; the names of headers are in lower case."""
+    """A request. The path includes the query. Header names are in lower case."""
 
     method: str
     path: str
@@ -18,7 +18,12 @@ class Request:
 
     @classmethod
     async def read(cls, stream: trio.abc.Stream) -> Self:
-        """The one that comes. Raises trio.BrokenResourceError if the other side goes before it is complete, and h11.RemoteProtocolError."""
+        """Read the next request.
+
+
+        Raises: trio.BrokenResourceError if the client disconnects before it is complete;
+        h11.RemoteProtocolError.
+        """
         reader, head, body = h11.Connection(h11.SERVER), None, bytearray()
         while True:
             event = reader.next_event()

@@ -1,4 +1,4 @@
-"""A mail server to send to: aiosmtpd in a thread of its own, on a port of its own."""
+"""A mail server in a thread: aiosmtpd on a free port."""
 
 import asyncio
 import ssl
@@ -13,7 +13,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 
 class _Controller(Controller):
-    """With port 0, the controller would call itself there."""
+    """A controller that does not connect to port 0 when it starts."""
 
     def _trigger_server(self) -> None:
         assert isinstance(self.server, asyncio.Server)
@@ -22,7 +22,10 @@ class _Controller(Controller):
 
 
 class SmtpSink:
-    """Takes every letter, unless told otherwise. A context manager; `url` is the setting that leads to it."""
+    """A mail server that accepts every email unless a test changes that.
+
+    A context manager; `url` is the setting for it.
+    """
 
     def __init__(
         self,
@@ -34,9 +37,9 @@ class SmtpSink:
     ) -> None:
         self.messages: list[EmailMessage] = []
         self.envelopes: list[Envelope] = []
-        self.recipient_answer = "250 OK"  # to RCPT
-        self.data_answer = "250 OK"  # to DATA; what is not 250 takes nothing
-        self.logins = 0  # that were tried
+        self.recipient_answer = "250 OK"  # the answers to RCPT
+        self.data_answer = "250 OK"  # the answers to DATA; all but 250 refuse the email
+        self.logins = 0  # credentials that clients sent
         self._login = login
         self._scheme = "smtps" if tls else "smtp"
         options: dict[str, Any] = {}
@@ -61,7 +64,7 @@ class SmtpSink:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._controller.stop()
 
-    # -- what aiosmtpd calls, in its thread
+    # aiosmtpd calls these in its thread
 
     async def handle_MAIL(  # noqa: N802
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]

@@ -1,4 +1,7 @@
-"""A Trio loop in a thread, for tests that must stay synchronous: Hypothesis runs many examples, or many steps, in one call of a test."""
+"""A Trio loop in a thread, for synchronous tests:
+
+Hypothesis runs many examples in one call of a test.
+"""
 
 import queue
 import threading
@@ -12,14 +15,17 @@ T = TypeVar("T")
 
 
 class Background:
-    """As a context manager: the loop. What was opened in one call can be used in the next, since all run in the same loop."""
+    """The loop, as a context manager.
+
+    All calls run in the same loop, so they can share connections.
+    """
 
     def __init__(self) -> None:
         self._started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.Event]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=trio.run, args=(self._main,))
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
-        """What `act(*args)` returns or raises, awaited in the loop."""
+        """Run `act(*args)` in the loop. Return its result or raise its error."""
         return trio.from_thread.run(act, *args, trio_token=self._token)
 
     async def _main(self) -> None:

@@ -1,4 +1,4 @@
-"""Somebody with a browser on our pages, who keeps cookies and sends the forms that the pages have."""
+"""A browser on our pages that keeps cookies and submits forms."""
 
 import re
 from http.cookies import Morsel, SimpleCookie
@@ -25,7 +25,7 @@ def form_token(answer: Answer) -> str:
 
 
 def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
-    """What an answer lets the browser keep, by name."""
+    """Return the cookies that an answer sets, by name."""
     jar: SimpleCookie = SimpleCookie()
     for line in answer.headers.getlist("Set-Cookie"):
         jar.load(line)
@@ -33,7 +33,7 @@ def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
 
 
 class FakeBrowser:
-    """A browser; `origin` is where it takes us to be."""
+    """A browser. It sends `origin` as the origin of its forms."""
 
     def __init__(self, app: QuartTrio, origin: str = BASE_URL) -> None:
         self._app = app
@@ -44,12 +44,12 @@ class FakeBrowser:
         return self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
 
     async def send(self, path: str, *headers: Header, **fields: str) -> Answer:
-        """Send a form as it stands, without a token of its own."""
+        """Send a form with exactly these fields, without the page's token."""
         sent = [HTML, AGENT, FORM, (b"origin", self._origin.encode()), *self._cookie_header(), *headers]
         return self._keep(await ask(self._app, "POST", path, headers=sent, body=urlencode(fields).encode()))
 
     async def submit(self, path: str, page: str = ACCOUNT, **fields: str) -> Answer:
-        """Open a page, and send a form of it."""
+        """Open a page and submit a form of it."""
         return await self.send(path, **{"form_token": form_token(await self.open(page)), **fields})
 
     async def sign_in(self, email: str = EMAIL, password: str = PASSWORD, *, after: str = "") -> Answer:
@@ -82,7 +82,7 @@ class FakeBrowser:
 
 
 def leads_to(answer: Answer) -> str:
-    """Where an answer sends the browser."""
+    """Return the target of a redirect."""
     assert answer.status == 303, (answer.status, answer.text)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.text == ""

@@ -1,4 +1,4 @@
-"""Valid objects and short ways to common situations; a test states only what matters to it."""
+"""Valid objects, and short ways to set up common situations."""
 
 import json
 import re
@@ -59,18 +59,20 @@ T = TypeVar("T")
 BASE_URL = "http://gatehouse.test"
 PASSWORD, NEW_PASSWORD = "correct horse battery staple", "another good password"
 EMAIL = "ada@example.com"
-# What a browser says of itself.
+# The User-Agent of a browser.
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
 
-# The tiers of every database, and their ids as the interface shows them.
+# The tiers of every database, and their ids in the API.
 FREE_ID, PROFESSIONAL_ID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 FREE = Tier(UUID(FREE_ID), "free", "Free", 3, 100, 0)
 PROFESSIONAL = Tier(UUID(PROFESSIONAL_ID), "professional", "Professional", 10, 1000, 0)
 
 
 def make_edge(**changes: Any) -> Edge:
-    """Rate limits are off: a test that is about them switches them on. The payment provider's events are taken, if they are signed with a
-    secret that nobody has."""
+    """Return settings of the edge.
+
+    Rate limits are off, and no test knows the secret for events of the payment provider.
+    """
     edge = Edge(
         base_url=BASE_URL,
         frontend_url=None,
@@ -90,13 +92,13 @@ def make_vault() -> AesVault:
 
 @lru_cache
 def cheap_passwords() -> Argon2Passwords:
-    """Argon2id with the least that it takes: what it costs is measured by the benchmark."""
+    """Argon2id with minimal parameters. The benchmark measures real ones."""
     return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=2, queue=200)
 
 
 @lru_cache
 def user_agents() -> UserAgents:
-    """The rules, which take a moment to read."""
+    """Return the rules for user agents. Loading them is slow."""
     return UserAgents()
 
 
@@ -107,7 +109,10 @@ def _signing_key_pem() -> bytes:
 
 @lru_cache
 def _reader_of_the_key() -> JwtTokens:
-    """One that has read the signing key already, which takes tens of milliseconds: checking its primes is most of that."""
+    """Return tokens that have loaded the signing key.
+
+    Checking its primes takes tens of milliseconds.
+    """
     tokens = JwtTokens(BASE_URL)
     tokens.use([SigningKey("test", _signing_key_pem(), datetime.now(UTC), None)], datetime.now(UTC))
     return tokens
@@ -115,13 +120,16 @@ def _reader_of_the_key() -> JwtTokens:
 
 @lru_cache
 def _authorities() -> ssl.SSLContext:
-    """Which take a moment to read."""
+    """Return the certificate authorities. Loading them is slow."""
     return ssl.create_default_context()
 
 
 def at_home(ports: Ports) -> Ports:
-    """With a sender that may go to the loopback interface, where receivers of tests are, and to nothing else that is not public. It knows
-    no names: what the machine's resolver says of them is nothing to rely on."""
+    """Return ports with a sender that can also reach the loopback interface, where the receivers of
+    tests listen.
+
+    It resolves no names, because the resolver of the machine is unpredictable.
+    """
     return replace(ports, sender=GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities()))
 
 
@@ -142,7 +150,7 @@ async def make_ports(
     payments: Payments | None = None,
     sender: HttpSender | None = None,
 ) -> Ports:
-    """Everything real but what is given; with a signing key, since making one takes a tenth of a second."""
+    """Return real ports, except for the arguments, with a signing key that was generated before."""
     policy = policy or Policy()
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
@@ -172,7 +180,7 @@ async def make_ports(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, looked at the way tests ask."""
+    """An HTTP response."""
 
     status: int
     headers: Headers
@@ -184,9 +192,9 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The error code; also proves the shape of the standard body."""
+        """The error code, after checking the format of the body."""
         body = self.json
-        assert set(body) - {"error_description"} == {"error", "error_code", "timestamp"}, body  # as clients of OAuth have it
+        assert set(body) - {"error_description"} == {"error", "error_code", "timestamp"}, body  # OAuth errors have this field
         assert body["error"]
         assert body["timestamp"].endswith("Z")
         code = body["error_code"]
@@ -195,7 +203,7 @@ class Answer:
 
 
 class Api:
-    """A client of the JSON interface."""
+    """A client of the JSON API."""
 
     def __init__(self, client: TrioClient) -> None:
         self._client = client
@@ -238,7 +246,7 @@ class Api:
 
 
 async def deliver(ports: Ports) -> None:
-    """What the mailer does, once, with everything that is due."""
+    """Send all due emails once, as the mailer does."""
     while due := await email_queue.claim_due(ports, 100):
         for mail in due:
             prepared = await email_preparation.prepare(ports, mail)
@@ -248,7 +256,7 @@ async def deliver(ports: Ports) -> None:
 
 
 def link(letter: EmailMessage) -> str:
-    """The one-time token in a letter's link."""
+    """Return the one-time token of the link in an email."""
     found = re.search(r"[?&]token=([0-9a-f-]{36})", letter.text)
     assert found, letter.text
     return found[1]
@@ -257,7 +265,7 @@ def link(letter: EmailMessage) -> str:
 async def add_account(
     ports: Ports, email: str = EMAIL, password: str | None = PASSWORD, *, verified: bool = True, **changes: Any
 ) -> Account:
-    """An account in the database, as registration and verification would leave it."""
+    """Add an account, as registration and verification leave it."""
     now = ports.clock.now()
     account = Account(
         id=new_id(),
@@ -279,7 +287,7 @@ async def add_account(
 
 
 async def add_platform_owner(ports: Ports, email: str = "steward@platform.example") -> Account:
-    """Somebody who governs the platform, and signs in nowhere by a password."""
+    """Add a platform owner without a password."""
     return await add_account(ports, email, None, is_platform_owner=True)
 
 
@@ -295,9 +303,11 @@ class SignedIn:
 async def sign_in(
     ports: Ports, account: Account, org: UUID | None = None, *, impersonator: Account | None = None, agent: str = "tests"
 ) -> SignedIn:
-    """A session as a login, and selecting the organization `org` if it is given, would leave it; without hashing, and without a record.
+    """Begin a session as a login does, and select the organization `org`, without hashing and
+    without a login event.
 
-    With `impersonator` it is that person who acts as `account`, from a session of their own that begins now.
+
+    With `impersonator`, that user acts as `account`, from a new session of their own account.
     """
     now = ports.clock.now()
     ends_at = now + (ports.policy.session_absolute_ttl if impersonator is None else timedelta(hours=1))
@@ -339,26 +349,27 @@ async def sign_in(
 async def log_in(
     ports: Ports, email: str = EMAIL, password: str = PASSWORD, service: ServiceContext | None = None, *, by: Caller = SYSTEM
 ) -> TokenPair:
-    """The tokens that the password gives, where no second factor is asked for."""
+    """Return the tokens of a password login without a second factor."""
     found = await login.sign_in_with_password(ports, by, Email(email), password, service=service)
     assert isinstance(found, BegunSession), found
     return session_start.issue_first_tokens(ports, found)
 
 
 async def impersonate(ports: Ports, impersonator: Account, target: Account, org: UUID | None = None) -> str:
-    """The access token of a session in which `impersonator` acts as `target`, in the context of the organization `org` if it is given."""
+    """Return the access token of an impersonation session in which `impersonator` acts as `target`,
+    with the organization `org` selected."""
     return (await sign_in(ports, target, org, impersonator=impersonator)).access_token
 
 
 async def run_sql(pool: Pool, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """The rows of a statement, none if it has none, on a connection of its own."""
+    """Run a statement on a separate connection. Return its rows, or none."""
     async with pool.connection() as connection:
         cursor = await connection.execute(statement, parameters)
         return await cursor.fetchall() if cursor.description else []
 
 
 async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUID:
-    """An organization in the database, named after its slug, of the free tier, with nobody in it."""
+    """Add an organization of the free tier without members, named after its slug."""
     org = new_id()
     insert = """
         insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
@@ -368,7 +379,7 @@ async def add_organization(pool: Pool, slug: str, status: str = "active") -> UUI
 
 
 def mail_server(org: UUID, **changes: Any) -> MailServer:
-    """A mail server of an organization, with a user name exactly if it has a password."""
+    """Return the mail server of an organization. It has a user name if it has a password."""
     plain = MailServer(
         org_id=org,
         host="mail.example.com",
@@ -384,7 +395,7 @@ def mail_server(org: UUID, **changes: Any) -> MailServer:
 
 
 async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *, confirmed: bool = False) -> None:
-    """A membership in the database."""
+    """Add a membership."""
     insert = """
         with added as (
             insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
@@ -394,7 +405,7 @@ async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *,
 
 
 async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: bool = True, kept_out: bool = False) -> None:
-    """Somebody of whom the directory of the organization knows: whom it has provisioned or not, and whom it keeps out or not."""
+    """Add a SCIM user of the organization, provisioned or not, blocked or not."""
     insert = """
         insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
         values (%s, %s, %s, case when %s then now() end, %s, now(), now())"""
@@ -402,7 +413,10 @@ async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: boo
 
 
 async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:
-    """A new account, a member of the organization if one is given, and a token of it without context."""
+    """Add an account, and a membership if an organization is given.
+
+    Return a token without organization.
+    """
     account = await add_account(ports, f"{name}@example.com", None)
     if org is not None:
         await add_member(pool, org, account.id, role)
@@ -410,7 +424,7 @@ async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = Non
 
 
 def make_device(user_id: UUID, now: datetime, **changes: Any) -> Device:
-    """One that is new, and that nothing but what it says of itself tells from others."""
+    """Return a new device without special properties."""
     plain = Device(
         id=new_id(),
         user_id=user_id,
@@ -435,7 +449,10 @@ def make_device(user_id: UUID, now: datetime, **changes: Any) -> Device:
 
 
 async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role = Role.MEMBER, **changes: Any) -> Invitation:
-    """An invitation in the database, pending and without a mail, from somebody who has no account unless another is named."""
+    """Add a pending invitation without an email.
+
+    By default the inviter is a user without an account.
+    """
     now = ports.clock.now()
     plain = Invitation(
         id=new_id(),
@@ -455,7 +472,7 @@ async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role
 
 
 async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
-    """What `count` tasks get that begin at the same moment."""
+    """Return the results of `count` tasks that begin at the same moment."""
     results: list[T] = []
     start = trio.Event()
 
@@ -472,9 +489,12 @@ async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
 
 
 async def meanwhile(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
-    """What `act` ends with that begins while these changes, statements with their parameters, are under way, and has to wait for them.
+    """Return the outcome of `act`, which begins during these uncommitted changes and has to wait
+    for them.
 
-    It has seen nothing of them before it waited, so what it finds afterwards is what it finds on asking again.
+
+    `changes` are statements with parameters. `act` reads nothing of them before it waits, so that
+    it sees the changes only if it reads again afterwards.
     """
     ended: list[outcome.Outcome[T]] = []
     seen = trio.Event()

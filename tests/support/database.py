@@ -24,7 +24,8 @@ from adapters.postgres.engine import embedded
 from adapters.postgres.engine.embedded.location import has_owner
 from adapters.postgres.engine.migrate import MIGRATIONS, migrate
 
-# Tables whose rows come from a migration: `empty` leaves them alone, so a test that writes there must clean up itself.
+# Tables with rows from a migration. `empty` skips them, so a test that writes there must restore
+# them.
 SEEDED: Final = frozenset({"schema_migrations", "tiers"})
 
 SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
@@ -35,8 +36,12 @@ _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
 
 
 def roomy_directory() -> Path:
-    """Where databases of tests go: in memory if there is more than 1 GiB of it free, else among the temporary files."""
-    # A database is many small files, and creating one is what takes the time: memory matters more than fsync.
+    """Return the directory for test databases:
+
+    in memory if there is more than 1 GiB free, otherwise a temporary one.
+    """
+    # A database is many small files, and creating them takes most of the time. Memory matters more
+    # than fsync.
     memory = Path("/dev/shm")  # noqa: S108
     if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ENOUGH_MEMORY:
         return memory
@@ -45,11 +50,13 @@ def roomy_directory() -> Path:
 
 @contextmanager
 def reachable_directory() -> Iterator[Path]:
-    """A directory of a test's own that the account of a database can enter; pytest's own are for root alone when root runs the tests.
+    """Return a directory that the database's account can enter.
 
-    A database that is made in one of those as root is moved elsewhere, and stays there.
+    pytest's own are only for root when root runs the tests.
+
+    A database that root creates there is moved elsewhere, and stays there.
     """
-    # Beside the run's own server: what a run that is killed leaves there, the next run sweeps away.
+    # Beside the run's server: the next run deletes the leftovers of a killed run.
     server = os.environ.get(SERVER_VARIABLE)
     beside = Path(str(conninfo_to_dict(server)["host"])).parent if server else roomy_directory()
     path = Path(tempfile.mkdtemp(prefix="own-", dir=beside)).resolve()
@@ -61,7 +68,7 @@ def reachable_directory() -> Iterator[Path]:
 
 
 class Server:
-    """The server of this run; `conninfo` reaches it as its superuser."""
+    """The server of this run. `conninfo` connects as the superuser."""
 
     def __init__(self, running: embedded.Running, home: Path) -> None:
         self.conninfo = running.conninfo
@@ -76,14 +83,16 @@ class Server:
 
 
 def start_server(migrations: Path = MIGRATIONS) -> Server:
-    """Start the server of this run, in memory if there is enough, and make the migrated template.
+    """Start the server of this run, in memory if there is enough, and create the migrated template.
 
-    For the controller, in its main thread. Workers started afterwards find the server under SERVER_VARIABLE.
+
+    The controller calls this in its main thread. Workers that start later find the server by
+    SERVER_VARIABLE.
     """
     parent = roomy_directory()
     _sweep(parent)
     home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    home.chmod(0o711)  # root's server runs as nobody, who must get through
+    home.chmod(0o711)  # the server of root runs as the account nobody, which must be able to enter
     try:
         server = Server(embedded.start(home / "postgres", durable=False), home)
     except BaseException:
@@ -103,14 +112,18 @@ def make_template(server: str, migrations: Path = MIGRATIONS) -> None:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
         trio.run(migrate, make_conninfo(server, dbname=TEMPLATE), migrations)
-        # Nobody may be connected to a database that is being cloned, and so nobody, autovacuum included, may connect.
+        # A database with connections cannot be cloned, so connections are forbidden, including
+        # autovacuum.
         connection.execute(sql.SQL("alter database {} with is_template true allow_connections false").format(sql.Identifier(TEMPLATE)))
 
 
 class Database:
-    """A database of its own, cloned from the template in some 10 ms. As a context manager it is dropped at the end.
+    """A database that is cloned from the template in about 10 ms.
 
-    One for each worker is enough, with `empty` after each test; a test that changes the schema takes a fresh one.
+    As a context manager it is dropped at the end.
+
+    One for each worker is enough, with `empty` after each test. A test that changes the schema
+    needs a fresh one.
     """
 
     def __init__(self, server: str, name: str | None = None, *, template: str = TEMPLATE) -> None:
@@ -121,17 +134,18 @@ class Database:
         self._cleaner: psycopg.Connection | None = None
         self._delete: sql.Composed | None = None
         with psycopg.connect(server, autocommit=True) as connection:
-            # file_copy does not write the pages to the log as well, which the default does for crash safety.
+            # file_copy skips the write-ahead log, which the default writes for crash safety.
             connection.execute(sql.SQL("create database {} template {} strategy file_copy").format(self._name, sql.Identifier(template)))
 
     def empty(self) -> None:
         """Delete all rows of all tables but SEEDED, in one round trip of less than a millisecond.
 
-        Sequences go on counting, so no test may expect a certain number from one. A lock that a test left behind is an
-        error after five seconds.
+
+        Sequences continue, so no test can expect a certain number. A lock that a test left behind
+        is an error after five seconds.
         """
         if self._cleaner is None or self._delete is None:
-            # As a replica, foreign keys and triggers are not looked at, so the order does not matter and nothing forbids it.
+            # A replica does not check foreign keys and triggers, so the order does not matter.
             options = "-c session_replication_role=replica -c lock_timeout=5s"
             self._cleaner = psycopg.connect(self.conninfo, autocommit=True, options=options)
             tables = self._cleaner.execute(
@@ -141,7 +155,7 @@ class Database:
         self._cleaner.execute(self._delete)
 
     def drop(self) -> None:
-        """Remove the database, whoever is still connected."""
+        """Remove the database, even if connections are open."""
         if self._cleaner is not None:
             self._cleaner.close()
         with psycopg.connect(self._server, autocommit=True) as connection:
@@ -155,12 +169,14 @@ class Database:
 
 
 def settle(connection: psycopg.Connection, *tables: str) -> None:
-    """Vacuum and analyze until every page is known to be visible to everybody, which is what plans of index-only scans rest on.
+    """Vacuum and analyze until every page is visible to all transactions, as plans of index-only
+    scans need it.
 
-    Once is not enough: a vacuum spares what the oldest snapshot might not see yet, and whoever is just connecting to the server has
-    one that counts in all of its databases. For connections that commit at once.
+
+    One vacuum is not enough: it skips rows that the oldest snapshot might not see, and a client
+    that is just connecting has a snapshot for all databases. For connections in autocommit mode.
     """
-    connection.execute("set synchronous_commit = on")  # what is not flushed yet is not visible to everybody either
+    connection.execute("set synchronous_commit = on")  # unflushed pages are not visible to all transactions either
     names = sql.SQL(", ").join(map(sql.Identifier, tables))
     deadline = time.monotonic() + 60
     while True:
@@ -176,11 +192,11 @@ def settle(connection: psycopg.Connection, *tables: str) -> None:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what runs that were killed left behind: directories of ours that nobody owns any more."""
+    """Remove the directories that killed runs left behind."""
     for home in parent.glob(f"{_PREFIX}*"):
         lock = home / "postgres.lock"
         try:
-            # Not the newest: a run that is starting makes the file an instant before it takes the lock.
+            # Keep the newest: a starting run creates the file an instant before it takes the lock.
             left_behind = lock.stat().st_uid == os.geteuid() and time.time() - lock.stat().st_mtime > 60
         except OSError:
             continue

@@ -1,4 +1,7 @@
-"""Requests as the server hands them to the application: nothing is repaired on the way, as client libraries would."""
+"""Requests as the server passes them to the application.
+
+Client libraries would repair malformed ones.
+"""
 
 from collections.abc import Iterable, MutableMapping
 from dataclasses import replace
@@ -19,7 +22,7 @@ Message = MutableMapping[str, Any]
 
 
 def change_ports(app: QuartTrio, **changes: Any) -> None:
-    """Let the application reach other ports from now on."""
+    """Let the application use other ports from now on."""
     here = app_context(app)
     bind_context(app, replace(here, ports=replace(here.ports, **changes)))
 
@@ -35,7 +38,10 @@ async def ask(
     peer: str = PEER,
     chunked: bool = False,
 ) -> Answer:
-    """The answer to one request over ASGI. `target` is what stands in the request line; a Content-Length is added to a body."""
+    """Send one request over ASGI.
+
+    `target` is that of the request line. A body gets a Content-Length.
+    """
     raw = target.encode("ascii") if isinstance(target, str) else target
     path, _, query = raw.partition(b"?")
     sent = [(b"host", b"gatehouse.test"), *((name.lower(), value) for name, value in headers)]

@@ -1,5 +1,4 @@
-"""Somebody who signs in, organizations whose people call, a platform owner who governs them, and one who acts as others; browsers, and
-where they go."""
+"""Fixtures for HTTP tests: accounts, tenants, a platform owner, an impersonator, and browsers."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,13 +28,13 @@ from tests.support.tenants import CAST, Tenant, Tenants
 
 @pytest.fixture
 async def user(ports: Ports) -> Account:
-    """Somebody who signs in by a password."""
+    """An account with a password."""
     return await add_account(ports)
 
 
 @pytest.fixture
 async def factor(ports: Ports, user: Account) -> Authenticator:
-    """Her second factor."""
+    """The second factor of `user`."""
     return await add_mfa(ports, user)
 
 
@@ -46,7 +45,7 @@ def tenants(api: Api, ports: Ports, pool: Pool) -> Tenants:
 
 @pytest.fixture
 def cast() -> Mapping[str, Role]:
-    """Who is in them; where more are needed, a test module overrides this."""
+    """The members of the tenants, by name. Test modules that need more override this."""
     return CAST
 
 
@@ -62,7 +61,7 @@ async def other_tenant(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
 
 @pytest.fixture
 async def directory(acme: Tenant) -> Directory:
-    """What provisions the people of Acme."""
+    """The directory that provisions the users of acme."""
     return await directory_of(acme)
 
 
@@ -80,7 +79,7 @@ async def support(api: Api, ports: Ports, pool: Pool) -> Support:
 
 @pytest.fixture
 def browser(app: QuartTrio, clock: FakeClock) -> SamlBrowser:
-    """A browser in which nobody is signed in."""
+    """A browser without a session."""
     return SamlBrowser(app, clock)
 
 
@@ -91,26 +90,26 @@ def applications(ports: Ports, pool: Pool, acme: Tenant, user: Account) -> SamlA
 
 @pytest.fixture
 async def shop(applications: SamlApplications) -> SamlApplication:
-    """An application with SAML that Ada uses."""
+    """A SAML application that `user` can use."""
     return await applications.add("shop")
 
 
 @pytest.fixture
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
-    """An identity provider that runs: `websuite`, or the one that a test says."""
+    """A running identity provider: `websuite`, or the one that a test asks for with `indirect`."""
     with FakeProvider(getattr(request, "param", Provider.WEBSUITE), now=lambda: clock.now().timestamp()) as running:
         yield running
 
 
 @pytest.fixture
 def provider_sign_in(browser: SamlBrowser, provider: FakeProvider, pool: Pool) -> ProviderSignIn:
-    """The way from that browser to it, for modules in which it is set up."""
+    """The redirects from the browser to the configured identity provider and back."""
     return ProviderSignIn(browser, provider, pool)
 
 
 @pytest.fixture
 def outage_after_commit(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Called, it has nothing be read any more from the next commit on."""
+    """Return a function. After it is called, reads fail from the next commit on."""
     storage: Any = type(ports.storage)
     transaction = storage.transaction
 

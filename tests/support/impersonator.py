@@ -1,4 +1,4 @@
-"""A platform owner who acts as other people."""
+"""A platform owner who impersonates users."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from ports import Ports
 from tests.support.builders import FIREFOX, Answer, Api, SignedIn, run_sql
 
 HOUR = timedelta(hours=1)
-CLIENT = "0.0.0.0"  # the address that the framework's own client comes from  # noqa: S104
+CLIENT = "0.0.0.0"  # the address of the test client of Quart  # noqa: S104  # noqa: S104
 REASON = "Ticket 4711: she sees no invoices"
 AGENT = {"User-Agent": FIREFOX}
 
 
 @dataclass(slots=True)
 class Support:
-    """A platform owner who helps somebody."""
+    """A platform owner in support who impersonates `user`."""
 
     api: Api
     ports: Ports
@@ -42,16 +42,16 @@ class Support:
         return await self.api.get("/api/user", token=token)
 
     async def log(self) -> list[dict[str, Any]]:
-        """The platform's own log, the oldest entry first."""
+        """Return the log of the platform, the oldest entry first."""
         columns = ("id", "action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "agent", "details")
         entries = f"select {', '.join(columns)} from audit_log where org_id is null order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         return [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries)]
 
     async def requests(self) -> list[dict[str, Any]]:
-        """What the log says was asked for by somebody who impersonates."""
+        """Return the log entries of requests during impersonation."""
         return [entry for entry in await self.log() if entry["action"] == "impersonation.request"]
 
     async def everything(self) -> list[Any]:
-        """All that a refused impersonation must leave alone."""
+        """Return the row counts that a refused impersonation must not change."""
         tables = ("sessions", "refresh_tokens", "devices", "audit_log", "events", "mails", "login_events")
         return [await run_sql(self.pool, f"select count(*) from {table}") for table in tables]  # noqa: S608

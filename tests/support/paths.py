@@ -1,5 +1,7 @@
-"""What stands for the variables of paths where a request must come further than the path: an organization with a member, and somebody who
-may do everything there and everywhere."""
+"""Values for path variables, with which requests pass all access checks:
+
+an organization with a member, and a user who may do everything.
+"""
 
 import re
 from typing import Final
@@ -26,33 +28,44 @@ PATH_VALUES: Final = {
     "provider": "codehost",
 }
 PATH_VALUES["group_id"] = PATH_VALUES["org_id"]
-API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key of that id, which may do everything to the service
-SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # of the organization
+API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key with that id, which has all permissions for the service
+SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # for the organization
 NOTHING: Final = "nothing-there"
 
 
 def filled(path: str) -> str:
-    """A path, written with `<name>` or `{name}`, with those values; other variables stand for nothing that there is."""
+    """Replace `<name>` or `{name}` in a path by its value.
+
+    Unknown names get a value that does not exist.
+    """
     return re.sub(r"[<{](?:[a-z]+:)?([a-z_]+)[>}]", lambda found: PATH_VALUES.get(found[1], NOTHING), path)
 
 
 async def add_ruler(ports: Ports, pool: Pool) -> tuple[Account, str]:
-    """A platform owner who also owns the organization of PATH_VALUES, and a token."""
+    """Add a platform owner who also owns the organization of PATH_VALUES.
+
+    Return the account and an access token.
+    """
     account = await add_account(ports, is_platform_owner=True)
     await restore(pool, account)
     return account, (await sign_in(ports, account)).access_token
 
 
 def pre_auth_token(ports: Ports, account: Account) -> str:
-    """What continues a sign-in to the account that does not wait any more; good enough for the door."""
+    """Return a pre-auth token whose sign-in is not pending. It passes the access check."""
     now = ports.clock.now()
     claims = PreAuthClaims(id=new_id(), user_id=account.id, issued_at=now, expires_at=now + ports.policy.pre_auth_ttl)
     return ports.tokens.sign_pre_auth(claims)
 
 
 async def restore(pool: Pool, ruler: Account) -> None:
-    """Have the organization there, active and the ruler's, with its other member, its service and the plan of that, whatever a request has
-    made of it. The other member uses the service and is subscribed to it; it has an API key. The ruler has a device."""
+    """Restore the organization as active, with the ruler as its owner, a member, a service, and a
+    plan.
+
+
+    The member uses the service and has a subscription. The service has an API key, and the ruler a
+    device.
+    """
     mend = """
         with risen as (delete from deleted_organizations where id = %(org_id)s),
         service_risen as (delete from deleted_services where id = %(service_id)s),

@@ -1,4 +1,4 @@
-"""A platform owner who governs organizations, and what is to be seen of it."""
+"""A platform owner who governs organizations, and the records of that."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,7 +34,7 @@ class Platform:
 
     async def do(self, action: str, org: object, body: Any = None) -> Answer:
         method, path = ACTIONS[action]
-        self.clock.advance(timedelta(seconds=1))  # so that one comes after the other
+        self.clock.advance(timedelta(seconds=1))  # so that the entries have an order
         return await self.api.call(method, path.format(org), body, token=self.token)
 
     async def done(self, action: str, org: UUID, body: Any = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a request was refused, and the ways that most are."""
+"""The status and code of a refusal, and the most common ones."""
 
 from tests.support.builders import Answer
 

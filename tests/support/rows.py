@@ -1,4 +1,4 @@
-"""What the tests of the repositories store, short ways to store it, and the times it is about."""
+"""Sample rows and times for the tests of the repositories."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -30,13 +30,13 @@ ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
 
 
 async def within(storage: Postgres, act: Callable[[Transaction], Awaitable[T]]) -> T:
-    """`act` in a transaction of its own."""
+    """Run `act` in its own transaction."""
     async with storage.transaction(by=SYSTEM) as tx:
         return await act(tx)
 
 
 async def in_another_task(act: Callable[[], Awaitable[T]]) -> T:
-    """A task may hold only one connection, so whoever meets a transaction of ours must be another one."""
+    """Run in another task, because a task can hold only one connection."""
     results: list[T] = []
 
     async def run() -> None:
@@ -48,7 +48,7 @@ async def in_another_task(act: Callable[[], Awaitable[T]]) -> T:
 
 
 async def is_locked(pool: Pool, table: str, condition: str, *parameters: object, mode: str = "for no key update") -> bool:
-    """Whether somebody holds a lock on the row that `mode` would wait for."""
+    """Return whether the row is locked in a way that conflicts with `mode`."""
     query = sql.SQL("select 1 from {} where {} {} skip locked").format(
         sql.Identifier(table),
         sql.SQL(condition),
@@ -63,7 +63,7 @@ async def is_locked(pool: Pool, table: str, condition: str, *parameters: object,
 
 
 async def somebody_waits(pool: Pool, count: int = 1) -> None:
-    """Return once so many wait for locks, which the caller may be the one to hold."""
+    """Return as soon as `count` transactions wait for locks, which the caller may hold."""
 
     async def look() -> bool:
         waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
@@ -74,7 +74,10 @@ async def somebody_waits(pool: Pool, count: int = 1) -> None:
 
 
 async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object], mode: str) -> list[dict[str, Any]]:
-    """Every node of the plan by which the statement was executed; `mode` is which plans a prepared statement may have."""
+    """Yield every node of the plan by which the statement was executed.
+
+    `mode` is the plan mode of prepared statements.
+    """
     async with pool.connection() as connection:
         await connection.execute(f"set plan_cache_mode = {mode}")
         [[explained]] = await connection.rows("explain (analyze, format json) " + statement, parameters)
@@ -90,21 +93,23 @@ async def plan_nodes(pool: Pool, statement: str, parameters: Mapping[str, object
 
 
 def rows_of(node: Mapping[str, Any]) -> float:
-    """How many rows the node looked at."""
+    """Return how many rows the node read."""
     seen = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
     return float(seen * node["Actual Loops"])
 
 
 async def rows_looked_at(pool: Pool, table: str, mode: str, act: Callable[[Connection], Awaitable[object]]) -> tuple[Any, float]:
-    """What `act` gives, and how many rows of the table it looked at, whatever its statements are; undone afterwards.
+    """Return the result of `act`, and how many rows of the table it read.
 
-    What is read of an index alone is not counted.
+    The transaction is rolled back.
+
+    Rows that are read from an index only are not counted.
     """
     counted = "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relname = %(table)s"
     async with pool.connection() as connection:
         connection.begin()
         await connection.execute(f"set local plan_cache_mode = {mode}")
-        # What transactions before this one have read may be counted with it still.
+        # The counters can include reads of earlier transactions.
         [(before,)] = await connection.rows(counted, {"table": table})
         given = await act(connection)
         [(after,)] = await connection.rows(counted, {"table": table})
@@ -150,7 +155,10 @@ def session(user_id: UUID, **changes: Any) -> Session:
 
 
 async def begin(storage: Postgres, user_id: UUID, token: str, **changes: Any) -> Session:
-    """With an impersonator who is not said to have begun it in some session, also one in which they did."""
+    """Return a session with an impersonator.
+
+    Its starting session is unknown, unless one is given.
+    """
     begun = session(user_id, **changes)
     if begun.impersonator_id is not None and begun.impersonator_session_id is None:
         behind = await begin(storage, begun.impersonator_id, f"behind {token}")

@@ -1,4 +1,4 @@
-"""Services and what belongs to them, put into the database as the use cases would leave it."""
+"""Services, plans, API keys and sessions, inserted as the use cases leave them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -14,7 +14,7 @@ from tests.support.builders import SignedIn, run_sql
 
 
 async def add_service(pool: Pool, org: UUID, slug: str = "shop", service_type: str = "web", *, secret: str = "a client secret") -> UUID:
-    """A service named after its slug, with one redirect URI and without plans."""
+    """Add a service named after its slug, with one redirect URI and without plans."""
     service = new_id()
     insert = """
         insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at, updated_at)
@@ -28,7 +28,7 @@ async def add_service(pool: Pool, org: UUID, slug: str = "shop", service_type: s
 async def add_plan(
     pool: Pool, service: UUID, name: str = "Gold", *, features: Iterable[str] = ("exports",), price: str | None = None
 ) -> UUID:
-    """A plan of the service for 9.99 euros; `price` is its price identifier at the payment provider."""
+    """Add a plan for 9.99 euros. `price` is its price id at the payment provider."""
     plan = new_id()
     insert = """
         insert into plans (id, org_id, service_id, name, price_cents, currency, features, billing_price_id, created_at, updated_at)
@@ -40,7 +40,7 @@ async def add_plan(
 async def add_api_key(
     pool: Pool, service: UUID, permissions: Iterable[str] = tuple(Permission), *, expires_at: datetime | None = None
 ) -> str:
-    """A key of the service; by default it may do everything."""
+    """Add an API key of the service, by default with all permissions."""
     key = f"sk_abcdef_{new_secret()}"
     insert = """
         insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, expires_at, created_by, created_at)
@@ -50,7 +50,7 @@ async def add_api_key(
 
 
 async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in: bool = True) -> None:
-    """Have this account use the service, as a login to it or, without one, its API key would leave it."""
+    """Enroll the account in the service, as a login does, or the service's API key."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert await tx.end_users.enroll(service, user, ports.clock.now(), signed_in=signed_in)
 
@@ -58,7 +58,7 @@ async def add_service_user(ports: Ports, service: UUID, user: UUID, *, signed_in
 async def add_subscription(
     ports: Ports, pool: Pool, service: UUID, user: UUID, plan: UUID, status: str = "active", *, ends: datetime, provider: str | None = None
 ) -> UUID:
-    """A subscription of this user to a plan of the service; `provider` is its id at the payment provider."""
+    """Add a subscription to a plan. `provider` is its id at the payment provider."""
     subscription = new_id()
     insert = """
         with added as (
@@ -72,14 +72,14 @@ async def add_subscription(
 
 
 async def add_login(ports: Ports, pool: Pool, service: UUID, user: UUID, provider: str = "password", *, at: datetime | None = None) -> None:
-    """The record that a login to the service leaves, now or then."""
+    """Add the login event of a login to the service."""
     now, context = at or ports.clock.now(), await service_context(pool, service)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.logins.record_success(Session(new_id(), user, now, now, now, "203.0.113.9", "tests", service=context), provider)
 
 
 async def service_context(pool: Pool, service: UUID) -> ServiceContext:
-    """What the core knows of a service that somebody is signed in to."""
+    """Return the service context of a sign-in to the service."""
     [row] = await run_sql(
         pool,
         """
@@ -99,7 +99,7 @@ async def service_context(pool: Pool, service: UUID) -> ServiceContext:
 
 
 async def sign_in_to(ports: Ports, pool: Pool, service: UUID, account: Account) -> SignedIn:
-    """A session of the service as a login to it would leave it; without hashing, and without a record of the login."""
+    """Begin a session of the service as a login does, without hashing and without a login event."""
     now, refresh_token, context = ports.clock.now(), new_secret(), await service_context(pool, service)
     ends_at = now + ports.policy.session_absolute_ttl
     session = Session(

@@ -1,4 +1,7 @@
-"""What the tests of the PostgreSQL adapter share: its storage, two organizations with services, and databases without its schema."""
+"""Fixtures for tests of the PostgreSQL adapter:
+
+storage, two organizations with services, and databases without our schema.
+"""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +20,7 @@ from tests.support.services import add_service, service_context
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The connection string of the run's server, or of one of our own when the run has none."""
+    """The connection string of the run's server, or of a new one if the run has none."""
     if conninfo := os.environ.get(database.SERVER_VARIABLE):
         yield conninfo
         return
@@ -62,11 +65,11 @@ async def shop(pool: Pool, acme: UUID) -> ServiceContext:
 
 @pytest.fixture
 async def desk(pool: Pool, acme: UUID) -> ServiceContext:
-    """Another one of the same organization."""
+    """A second service of the same organization."""
     return await service_context(pool, await add_service(pool, acme, "desk"))
 
 
 @pytest.fixture
 async def foreign(pool: Pool, other_tenant: UUID) -> ServiceContext:
-    """One of the same slug, of another organization."""
+    """A service with the same slug in another organization."""
     return await service_context(pool, await add_service(pool, other_tenant, "shop"))

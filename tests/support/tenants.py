@@ -1,4 +1,4 @@
-"""Organizations with people in them who are signed in: what they do, and what is to be seen of it afterwards."""
+"""Organizations with signed-in members, their requests, and the records of these."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +17,10 @@ CAST: Final[Mapping[str, Role]] = {"owner": Role.OWNER, "admin": Role.ADMIN, "me
 
 @dataclass(slots=True)
 class Tenant:
-    """An organization and its people, by what they are called; each has a session that has selected it."""
+    """An organization and its members by name.
+
+    Each has a session with the organization selected.
+    """
 
     api: Api
     ports: Ports
@@ -42,13 +45,13 @@ class Tenant:
         return self.sessions[name].access_token
 
     async def join(self, name: str, account: Account, role: Role = Role.MEMBER) -> None:
-        """Make somebody a member who takes part in it."""
+        """Add a confirmed member."""
         await add_member(self.pool, self.org, account.id, role, confirmed=True)
         self.people[name] = account
         await self.sign_in(name)
 
     async def sign_in(self, name: str) -> None:
-        """Give somebody another session, which the last one may need after a long time."""
+        """Start a new session for a member, for example after the last one has expired."""
         self.sessions[name] = await sign_in(self.ports, self.people[name], self.org)
 
     # Members
@@ -63,20 +66,20 @@ class Tenant:
         return await self.api.post(f"{self.path}/transfer-ownership", {"new_owner_user_id": self.id(whom)}, token=self.token(by))
 
     async def roles(self) -> dict[str, str]:
-        """Who is what in the organization, as the database has it."""
+        """Return the roles of the members in the database."""
         names = {account.id: name for name, account in self.people.items()}
         rows = await run_sql(self.pool, "select user_id, role from memberships where org_id = %s", self.org)
         return {names[user]: role for user, role in rows}
 
     async def check(self) -> dict[str, str]:
-        """What must be true of every organization at any time; who is what in it."""
+        """Check the invariants of an organization. Return the roles of its members."""
         roles = await self.roles()
         assert list(roles.values()).count("owner") == 1
         assert await run_sql(self.pool, "select member_count from organizations where id = %s", self.org) == [(len(roles),)]
         return roles
 
     async def members(self) -> dict[str, tuple[str, bool]]:
-        """Role, and whether the membership is confirmed, by address."""
+        """Return role and confirmation of the memberships, by email address."""
         rows = await run_sql(
             self.pool,
             "select u.email, m.role, m.confirmed_at is not null from memberships m join users u on u.id = m.user_id where m.org_id = %s",
@@ -91,57 +94,57 @@ class Tenant:
         return await self.api.post(self.invitations, {"email": email, "role": role}, token=self.token(by))
 
     async def invite(self, email: str = EMAIL, role: str = "member", by: str = "owner") -> dict[str, Any]:
-        """The answer to an invitation that is made."""
+        """Send an invitation. Return the response."""
         answer = await self.try_invite(email, role, by)
         assert answer.status == 200, answer.text
         made: dict[str, Any] = answer.json
         return made
 
     async def has_invited(self, by: str, email: str, role: Role) -> str:
-        """The id of an invitation that is there, whether or not somebody might have made it."""
+        """Return the id of a pending invitation, which is inserted directly."""
         return str((await add_invitation(self.ports, self.org, email, role, invited_by=self.people[by].id)).id)
 
     async def listed(self, query: str = "", by: str = "owner") -> Answer:
-        """The invitations, as they are shown."""
+        """Return the invitations as the API shows them."""
         return await self.api.get(f"{self.invitations}{query}", token=self.token(by))
 
     async def statuses(self) -> dict[str, str]:
-        """What became of the invitations, as it is stored, by address; of several for one address the newest."""
+        """Return the stored status of the newest invitation for each address."""
         rows = await run_sql(self.pool, "select email, status from invitations where org_id = %s order by created_at", self.org)
         return dict(rows)
 
     # Records
 
     async def log(self) -> list[dict[str, Any]]:
-        """The audit log, the oldest entry first."""
-        # The clock of a test may stand still, and then entries are in the order in which their transactions wrote, and those of one where
-        # they lie.
+        """Return the audit log, the oldest entry first."""
+        # The clock of a test may stand still. Entries are then in the order of the transactions,
+        # and within a transaction in the order of the table.
         columns = ("action", "target_type", "target_id", "actor_id", "impersonator_id", "address", "details")
         entries = f"select {', '.join(columns)} from audit_log where org_id = %s order by created_at, xmin::text::bigint, ctid"  # noqa: S608
         return [dict(zip(columns, row, strict=True)) for row in await run_sql(self.pool, entries, self.org)]
 
     async def recorded(self) -> list[tuple[Any, ...]]:
-        """What of it says what was done by whom: action, type of target, target, actor, details."""
+        """Return action, target type, target, actor and details of each entry."""
         return [tuple(entry[name] for name in ("action", "target_type", "target_id", "actor_id", "details")) for entry in await self.log()]
 
     async def entry(self, action: str) -> dict[str, Any]:
-        """The one entry of this action."""
+        """Return the only entry of this action."""
         [found] = [entry for entry in await self.log() if entry["action"] == action]
         return found
 
     async def told(self) -> list[tuple[Any, ...]]:
-        """The events, which webhooks are to tell: name, target, data."""
+        """Return name, target and data of the events for webhooks."""
         return await run_sql(
             self.pool, "select name, target_id, data from events where org_id = %s order by created_at, xmin::text::bigint, ctid", self.org
         )
 
     async def actions(self) -> Counter[str]:
-        """How often the log and the webhooks were told what, which must be the same."""
+        """Return the counts of recorded actions, after checking that log and webhooks agree."""
         actions = Counter(entry["action"] for entry in await self.log())
         assert actions == Counter(name for name, *_ in await self.told())
         return actions
 
-    # What others decide
+    # Decisions of platform owners
 
     async def allow(self, seats: int) -> None:
         await run_sql(self.pool, "update organizations set max_users = %s where id = %s", seats, self.org)
@@ -152,7 +155,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Makes them, and asks about all of them."""
+    """Creates tenants, and checks all of them."""
 
     api: Api
     ports: Ports
@@ -165,7 +168,10 @@ class Tenants:
         return tenant
 
     async def everything(self) -> list[tuple[Any, ...]]:
-        """All that a refused request must leave alone; that somebody who impersonates has sent it is recorded all the same."""
+        """Return all rows that a refused request must not change.
+
+        Requests during impersonation are recorded in any case.
+        """
         return [
             *await run_sql(self.pool, "select id, org_id, user_id, role, created_at from memberships order by id"),
             *await run_sql(self.pool, "select id, member_count from organizations order by id"),

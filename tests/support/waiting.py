@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere, beyond a socket, a database or a process, where there is no event to wait for."""
+"""Waiting for results in other tasks, databases or processes that cannot signal them."""
 
 import inspect
 import time
@@ -9,12 +9,13 @@ import trio
 
 T = TypeVar("T")
 
-# Seconds. Nothing takes this long unless it is broken: the machine may be busy with other tests, and no test is about a duration.
+# Seconds. Only broken code takes this long: the machine may be busy, and no test asserts a
+# duration.
 PATIENCE: Final = 30.0
 
 
 def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Return once the condition holds; `what` says it in words for when it does not."""
+    """Return as soon as the condition holds. `what` describes it in the error."""
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"after {patience:g} s still not so: {what}"
@@ -26,7 +27,10 @@ async def eventually(look: Callable[[], Awaitable[T | None]], what: str = ..., p
 @overload
 async def eventually(look: Callable[[], T | None], what: str = ..., patience: float = ...) -> T: ...
 async def eventually(look: Callable[[], object], what: str = "what was looked for is there", patience: float = PATIENCE) -> object:
-    """What `look` finds, as soon as it finds something, while other tasks go on; `what` says it in words for when it does not."""
+    """Return the result of `look` as soon as it is true, while other tasks run.
+
+    `what` describes it in the error.
+    """
     with trio.move_on_after(patience):
         while True:
             found = look()
