@@ -30,7 +30,7 @@ from adapters.email.message import EmailTemplates
 from adapters.email.mime import parse_sender
 from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
-from adapters.http.guard import Guard, AllowedTarget, shorten_resolver_timeouts, parse_allowed_targets
+from adapters.http.guard import AllowedTarget, Guard, parse_allowed_targets, shorten_resolver_timeouts
 from adapters.http.payments import HttpPayments, PaymentSettings
 from adapters.http.providers import HttpProviders, ProviderSettings
 from adapters.postgres.engine.connecting import parse_address

@@ -41,6 +41,7 @@ from ports.signals import NoSignals, Signals
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.fakes.receiver import Receiver, receiving
 from tests.support.builders import add_account, add_organization, at_home, make_vault, run_sql
+from tests.support.siem import configure, make_sink
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.webhooks import add_webhook, happen
 
@@ -272,6 +273,9 @@ class RecordingSignals(NoSignals):
     def deliveries_due(self) -> None:
         self.sent.append("deliveries_due")
 
+    def siem_entries_due(self) -> None:
+        self.sent.append("siem_entries_due")
+
     def figures_changed(self) -> None:
         self.sent.append("figures_changed")
 
@@ -299,3 +303,8 @@ async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool
     assert len(signals.sent) == 2
     await add_account(ports)
     assert signals.sent[2:] == ["figures_changed"]
+
+    await configure(ports, make_sink(org, "https://siem.example.com/collect"))
+    signals.sent.clear()
+    await happen(ports, org)
+    assert signals.sent == ["deliveries_due", "siem_entries_due"]
