@@ -1,4 +1,4 @@
-"""Threads for work that keeps a processor busy, beside the one that serves requests."""
+"""Low-priority threads for CPU work, beside the thread that serves requests."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from core.kernel.errors import Limited
 
 T = TypeVar("T")
 
-IDLE_AFTER = 60.0  # seconds after which a thread without work ends; the next piece of work starts one again
+IDLE_AFTER = 60.0  # seconds until an idle thread ends; the next job starts a new one
 NICENESS = 10
 
 
@@ -29,15 +29,15 @@ class _Job(Generic[T]):
 
 
 class LowPriorityThreads:
-    """A few threads that give way to the one that serves requests, and a bounded queue before them.
+    """A few threads with a lower priority than the one that serves requests, and a bounded queue before them.
 
-    The threads of trio.to_thread serve everybody in turn, and a thread cannot take its niceness back, so these are separate ones. They also
-    cost a third of those for work of a millisecond or two, most of which is done without the interpreter's lock: there are fewer of them to
-    wait for it. They start when there is work and end when there is none for a while.
+    The threads of trio.to_thread are not used: they are shared, and a thread cannot raise its priority again. For jobs of a
+    millisecond or two, which mostly run without the interpreter lock, these threads also cost only a third, because fewer of
+    them wait for the lock. Threads start when there is work, and end when they have been idle for a while.
     """
 
     def __init__(self, name: str, count: int, queue: int) -> None:
-        """At most `count` pieces of work are done at once, and at most `queue` more wait."""
+        """At most `count` jobs run at once, and at most `queue` more wait."""
         self._name = name
         self._count = count
         self._queue = queue
@@ -48,26 +48,29 @@ class LowPriorityThreads:
         self._closed = False
 
     def close(self) -> None:
-        """Let the threads end as soon as nothing waits; later work starts one that ends after it."""
+        """End the threads when the queue is empty. A later job starts a thread that ends after it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What this work gives, or raises. Raises Limited at once when the queue is full."""
+        """Run `work` in a thread and return its result.
+
+        Raises: Limited immediately if the queue is full; the errors of `work`.
+        """
         job = _Job(work, trio.lowlevel.current_trio_token(), trio.Event())
-        self._admit(job)
+        self._enqueue(job)
         try:
             await job.done.wait()
         finally:
-            # Whoever stops waiting gives its place to the next. Work that has begun cannot be stopped; it keeps its thread to the end.
+            # A canceled job leaves the queue. A job that has started cannot be stopped, and keeps its thread until it ends.
             if not job.done.is_set():
                 with self._changed, suppress(ValueError):
                     self._waiting.remove(job)
         assert job.result is not None  # set before `done`
         return job.result.unwrap()
 
-    def _admit(self, job: _Job[Any]) -> None:
+    def _enqueue(self, job: _Job[Any]) -> None:
         with self._changed:
             if self._busy + len(self._waiting) >= self._count + self._queue:
                 raise Limited(1)
@@ -78,7 +81,7 @@ class LowPriorityThreads:
             self._changed.notify()
 
     def _serve(self) -> None:
-        _yield_to_others()
+        _lower_priority()
         while True:
             with self._changed:
                 while not self._waiting:
@@ -95,9 +98,9 @@ class LowPriorityThreads:
             del job  # it may hold a secret; an idle thread must not
 
 
-def _yield_to_others() -> None:
-    """Let the scheduler prefer every other thread: on two cores, two hashes at equal priority would make each request wait for them."""
-    if sys.platform == "linux":  # elsewhere niceness belongs to the whole process
+def _lower_priority() -> None:
+    """Lower the priority of this thread. On two cores, two hashes at equal priority would delay every request."""
+    if sys.platform == "linux":  # on other systems the niceness belongs to the whole process
         with suppress(OSError):
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS))

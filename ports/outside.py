@@ -48,7 +48,7 @@ class MailTransport(Protocol):
     """Delivery of emails to a mail server."""
 
     async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
-        """Send an email through an organization's mail server, whose address is then the sender, or through the platform's.
+        """Send an email through the platform's mail server, or through an organization's server and with its sender address.
 
         An email with a control character in a header is refused before a connection is made (security E-4). If the call is
         canceled, the email may or may not have been sent. It returns within 60 s.
@@ -80,7 +80,7 @@ class UserAgentParser(Protocol):
     """Parser of User-Agent headers."""
 
     def parse(self, agent: str | None) -> ParsedUserAgent:
-        """Parse the first 512 characters of a header, within a few milliseconds. None means that there was no header."""
+        """Parse the first 512 characters of a header, within a few milliseconds. None means that the request had no header."""
         ...
 
 

@@ -18,7 +18,7 @@ from adapters.http.guard import Guard
 from core.kernel.outbound import Reply, SendFailed, SendFailure
 
 MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
-CONNECT_TIMEOUT: Final = 3.0  # seconds for each address but the last, so that there is time to try the next one
+CONNECT_TIMEOUT: Final = 3.0  # seconds for each address but the last, to leave time for the next one
 
 
 class GuardedSender:

@@ -139,9 +139,9 @@ async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
         await servers().send(LETTER, right)
         assert await servers().check_server(right) is MailServerCheck.GOOD
         wrong = replace(right, password=f"{PASSWORD}x")
-        assert await refused(servers(), wrong) == "it did not take the user name and the password: 535"
+        assert await refused(servers(), wrong) == "it did not accept the user name and the password: 535"
         assert await servers().check_server(wrong) is MailServerCheck.NOT_SIGNED_IN
-        assert await refused(servers(), at(sink.port)) == "it did not take the letter: 530"
+        assert await refused(servers(), at(sink.port)) == "it did not accept the email: 530"
     assert len(sink.messages) == 1
 
 
@@ -229,13 +229,13 @@ async def test_no_error_quotes_a_reply_of_the_server() -> None:
     spoken = "<script>10.0.0.1 is what you look for</script>"
     with SmtpSink() as sink:
         sink.recipient_answer = f"550 {spoken} {LETTER.to}"
-        assert await refused(servers(), at(sink.port)) == "it did not take the letter: 550"
+        assert await refused(servers(), at(sink.port)) == "it did not accept the email: 550"
         sink.recipient_answer, sink.data_answer = "250 OK", f"451 {spoken}"
-        assert await refused(servers(), at(sink.port)) == "it did not take the letter: 451"
+        assert await refused(servers(), at(sink.port)) == "it did not accept the email: 451"
     for command in (b"MAIL", b"RCPT", b"DATA", b"."):
         for code, told in ((b"550", ": 550"), (b"5xx", "")):
             async with server_that(partial(converse, answers={command: code + b" " + spoken.encode()})) as url:
-                assert await refused(servers(), of(url)) == f"it did not take the letter{told}"
+                assert await refused(servers(), of(url)) == f"it did not accept the email{told}"
 
 
 @pytest.mark.parametrize("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])

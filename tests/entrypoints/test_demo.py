@@ -39,7 +39,7 @@ async def counts(pool: Pool) -> dict[str, int]:
     return {name: (await run_sql(pool, f"select count(*) from {name}"))[0][0] for name in names}  # noqa: S608  (names of tables)
 
 
-def users(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def all_users(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for tenant in (shown, shown["other_organization"]):
         for who in (tenant["owner"], tenant["admin"], tenant["member"], *tenant["end_users"]):
             yield who["email"], who["password"]
@@ -65,7 +65,7 @@ async def seeded(ports: Ports) -> Demo:
 @pytest.mark.slow
 async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
     shown = as_json(seeded, BASE_URL)
-    for email, password in users(shown):
+    for email, password in all_users(shown):
         assert (await api.login(email, password)).status == 200
     for tenant in (shown, shown["other_organization"]):
         assert tenant["organization"]["status"] == "active"

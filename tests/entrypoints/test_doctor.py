@@ -101,36 +101,36 @@ def check_billing(provider: FakePayments) -> None:
     on = {"billing_api_url": provider.address, "billing_api_key": API_KEY}
     secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
 
-    def found(**given: Any) -> tuple[Health, str]:
-        finding = doctor.billing(Settings(**given))
+    def check(**settings: Any) -> tuple[Health, str]:
+        finding = doctor.billing(Settings(**settings))
         for secret in (API_KEY, "sk_wrong", "whsec", TRAP):
             assert secret not in finding.text
         return finding.health, finding.text
 
-    assert found() == (Health.GOOD, "off: SSO_BILLING_API_URL is unset")
-    assert found(**secret)[0] is Health.GOOD
-    assert found(**on)[0] is Health.WARNING
-    assert found(**on, **secret) == (
+    assert check() == (Health.GOOD, "off: SSO_BILLING_API_URL is not set")
+    assert check(**secret)[0] is Health.GOOD
+    assert check(**on)[0] is Health.WARNING
+    assert check(**on, **secret) == (
         Health.GOOD,
-        f"through {provider.address}, which answers; its events go to http://127.0.0.1:8080/webhooks/billing",
+        f"through {provider.address}, which responds; its events go to http://127.0.0.1:8080/webhooks/billing",
     )
     elsewhere = provider.address.replace("127.0.0.1", "127.1")  # the same address in a form that is not recognized as local
-    assert found(**{**on, "billing_api_url": elsewhere}, **secret) == (
+    assert check(**{**on, "billing_api_url": elsewhere}, **secret) == (
         Health.WARNING,
-        f"the payment provider is at {elsewhere}: the key to it travels in the clear",
+        f"the payment provider is at {elsewhere}: its key is sent unencrypted",
     )
     assert {(method, path, tuple(sent.items())) for method, path, sent in provider.asked} == {("GET", "subscriptions", (("limit", "1"),))}
-    refused = (Health.BAD, f"the payment provider at {provider.address} refuses the key: see SSO_BILLING_API_KEY")
-    assert found(**{**on, "billing_api_key": "sk_wrong"}) == refused
+    refused = (Health.BAD, f"the payment provider at {provider.address} refuses the key. Check SSO_BILLING_API_KEY")
+    assert check(**{**on, "billing_api_key": "sk_wrong"}) == refused
     provider.answers["subscriptions"] = error(403)
-    assert found(**on, **secret) == refused
+    assert check(**on, **secret) == refused
     unusable = f"the payment provider at {provider.address} is not usable"
     provider.answers["subscriptions"] = error(402)
-    assert found(**on, **secret) == (Health.BAD, f"{unusable}: it answered 402 to GET subscriptions")
+    assert check(**on, **secret) == (Health.BAD, f"{unusable}: it answered 402 to GET subscriptions")
     provider.answers["subscriptions"] = Answer(200, TRAP.encode())
-    assert found(**on, **secret) == (Health.BAD, f"{unusable}: its answer is not JSON")
-    nobody = {**on, "billing_api_url": "http://127.0.0.1:9"}
-    assert found(**nobody, **secret) == (
+    assert check(**on, **secret) == (Health.BAD, f"{unusable}: its answer is not JSON")
+    unreachable = {**on, "billing_api_url": "http://127.0.0.1:9"}
+    assert check(**unreachable, **secret) == (
         Health.BAD,
         "the payment provider at http://127.0.0.1:9 is not usable: the request failed: ConnectError",
     )
@@ -160,9 +160,9 @@ def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
 def test_the_doctor_names_identity_providers_and_warns_about_those_without_tls() -> None:
     assert [finding.health for finding in doctor.providers(Settings())] == [Health.GOOD]
     names = ("authorize_url", "token_url", "userinfo_url", "emails_url")
-    places: dict[str, Any] = {f"codehost_{name}": "https://codehost.example/x" for name in names}
-    [good] = doctor.providers(Settings(**places))
-    assert (good.health, good.text) == (Health.GOOD, "codehost, for services with credentials of their own")
-    [warned] = doctor.providers(Settings(**{**places, "codehost_token_url": "http://codehost.example/x"}))
+    urls: dict[str, Any] = {f"codehost_{name}": "https://codehost.example/x" for name in names}
+    [good] = doctor.providers(Settings(**urls))
+    assert (good.health, good.text) == (Health.GOOD, "codehost, for services with separate credentials")
+    [warned] = doctor.providers(Settings(**{**urls, "codehost_token_url": "http://codehost.example/x"}))
     assert warned.health is Health.WARNING
     assert "http://codehost.example/x" in warned.text
