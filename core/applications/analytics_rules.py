@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from core.kernel.providers import Provider
 
 RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
-DEFAULT_RANGE: Final = timedelta(days=30)  # of a date range without a start; also the period of "new" and "active" users
+DEFAULT_RANGE: Final = timedelta(days=30)  # the length of a date range without a start, and the period for "new" and "active" users
 
 
 class DateRangeReversed(Invalid):

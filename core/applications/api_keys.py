@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 async def create(
     ports: Ports, caller: Member, slug: str, name: str, permissions: Sequence[str], expires_in_days: int | None
 ) -> tuple[ApiKey, str]:
-    """Create a key for the service and return it with its text, which cannot be read again.
+    """Create a key for the service and return it with its secret, which cannot be read again.
 
     Raises: NoPermissions, UnknownPermission, DuplicatePermission; the errors of
     `services.lock_organization_for`.
     """
     granted = parse_permissions(permissions)
     now = ports.clock.now()
-    text, prefix = generate_key(ports.policy.key_environment)
+    secret, prefix = generate_key(ports.policy.key_environment)
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
         key = ApiKey(
@@ -63,9 +63,9 @@ async def create(
             created_by=caller.user_id,
             created_at=now,
         )
-        await tx.api_keys.add(key, digest(text))
+        await tx.api_keys.add(key, digest(secret))
         tx.record(events.api_key_created(key, service.slug))
-    return key, text
+    return key, secret
 
 
 async def list_keys(ports: Ports, caller: Member, slug: str, limit: int, offset: int) -> PageResult[ApiKey]:

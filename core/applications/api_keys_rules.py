@@ -1,4 +1,4 @@
-"""API keys: the entity, its text and its permissions."""
+"""API keys: the entity, its secret and its permissions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class UnknownPermission(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key of one service, without its text, which only its holder has. Times are UTC."""
+    """An API key of one service, without its secret, which is not stored. Times are UTC."""
 
     id: UUID
     org_id: UUID
@@ -74,9 +74,10 @@ class ApiKeyRecord:
 
 
 def generate_key(environment: str | None = None) -> tuple[str, str]:
-    """Return the text of a new key and its prefix, which lists show.
+    """Return the secret of a new key, and its prefix, which lists show.
 
-    Both contain the environment (`live` or `test`), if it is set (decision 104).
+    The secret starts with the prefix. The prefix contains the environment (`live` or `test`), if it
+    is set (decision 104).
     """
     label = "".join(secrets.choice(_ALPHABET) for _ in range(LABEL_LENGTH))
     prefix = "_".join(["sk", *([] if environment is None else [environment]), label])

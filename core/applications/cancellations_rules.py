@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # is still running.
 LEASE: Final = timedelta(seconds=60)
 IMMEDIATE_LIMIT: Final = 5  # cancellations that the request which caused them waits for; the reconciler does the rest
-IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for those
+IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for all of these together
 RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in the background
 # If the provider does not know a subscription, either it is over, or the API key belongs to another
 # account than the one that created it. An operator has this long to notice and correct the key.
@@ -24,7 +24,7 @@ GIVE_UP_AFTER: Final = timedelta(days=3)
 
 
 class CancellationNotRecorded(AuditFailed):
-    """The change was made and canceled at the payment provider, but the cancellation was not recorded yet. It will be recorded soon."""
+    """The change was made, also at the payment provider, but the cancellation there is not recorded yet. It will be recorded soon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class EndUser:
 
 @dataclass(frozen=True, slots=True)
 class UsedService:
-    """A service that an end user uses. Times are UTC, and None if an API key created the user, who has not signed in yet."""
+    """A service that an end user uses. Times are UTC. They are None if an API key created the user, and the user has not signed in yet."""
 
     id: UUID
     slug: str

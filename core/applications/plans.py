@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def require(ports: Ports, caller: Member, slug: str, plan_id: UUID) -> None:
-    """Raise unless the service, in the caller's organization, has this plan. Raises: ServiceNotFound, PlanNotFound."""
+    """Check that this service of the caller's organization has the plan. Raises: ServiceNotFound, PlanNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
         if await read.plans.by_id(service.org_id, service.id, plan_id) is None:

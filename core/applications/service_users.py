@@ -1,7 +1,7 @@
 """The service API's view of the users of a service (decisions 63, 109, 110, 111, 112; security K-3, K-4).
 
-An API key can act only on users of its service. Its power over an account that others also use
-depends on where the account was created (core.tenancy.account_control).
+An API key can act only on users of its service. Its rights to an account depend on who created the
+account, and on who else uses it (core.tenancy.account_control).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ async def find(ports: Ports, caller: ServiceKey, user_id: UUID) -> ServiceUser:
 async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> ServiceUser:
     """Return the account with this email address, or create it and enroll it as a user of the service.
 
-    An existing account is returned unchanged and is not enrolled, regardless of its tenant. No
-    email is sent: the user of a new account sets a password with a reset link, which they request
-    themselves (decision 63).
+    An existing account is returned unchanged and is not enrolled, even if the organization created
+    it. No email is sent: the user of a new account requests a reset link and sets a password
+    (decision 63).
 
     Raises: the errors of `api_keys.lock_organization_for`.
     """
@@ -118,8 +118,8 @@ async def _lock_account(tx: Transaction, organization: Organization, service: Se
     """Lock and return the account of a user of the service.
 
     The check comes before the lock, so that a key cannot lock accounts that do not use its service.
-    It stays true afterwards: while the organization is locked, a user leaves the service only when
-    the account is deleted.
+    The result of the check stays true: while the organization is locked, a user leaves the service
+    only if the account is deleted.
 
     Raises: ServiceUserNotFound.
     """

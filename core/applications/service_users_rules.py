@@ -19,7 +19,7 @@ class ServiceUserNotFound(NotFound):
 
 
 class UserNotManaged(Forbidden):
-    """Your organization does not manage this account alone, so only its holder can change the email address."""
+    """Your organization does not manage this account alone, so only the user can change the email address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,11 @@ async def find(ports: Ports, caller: Member, slug: str) -> Service:
 
 
 async def lock_organization_for(tx: Transaction, caller: Member, slug: str, capability: Capability) -> tuple[Organization, Service]:
-    """Lock the caller's organization, and return it with its service, if the caller still has the capability.
+    """Lock the caller's organization, and return it with the service that has this slug. Check the capability again.
 
     Lock order: organization, account, service. Changing or deleting a service requires the lock on
-    its organization, so only the counters of the service can change while it is held. The row of
-    the service is locked only to change these, after the account.
+    its organization. So while this lock is held, only the counters of the service can change.
+    Transactions lock the row of the service only to change the counters, after the account.
 
     Raises: ServiceNotFound; the errors of `organizations.lock_organization_for`.
     """
@@ -181,8 +181,8 @@ async def rotate_secret(ports: Ports, caller: Member, slug: str) -> str:
 async def delete(ports: Ports, caller: Member, slug: str) -> None:
     """Delete a service and everything that belongs to it (decision 159). The accounts of its users stay.
 
-    Sessions of the service become invalid at once. The housekeeper deletes those logins that are
-    too many for one transaction. Paid subscriptions are canceled at the payment provider.
+    Sessions of the service become invalid at once. If there are too many logins for one transaction,
+    the housekeeper deletes the rest. Paid subscriptions are canceled at the payment provider.
 
     Raises: ServiceNotFound; the errors of `organizations.lock_organization_for` and
     `cancellations.cancel_now`.
@@ -198,10 +198,10 @@ async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime)
     """Delete a service of a locked organization with its users, in batches, so that no statement about users takes long.
 
     The first statement cascades to rows such as subscriptions and identities. It takes one or two
-    seconds per million (docs/adr/0006).
+    seconds per million rows (docs/adr/0006).
     """
-    # This waits for sign-ins to the service that are in progress. The statements below find the
-    # rows that those wrote. Later sign-ins do not find the service any longer.
+    # This statement waits for sign-ins to the service that are in progress. The statements below
+    # find the rows that these sign-ins wrote. Later sign-ins no longer find the service.
     await tx.services.delete(org_id, service_id, now)
     last, removed_end_users = None, 0
     while (until := await tx.services.lock_users(org_id, service_id, last, USER_BATCH)) is not None:

@@ -47,7 +47,7 @@ class ScopeInvalid(Invalid):
 
 
 class RedirectUriInvalid(Invalid):
-    """A redirect URI starts with https:// or http://localhost, or com.example.app:/ in apps, and has no user name, fragment or asterisk."""
+    """A redirect URI must start with https:// or http://localhost, or in apps com.example.app:/, without user name, fragment or asterisk."""
 
 
 class DuplicateRedirectUri(Invalid):
@@ -72,7 +72,7 @@ class ServiceType(StrEnum):
 
     @property
     def is_public(self) -> bool:
-        """Return whether users can read the application's memory, so that it has no secret and uses PKCE instead."""
+        """Return whether the application is a public client: users can read its memory, so it has no secret and uses PKCE."""
         return self in (ServiceType.MOBILE, ServiceType.DESKTOP)
 
 
@@ -182,7 +182,7 @@ def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[st
 
 
 def ensure_client_secret(service: Service) -> tuple[Service, str | None]:
-    """Return the service with a client secret if its type needs one, and without one otherwise; and the secret if it is new."""
+    """Return the service with a client secret if its type needs one, or else without one. Also return the secret if it is new."""
     if service.service_type.is_public:
         return replace(service, client_secret_hash=None), None
     if service.client_secret_hash is not None:

@@ -73,7 +73,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     customer_id = customer.customer_id or await _create_customer(ports, organization.id, organization.name, customer.key)
     try:
         session = await ports.payments.begin_checkout(checkout, customer_id)
-    except CustomerNotFound:  # the event about its deletion has not arrived
+    except CustomerNotFound:  # the event about the customer's deletion has not arrived yet
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.customers.mark_deleted(organization.id, customer_id, new_id(), now)
         raise
@@ -83,12 +83,13 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
 
 
 async def _create_customer(ports: Ports, org_id: UUID, name: str, key: UUID) -> str:
-    """Create the organization's customer record and return its id, or the id from a concurrent request. Raises: PaymentsFailed."""
+    """Create the organization's customer record and return its id. A concurrent request may have created it. Raises: PaymentsFailed."""
     try:
         created = await ports.payments.create_customer(org_id, name, key)
     except IdempotencyKeySpent:
-        # For one day the provider repeats its answer to an idempotency key, including failures. If
-        # it created a record after all, we learn that from an event, or the record stays unused.
+        # For one day the provider repeats its answer to an idempotency key, including failures. So
+        # the next attempt needs a new key. If the provider created a record in spite of the failure,
+        # an event tells us its id, or the record stays unused.
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.customers.renew_key(org_id, key, new_id())
         raise

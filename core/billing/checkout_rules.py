@@ -1,4 +1,4 @@
-"""Checkouts: what a member buys, the provider's customer for it, and the reasons for refusing it."""
+"""Checkouts and the provider's customer records: entities, errors and the check of return URLs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CheckoutSession:
 
 @dataclass(frozen=True, slots=True)
 class CheckoutMatch:
-    """The comparison of a subscription with the checkout that led to it, or may have led to it."""
+    """The result of comparing a subscription with the checkout that led to it, or may have led to it."""
 
     same_metadata: bool
     same_price: bool

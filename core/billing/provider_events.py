@@ -66,8 +66,8 @@ async def _on_subscription(tx: Transaction, event: BillingEvent, now: datetime) 
 async def _on_trial_ending(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
     subscription = parse_subscription(event.subject)
     effect = await apply_provider_state(tx, subscription, event.created, now)
-    ends = parse_timestamp(event.subject.get("trial_end"))
-    is_over = ends is not None and ends <= now  # the event is sent some days before, but may arrive late
+    trial_end = parse_timestamp(event.subject.get("trial_end"))
+    is_over = trial_end is not None and trial_end <= now  # the provider sends the event days before, but it may arrive late
     # The stored facts may be newer than this event, so they decide whether the trial is still on.
     if effect in APPLIED and not is_over and (await tx.billing.lock_facts(subscription.id, now)).is_trial:
         await notify_subscriber(tx, subscription.id, EmailKind.TRIAL_ENDS, now)
@@ -106,9 +106,9 @@ async def _on_invoice(tx: Transaction, event: BillingEvent, now: datetime) -> Ef
 
 
 async def _on_customer(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
-    """Store the user that the metadata names for an organization's customer.
+    """Store the user of an organization's customer. The customer's metadata contains the user's id.
 
-    This also stores the customer's id if the answer to our own request for it was lost.
+    This also stores the customer's id if the response to our own request, which created it, was lost.
     """
     customer_id = require_provider_id(event.subject)
     org_id, user_id = _metadata_id(event, "org_id"), _metadata_id(event, "user_id")
@@ -123,8 +123,8 @@ async def _on_customer(tx: Transaction, event: BillingEvent, now: datetime) -> E
 async def _on_customer_deleted(tx: Transaction, event: BillingEvent, now: datetime) -> Effect:
     """Forget the customer. The next checkout of the organization creates another one.
 
-    The provider has canceled all subscriptions of the customer. It sends an event for each of them.
-    They are also checked.
+    The provider has canceled all subscriptions of the customer, and sends an event for each. In case
+    such an event is lost, the subscriptions are also checked.
     """
     customer_id, org_id = require_provider_id(event.subject), _metadata_id(event, "org_id")
     await tx.billing.check_subscriptions_of_customer(org_id, customer_id, now)

@@ -21,7 +21,7 @@ class SignatureMissing(Invalid):
 
 
 class SignatureInvalid(Unauthenticated):
-    """The signature of this event is not valid, or it was made more than five minutes ago or ahead of our time."""
+    """The signature of this event is not valid, or its time differs from ours by more than five minutes."""
 
 
 class EventsNotConfigured(PaymentsFailed):
@@ -57,7 +57,7 @@ def verify(secrets: Sequence[str], header: str | None, body: bytes, now: datetim
         raise SignatureInvalid
     signed = times[0].encode() + b"." + body
     expected = [hmac.digest(secret.encode(), signed, "sha256") for secret in usable_secrets]
-    if not any(hmac.compare_digest(right, bytes.fromhex(signature)) for right in expected for signature in signatures):
+    if not any(hmac.compare_digest(mac, bytes.fromhex(signature)) for mac in expected for signature in signatures):
         raise SignatureInvalid
 
 
@@ -96,7 +96,7 @@ class Effect(StrEnum):
     DUPLICATE = "duplicate"
     UNKNOWN_TYPE = "unknown_type"
     OTHER_MODE = "other_mode"
-    NOT_MANAGED_HERE = "not_managed_here"  # it concerns no organization of this installation, as far as is known
+    NOT_MANAGED_HERE = "not_managed_here"  # no organization of this installation is known for it
     MISMATCH = "mismatch"  # it contradicts stored data, or itself (security H-5)
     ORPHANED = "orphaned"  # a purchase for a deleted service, organization or account; it is canceled at the provider
     DUPLICATE_SUBSCRIPTION = "duplicate_subscription"  # the user already has a live subscription and pays twice
@@ -106,5 +106,5 @@ class Effect(StrEnum):
 
 APPLIED: Final = frozenset({Effect.DONE, Effect.UNCHANGED})
 # An operator has to act on these: a user may have paid for nothing, or pays twice, or uses a
-# service without paying. A wrong API key of another account or mode can also be the cause.
+# service without paying. Another cause can be that our API key belongs to another account or mode.
 NEEDS_ATTENTION: Final = frozenset({Effect.MISMATCH, Effect.ORPHANED, Effect.DUPLICATE_SUBSCRIPTION, Effect.UNKNOWN})

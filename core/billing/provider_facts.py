@@ -20,14 +20,16 @@ from core.billing.subscriptions_rules import PERIOD, SubscriptionStatus
 if TYPE_CHECKING:
     from uuid import UUID
 
-CHECK_INTERVAL: Final = timedelta(days=1)  # for each of our subscriptions, even if events arrive
-AFTER_PERIOD: Final = timedelta(hours=1)  # after the end of a period, when an event should have arrived
-LATE_EVENTS: Final = timedelta(days=1)  # the wait after the end of a period if we cannot ask the provider, because events can be late
-SOON: Final = timedelta(minutes=5)  # after an event that others usually follow
+CHECK_INTERVAL: Final = timedelta(days=1)  # between two checks of one of our subscriptions, even if events arrive
+AFTER_PERIOD: Final = timedelta(hours=1)  # from the end of a period to a check; the event should have arrived by then
+# From the end of a period to the end of the subscription, if we cannot ask the provider. Events can
+# be late.
+LATE_EVENTS: Final = timedelta(days=1)
+SOON: Final = timedelta(minutes=5)  # to a check after an event that other events usually follow
 
 
 class LatestEvent(StrEnum):
-    """The kind of the latest event that tells the status."""
+    """The kind of the latest event that affects the status."""
 
     OBJECT = "object"
     PAID = "paid"
@@ -70,7 +72,7 @@ class SubscriptionFacts:
     period_at: datetime | None = None  # time of the latest object with a period; some objects have none
     period_at_creation: bool = False
     paid_at: datetime | None = None
-    paid: tuple[PaidPeriod, ...] = ()  # newest first; periods that a newer payment outlasts are left out
+    paid: tuple[PaidPeriod, ...] = ()  # newest first, without periods that end before that of a newer payment
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when the provider last asked the user to complete a payment
     # The page for completing the payment. Its URL gives access to everyone who has it, so it is
@@ -120,21 +122,21 @@ class SubscriptionFacts:
     def with_action(self, at: datetime, page: str | None) -> SubscriptionFacts:
         """Add a payment that the user has to complete on `page`.
 
-        If the subscription already belongs to an organization, the user is notified at once, and
-        the page is not kept.
+        If the subscription already belongs to an organization, the page is not kept, because the
+        caller notifies the user at once.
         """
         if self.action_at is not None and at < self.action_at:
             return self
         return replace(self, action_at=at, action_page=page)._without_unneeded_page()
 
     def assigned_to(self, org_id: UUID) -> SubscriptionFacts:
-        """Record that a subscription of this organization exists for it."""
+        """Record that our subscription for it exists now, in this organization."""
         return replace(self, org_id=org_id)._without_unneeded_page()
 
     def has_newer_status_than(self, before: SubscriptionFacts) -> bool:
-        """Return whether newer facts about the status arrived, even if they confirm it.
+        """Return whether newer facts about the status arrived, even if the status stays the same.
 
-        These are another payment or failure, another status at the provider, or the end of the
+        Such facts are another payment or failure, another status at the provider, or the end of the
         subscription.
         """
         match self.latest:
@@ -189,8 +191,8 @@ class SubscriptionFacts:
         """Return the state of our subscription, or None if the provider's object has not arrived yet."""
         if self.object_at is None or self.status is None:
             return None
-        # Payments after the latest object extend its period. Earlier payments are already part of
-        # it, if it has a period at all.
+        # Payments after the latest object extend its period. If the object has a period, it already
+        # includes earlier payments.
         ends = [paid.until for paid in self.paid if self.period_at is None or paid.at >= self.period_at]
         end = max(ends if self.period_end is None else [*ends, self.period_end], default=None)
         return DerivedState(self._derive_status(to_status(self.status)), end, self.price_id)
@@ -206,9 +208,10 @@ class SubscriptionFacts:
 
 
 def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:
-    """Return the periods, newest first, without those that a newer payment outlasts.
+    """Return the periods, newest first, without those that end no later than the period of a newer payment.
 
-    The rest can still decide until when a subscription is paid, whichever object arrives later.
+    Each of the remaining periods can still decide until when the subscription is paid. This depends
+    on the object that arrives next.
     """
     kept: list[PaidPeriod] = []
     for period in sorted(periods, key=lambda period: (period.at, period.until), reverse=True):

@@ -40,7 +40,7 @@ LAPSED_STATUS: Final = "ended"  # our own name for a subscription that the provi
 
 
 def to_status(provider_status: str) -> SubscriptionStatus:
-    """Return our status for one of the provider. An unknown status becomes past due, because an operator has to look at it."""
+    """Return our status for a status of the provider. An unknown status becomes past due, so that an operator looks at it."""
     return PROVIDER_STATUSES.get(provider_status, SubscriptionStatus.PAST_DUE)
 
 
@@ -98,7 +98,7 @@ class ProviderSnapshot:
 
 
 def parse_provider_id(value: object) -> str | None:
-    """Return the id of an object, given as the id or as the expanded object itself, or None if it is not valid."""
+    """Return the id of an object, or None if it is not valid. `value` is the id, or the expanded object itself."""
     if isinstance(value, Mapping):
         value = value.get("id")
     return value if isinstance(value, str) and _ID.fullmatch(value) else None
@@ -171,8 +171,8 @@ def invoice_subscription_id(invoice: Mapping[str, Any]) -> str | None:
 def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
     """Return the end of the period that an invoice pays for, or None if it does not say.
 
-    The lines tell it, because the period of the invoice itself is the previous one. Lines of
-    one-time purchases do not count: their period is not the subscription's.
+    It is the period of the invoice's lines. The invoice itself names the previous period. Lines of
+    one-time purchases do not count, because their period is not the subscription's.
     """
     lines = invoice.get("lines")
     data = lines.get("data") if isinstance(lines, Mapping) else None
@@ -185,7 +185,7 @@ def invoice_period_end(invoice: Mapping[str, Any]) -> datetime | None:
 
 
 def _is_subscription_line(line: Mapping[str, Any]) -> bool:
-    """Return whether an invoice line is for the subscription, as far as it says.
+    """Return whether an invoice line is for the subscription. A line without a type counts.
 
     A plan change within a period adds a line for the rest of that period, marked as proration.
     Newer versions of the provider's API put all of this below `parent`.

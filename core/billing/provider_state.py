@@ -1,4 +1,4 @@
-"""The state of our subscriptions, derived from the facts about those of the payment provider (decisions 165, 166, 169; security H-5).
+"""The state of our subscriptions, derived from facts about the payment provider's subscriptions (decisions 165, 166, 169; security H-5).
 
 Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation).
 They are stored (core.billing.provider_facts), and the state that follows from them is written to our
@@ -45,7 +45,10 @@ async def apply_provider_state(
 async def _create_subscription(
     tx: Transaction, facts: SubscriptionFacts, provider_subscription: ProviderSubscription, now: datetime
 ) -> Effect:
-    """Create our subscription for one of the provider that has none yet."""
+    """Create our subscription for a subscription of the provider, if the provider's data can be verified.
+
+    Otherwise only store the facts. The provider's subscription has none of ours yet.
+    """
     # The metadata can be removed at the provider. If the subscription came from one of our
     # checkouts, we still have it.
     metadata = provider_subscription.metadata or await tx.checkouts.metadata_of(facts.id)
@@ -59,8 +62,8 @@ async def _create_subscription(
         if facts.is_over:  # no further payments will be made for it
             return Effect.NOT_MANAGED_HERE
         if plan is Effect.ORPHANED:
-            # Paid for after the service, the organization or the account was deleted: cancel it at
-            # the provider.
+            # The user paid after the service, the organization or the account was deleted. Cancel
+            # the subscription at the provider.
             await tx.cancellations.request(Cancellation(facts.id, new_id(), metadata.org_id, metadata.service_id, now))
         return plan
     state = facts.derived_state
@@ -113,9 +116,9 @@ async def _verify(
     )
     account = await tx.accounts.lock(metadata.user_id) if service_exists else None
     if account is None or account.anonymized_at is not None:
-        # We may only end it if a checkout or an earlier verification shows that it is ours. The
-        # same provider account may serve another installation, and its services do not exist
-        # here either.
+        # Cancel the subscription only if a checkout or an earlier verification shows that it is
+        # ours. Another installation may use the same provider account, and its services do not
+        # exist here either.
         return Effect.ORPHANED if checkout is not None or has_waited else Effect.MISMATCH
     plan = await tx.subscriptions.plan(metadata.plan_id)
     if plan is None or plan.service_id != metadata.service_id or not await _is_price_valid(tx, metadata, checkout, subscription.price_id):
@@ -124,10 +127,11 @@ async def _verify(
 
 
 async def _is_price_valid(tx: Transaction, metadata: CheckoutMetadata, checkout: CheckoutMatch | None, price_id: str | None) -> bool:
-    """Return whether the price is that of the plan, now or at the checkout, or that of another plan to which it was changed since.
+    """Return whether the price belongs to the plan of the metadata, or to another plan of the service.
 
-    The change may have happened before the first event arrived. Then a checkout must show that the
-    subscription is ours.
+    The price of the plan may be the present one or the one at the checkout. Another plan is possible
+    if the subscription changed its plan before the first event arrived. Then a checkout must show
+    that the subscription is ours.
     """
     if checkout is not None and checkout.same_price:
         return True
@@ -155,23 +159,23 @@ async def _lock_live_subscription(tx: Transaction, owner: CheckoutMetadata | Sub
 async def update_subscription(
     tx: Transaction, old: SubscriptionFacts, new: SubscriptionFacts, provider_subscription: ProviderSubscription | None, now: datetime
 ) -> Effect:
-    """Update our subscription from new facts. `provider_subscription` is the object of the event, None for an invoice."""
+    """Update our subscription from new facts. `provider_subscription` is the event's object, or None if the event is about an invoice."""
     assert new.org_id is not None, "the facts belong to an organization"
     tx.organizations.lock_deferred(new.org_id)  # without the organization, the next statement finds no subscription
     current = await tx.subscriptions.lock_of_provider(new.org_id, new.id)
     if current is None:  # it was removed, or detached from the provider after it ended; either is final
         await tx.billing.save_facts(replace(new, ended=True), now, check_at=None)
-        # If it is over at the provider, or will be canceled there, nothing is wrong. Otherwise the
-        # user keeps paying for it.
+        # Nothing is wrong if the provider has ended its subscription, or if we will cancel it there.
+        # Otherwise the user keeps paying for nothing.
         is_over = old.ended or new.is_over or await tx.cancellations.is_requested(new.org_id, new.id)
         return Effect.NOT_MANAGED_HERE if is_over else Effect.MISMATCH
     if provider_subscription is not None and not await _is_consistent(tx, current, old, provider_subscription):
         return Effect.MISMATCH
     if new.object_at != old.object_at:
-        new = replace(new, waits_for=None)  # decided again below; an event without the object leaves it waiting
+        new = replace(new, waits_for=None)  # decided again below; an event about an invoice does not end the wait
     before, state = old.derived_state, new.derived_state
-    # An API key may have changed our subscription. That change stays unless the event brings a new
-    # state or newer facts about the status. Nothing follows a final state.
+    # An API key may have changed our subscription. Its change stays unless the event brings a new
+    # state or newer facts about the status. A final state never changes.
     is_news = state != before or new.has_newer_status_than(old)
     if state is None or not is_news or old.ended or await _was_ended_here(tx, current):
         await tx.billing.save_facts(new, now, check_at=next_check(new, now))
@@ -201,7 +205,7 @@ async def update_subscription(
 
 
 async def _was_ended_here(tx: Transaction, subscription: Subscription) -> bool:
-    """Return whether the subscription stays ended, whatever the provider reports.
+    """Return whether the subscription stays ended, regardless of later events.
 
     It is canceled, or an API key ended it in another way and its cancellation at the provider is
     pending.

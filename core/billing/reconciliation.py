@@ -116,7 +116,7 @@ async def _check_subscription(ports: Ports, counts: Counter[str], report: Report
 
 
 async def _check_checkouts(ports: Ports, counts: Counter[str], report: Report) -> bool:
-    """Make one request per customer, regardless of the number of its open checkouts."""
+    """Check all open checkouts of one customer with one request. Return whether any were due."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
         due = await tx.checkouts.claim(now, now + RECHECK_INTERVAL, now - CHECKOUT_CHECK_PERIOD, now - SOON)
@@ -130,20 +130,20 @@ async def _check_checkouts(ports: Ports, counts: Counter[str], report: Report) -
             async with ports.storage.transaction(by=SYSTEM) as tx:
                 await tx.checkouts.reschedule(due.ids, ports.clock.now() + RETRY_INTERVAL, now - CHECKOUT_CHECK_PERIOD)
             raise
-        for snapshot in reversed(snapshots):  # oldest first, because newer ones wait for it to end
+        for snapshot in reversed(snapshots):  # oldest first, because a newer subscription waits until the older one has ended
             # Other subscriptions of the customer are checked and reported once a day, even if this
             # check runs more often.
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                is_known = await tx.billing.is_checked_separately(snapshot.subscription.id, now - CHECK_INTERVAL)
-            if not is_known:
+                is_checked_separately = await tx.billing.is_checked_separately(snapshot.subscription.id, now - CHECK_INTERVAL)
+            if not is_checked_separately:
                 await _apply_snapshot(ports, snapshot, counts, report)
     return True
 
 
 async def _apply_snapshot(ports: Ports, snapshot: ProviderSnapshot, counts: Counter[str], report: Report) -> Effect:
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        # Treated as the creation event of its second: an event of the same second may be about a
-        # later moment, and then it counts.
+        # Treat the snapshot like a creation event, which precedes all other events of the same
+        # second: those may be about a later moment, and must win.
         effect = await apply_provider_state(tx, snapshot.subscription, snapshot.at, ports.clock.now(), at_creation=True)
     if effect in REPORTED_EFFECTS:
         counts[REPORTED_EFFECTS[effect]] += 1
@@ -153,10 +153,10 @@ async def _apply_snapshot(ports: Ports, snapshot: ProviderSnapshot, counts: Coun
 
 
 async def _apply_unknown(ports: Ports, id_: str, counts: Counter[str], report: Report) -> None:
-    """Handle a subscription that the provider does not know, or that we cannot ask about. It stays live until its period is over.
+    """Handle a subscription that the provider does not know, or that we cannot ask about.
 
-    Until then it is reported at every check: an API key of another account or mode makes all
-    subscriptions unknown.
+    It stays live until its period is over: with an API key of another account or mode, the provider
+    knows none of our subscriptions. Until then every check reports it.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:

@@ -11,13 +11,13 @@ from uuid import UUID
 from core.billing.provider_events_rules import Effect
 
 LEASE_NAME: Final = "billing_reconciler"
-# Longer than one request to the provider, and than the usual pause between rounds, so that one
-# process keeps the lease while it runs.
+# Longer than one request to the provider, and longer than the usual pause between rounds, so that
+# one process keeps the lease while it runs.
 LEASE: Final = timedelta(minutes=5)
 MAX_CONSECUTIVE_FAILURES: Final = 3  # of one kind, after which the provider is treated as down
 RECHECK_INTERVAL: Final = timedelta(hours=1)  # if nothing else sets the next check, for example for a checkout that is still open
-# After a failed check. It comes after all checks that were due before, and not in every round,
-# because it may always fail.
+# The wait after a failed check. The retry comes after all checks that were due before. It does not
+# come in every round, because it may always fail.
 RETRY_INTERVAL: Final = timedelta(minutes=5)
 CHECKOUT_CHECK_PERIOD: Final = timedelta(days=3)  # checkout sessions at the provider are open for one day at most
 
@@ -41,5 +41,5 @@ class OpenCheckouts:
     """Checkouts of one customer without a known result."""
 
     ids: tuple[UUID, ...]
-    since: datetime  # start of the oldest
+    since: datetime  # when the oldest checkout was started
     customer_id: str | None  # None if the provider does not know the organization yet

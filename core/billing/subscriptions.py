@@ -82,7 +82,7 @@ async def create(
     status: SubscriptionStatus = SubscriptionStatus.ACTIVE,
     current_period_end: datetime | None = None,
 ) -> Subscription:
-    """Subscribe a user of the service to one of its plans. An active subscription after the end of its period does not prevent it.
+    """Subscribe a user of the service to one of its plans. An overdue active subscription does not prevent this.
 
     Raises: ServiceUserNotFound, PlanNotFound, PlanOfAnotherService, AlreadySubscribed; the errors
     of `api_keys.lock_organization_for`.
@@ -90,9 +90,9 @@ async def create(
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SUBSCRIPTIONS, now)
-        # Lock order: account, then the counter of the service. The account is locked so that it
-        # stays until the subscription exists. The check comes first, so that a key cannot lock
-        # accounts that do not use its service.
+        # Lock order: account, then the counter of the service. The lock on the account prevents its
+        # deletion until the subscription exists. The check comes before the lock, so that a key
+        # cannot lock accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
         await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
         plan = await _find_plan(tx, service.id, plan_id)
@@ -147,8 +147,7 @@ async def update(
             new = replace(new, provider_subscription_id=None)  # otherwise it would never expire: the provider sends no more events
             await tx.subscriptions.detach_from_provider(old.org_id, old.id, now)
         new = new.at(now)
-        # A plan with live subscriptions cannot be deleted, so no live subscription may get a
-        # deleted plan.
+        # A live subscription must never have a deleted plan. The deletion of a plan checks this, too.
         if new.plan.is_removed and new.status.is_live:
             raise PlanRemoved
         must_cancel = new.status != old.status and not new.status.is_live and await _request_cancellation(tx, old, now)

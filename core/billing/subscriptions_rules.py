@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-PERIOD: Final = timedelta(days=30)  # of a subscription that is created without an end of its period
+PERIOD: Final = timedelta(days=30)  # the period of a subscription that is created without `current_period_end`
 LEASE_NAME: Final = "subscription_sweeper"
-EXPIRY_BATCH: Final = 500
-# Longer than one batch, and than the pause between two sweeps, so that one process keeps the lease
-# while it runs.
+EXPIRY_BATCH: Final = 500  # subscriptions that the sweeper expires in one transaction
+# Longer than one batch takes, and longer than the pause between two sweeps, so that one process
+# keeps the lease while it runs.
 LEASE: Final = timedelta(minutes=3)
 
 
@@ -65,14 +65,14 @@ class SubscriptionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubscribedPlan:
-    """The plan of a subscription. A deleted plan stays for the subscriptions that had it."""
+    """The plan of a subscription. Ended subscriptions can have a deleted plan."""
 
     id: UUID
     service_id: UUID
     name: str
     features: tuple[str, ...]
     is_removed: bool
-    price_id: str | None  # at the payment provider
+    price_id: str | None  # the id of the plan's price at the payment provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Subscription:
     created_at: datetime
 
     def at(self, now: datetime) -> Subscription:
-        """Return the subscription as of `now`. Without a payment provider, an active one is expired after its period."""
+        """Return the subscription with its status at `now`. Unless a payment provider manages it, it expires after its period."""
         if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
             return replace(self, status=SubscriptionStatus.EXPIRED)
         return self

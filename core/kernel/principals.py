@@ -3,8 +3,8 @@
 `person` combines the claims of a token with the current state of its session. `require` decides whether
 a role allows an action in an organization. `require_permission` decides whether an API key may act on its
 service. Both run
-at the edge, and again inside the transaction that writes (security Z-5). The module has more than 400
-lines, because the callers and the decisions about them belong together.
+at the edge, and again inside the transaction that writes (security Z-5). The module is longer
+than 400 lines, because the callers and the decisions about them belong together.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,7 @@
 
 The rules are those of decisions 110, 111, 132 (docs/specification/security.md, Terms).
 
-API keys and SCIM use the same rules. They are pure rules on one value, which one SQL statement
-reads.
+API keys and SCIM share these rules. One SQL statement reads all facts that the rules need.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 class AccountControl:
     """The facts that decide what an organization may do with an account.
 
-    They hold while the account is locked.
+    They do not change while the account is locked.
     """
 
     org_id: UUID
     origin: AccountOrigin
-    origin_org_id: UUID | None  # the organization that created the account, None if the user did
+    origin_org_id: UUID | None  # the organization that created the account, or None if the user did
     is_platform_owner: bool
     has_password: bool
     has_identity: bool  # an identity at any identity provider
     at_verified_domain: bool  # the account's address is at a domain that the organization has verified
-    role: Role | None  # in this organization; a member that the directory deactivated still has one
-    confirmed: bool  # whether that membership is confirmed
-    member_elsewhere: bool  # a member of another organization, or known to its directory
-    end_user_elsewhere: bool  # an end user of another existing organization
+    role: Role | None  # in this organization; a member keeps the role while the directory has deactivated them
+    confirmed: bool  # whether the membership in this organization is confirmed
+    member_elsewhere: bool  # a member of another organization, or in its directory
+    end_user_elsewhere: bool  # an end user of another organization that still exists
 
     @property
     def created_by_org(self) -> bool:
@@ -44,15 +43,15 @@ class AccountControl:
 
     @property
     def used_elsewhere(self) -> bool:
-        """Return whether the account is used outside this organization."""
+        """Return whether another organization or the platform itself uses the account, too."""
         return self.member_elsewhere or self.end_user_elsewhere or self.is_platform_owner
 
     @property
     def may_change_email(self) -> bool:
         """Return whether the organization may change the account's address (security K-4, C-4).
 
-        A password or an identity means that the user controls the account. The organization may
-        then change the address only if it is at a domain of the organization.
+        With a password or an identity, the user controls the account. Then the organization may
+        change the address only if the present address is at a domain that it has verified.
         """
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         can_sign_in = self.has_password or self.has_identity
@@ -62,8 +61,8 @@ class AccountControl:
     def is_manager(self) -> bool:
         """Return whether the user is an owner or admin of the organization.
 
-        A new address takes over the account and its permissions. A manager has more permissions
-        than any API key.
+        API keys and directories may not change the address of a manager: the mailbox of the new
+        address can take over the account, and a manager has more permissions than they have.
         """
         return self.role in (Role.OWNER, Role.ADMIN)
 
@@ -71,11 +70,11 @@ class AccountControl:
     def directory_controls_account(self) -> bool:
         """Return whether the directory controls the account, and not only the membership.
 
-        Then it deactivates and deletes the whole account (security C-5).
+        If it does, it deactivates and deletes the whole account (security C-5).
         """
         return ((self.created_by_org and self.origin is AccountOrigin.SCIM) or self.confirmed) and not self.used_elsewhere
 
     @property
     def api_key_deletes_account(self) -> bool:
-        """Return whether an API key that deletes the user deletes the account (security K-4)."""
+        """Return whether an API key may delete the account, and not only remove the user from its service (security K-4)."""
         return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER

@@ -1,7 +1,7 @@
 """The branding of an organization's emails, and of the pages that they link to.
 
-Everyone can ask for the design of an active organization by its slug. So branding changes nothing
-except how an email or a page looks.
+Anyone can request an email or a page in the design of an active organization, by its slug. So
+branding must not change anything except the look.
 """
 
 from __future__ import annotations

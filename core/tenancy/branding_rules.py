@@ -1,4 +1,4 @@
-"""Branding settings, and the design of emails and pages that follows from them."""
+"""Branding settings, and the design of emails and pages that uses them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ class EmptyBrandingUpdate(Invalid):
 
 
 class LogoInvalid(Invalid):
-    """The logo URL must be an absolute ASCII https URL (http only for localhost) without user name and fragment."""
+    """The logo URL must be an absolute ASCII https URL (http only for localhost), without a user name or a fragment."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrandingSettings:
     """The branding that an organization has chosen.
 
-    None means no choice. `primary_color` is `#rrggbb` in lower case.
+    None means that the organization has not chosen a value. `primary_color` is `#rrggbb` in lower
+    case.
     """
 
     logo_url: str | None = None
@@ -45,7 +46,7 @@ class Design:
 
     @property
     def name(self) -> str:
-        """Return the sender's name as emails and pages show it."""
+        """Return the name of the organization or product that emails and pages show."""
         return self.branding.product_name or self.organization_name
 
     @property
@@ -56,7 +57,8 @@ class Design:
     def logo_origin(self) -> str | None:
         """Return the origin of the logo for a Content-Security-Policy, or None.
 
-        A stored URL that would be refused today returns None, so that it never widens a policy.
+        Also return None for a stored URL that the present rules would refuse. Such a URL must not
+        become part of the policy.
         """
         url = self.branding.logo_url
         if url is None or not _is_valid_logo(url):
@@ -66,7 +68,7 @@ class Design:
 
 
 def check_logo(url: str) -> None:
-    """Raises: LogoInvalid."""
+    """Check the URL of a logo. Raises: LogoInvalid."""
     if not _is_valid_logo(url):
         raise LogoInvalid
 

@@ -1,6 +1,6 @@
 """Readable colors for pages and emails, derived from any color that an organization chooses.
 
-Contrast is that of WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success
+The contrast meets WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success
 criteria 1.4.3, 1.4.11).
 """
 
@@ -13,10 +13,10 @@ from typing import Final
 
 from core.kernel.errors import Invalid
 
-TEXT: Final = 4.5
-OUTLINE: Final = 3.0
+TEXT: Final = 4.5  # the minimum contrast of text
+OUTLINE: Final = 3.0  # the minimum contrast of the outline of a control
 _HEX = re.compile("#[0-9a-f]{6}")
-_STEPS: Final = 40  # from a color to black or to white
+_STEPS: Final = 40  # the steps from a color to black or to white
 _HOVER: Final = 6  # the steps between a color and its hover color
 
 
@@ -47,13 +47,13 @@ class Color:
     def luminance(self) -> float:
         """Return the relative luminance, from 0 for black to 1 for white."""
         red, green, blue = (
-            share / 12.92 if (share := part / 255) <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
-            for part in (self.red, self.green, self.blue)
+            value / 12.92 if (value := component / 255) <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+            for component in (self.red, self.green, self.blue)
         )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
     def mix(self, other: Color, steps: int) -> Color:
-        """Return the color that is `steps` of _STEPS on the way to `other`."""
+        """Return this color, changed by `steps` of _STEPS steps toward `other`."""
         pairs = ((self.red, other.red), (self.green, other.green), (self.blue, other.blue))
         return Color(*(round(start + (end - start) * steps / _STEPS) for start, end in pairs))
 
@@ -88,8 +88,8 @@ class Palette:
     dark: ColorScheme
 
 
-# Each mode has two backgrounds (`pages.css`, `layout.html`). These are the ones on which text has
-# less contrast.
+# Each mode has two backgrounds: one in `pages.css`, one in `layout.html`. These are the ones on
+# which text has less contrast.
 LIGHT_BACKGROUND: Final = Color.parse("#f2f5f6")
 DARK_BACKGROUND: Final = Color.parse("#172024")
 
@@ -113,7 +113,7 @@ def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
         accent=accent,
         accent_hover=accent.mix(pole, _HOVER),
         button=color,
-        # Away from the color of the label.
+        # Away from the color of the label, so that the label stays readable.
         button_hover=color.mix(BLACK if label is WHITE else WHITE, _HOVER),
         label=label,
         edge=color if contrast(color, background) >= OUTLINE else accent,

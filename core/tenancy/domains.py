@@ -29,8 +29,8 @@ async def get(ports: Ports, caller: Member) -> DomainClaim:
 async def claim(ports: Ports, caller: Member, domain: Domain) -> DomainClaim:
     """Set the organization's domain, and return it.
 
-    Without effect if it is already set: verification and challenge stay. Another domain replaces
-    it, unverified.
+    If the organization already has this domain, nothing changes: the verification and the challenge
+    stay. Another domain replaces the earlier one, and is unverified.
 
     Raises: DomainTooLong; the errors of `organizations.lock_organization_for`.
     """
@@ -50,7 +50,7 @@ async def claim(ports: Ports, caller: Member, domain: Domain) -> DomainClaim:
 async def verify(ports: Ports, caller: Member) -> DomainClaim:
     """Look up the domain's DNS record and mark the domain as verified.
 
-    Without effect if it is verified already.
+    Nothing changes if the domain is already verified.
 
     Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced; the errors of
         `organizations.lock_organization_for`.
@@ -68,8 +68,8 @@ async def verify(ports: Ports, caller: Member) -> DomainClaim:
             raise DomainReplaced
         if current.verified_at is not None:
             return current
-        # DomainTaken is raised only here, after the proof. Otherwise everyone could ask which
-        # domains others have verified.
+        # DomainTaken is raised only here, after the proof. Otherwise anyone could find out which
+        # domains other organizations have verified.
         verified = await tx.domains.mark_verified(current.org_id, ports.clock.now())
         tx.record(events.domain_verified(verified))
     return verified

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-# A name with an underscore cannot be a host name. So a user who may add hosts to a domain cannot
-# add this one (RFC 8552).
+# A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
+# cannot add this record (RFC 8552).
 RECORD_PREFIX: Final = "_gatehouse-challenge"
 VALUE_PREFIX: Final = "gatehouse-verification="
 MAX_RECORD_NAME: Final = 253
@@ -36,7 +36,7 @@ class DomainReplaced(Invalid):
 
 
 class DnsFailed(Invalid):
-    """The DNS did not answer, so the record could not be checked. Try again later."""
+    """The DNS server did not answer, so the record could not be checked. Try again later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class DomainClaim:
 
     @property
     def record_value(self) -> str:
-        """Return the value of that record."""
+        """Return the value of the TXT record that verifies the domain."""
         return f"{VALUE_PREFIX}{self.challenge}"
 
 

@@ -121,7 +121,7 @@ def smtp_configured(settings: SmtpSettings) -> Event:
 
 
 def smtp_removed(settings: SmtpSettings) -> Event:
-    """An organization removed its mail server, and uses the platform's again."""
+    """An organization removed its mail server, and uses the platform's server again."""
     details = {"host": settings.host, "port": settings.port}
     return Event(EVENT_KINDS["organization.smtp.removed"], str(settings.org_id), org_id=settings.org_id, details=details)
 
@@ -140,14 +140,14 @@ def invitation_declined(invitation: Invitation) -> Event:
 def invitation_revoked(invitation: Invitation) -> Event:
     """An invitation was canceled.
 
-    Either a member canceled it, or its inviter may no longer give this role (security R-4), or the
-    recipient was removed or provisioned in another way.
+    A member canceled it, or the inviter may no longer give this role (security R-4), or the
+    recipient was removed or deactivated, or the account of the inviter or recipient was anonymized.
     """
     return Event(EVENT_KINDS["invitation.revoked"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 
 
 def invitation_expired(invitation: Invitation) -> Event:
-    """An invitation passed its expiry."""
+    """An invitation expired without an answer."""
     return Event(
         EVENT_KINDS["invitation.expired"],
         str(invitation.id),

@@ -46,9 +46,9 @@ async def save_tiers(ports: Ports, tiers: Collection[Tier]) -> None:
 async def list_organizations(
     ports: Ports, status: OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int
 ) -> PageResult[ListedOrganization]:
-    """Return part of the organizations with this status and tier, newest first, and their number.
+    """Return a part of the organizations with this status and tier, newest first, and the total number.
 
-    None means any status or tier.
+    None means any status or any tier.
     """
     async with ports.storage.reading() as read:
         return await read.organizations.page_with_owners(status, tier_id, limit, offset)
@@ -84,7 +84,7 @@ async def approve(ports: Ports, caller: Person, org_id: UUID, tier_id: UUID | No
 
 
 async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Organization:
-    """Reject a pending organization, and return it. This is final: it can only be deleted.
+    """Reject a pending organization, and return it. This is final: a rejected organization can only be deleted.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
@@ -102,8 +102,8 @@ async def reject(ports: Ports, caller: Person, org_id: UUID, reason: str) -> Org
 async def suspend(ports: Ports, caller: Person, org_id: UUID, reason: str | None) -> Organization:
     """Suspend an active organization, and return it.
 
-    Its members' next requests are refused. Their sessions do not end, and work again after it is
-    activated.
+    The next requests of its members are refused. Their sessions do not end. They work again when
+    the organization is activated.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, WrongOrganizationStatus.
     """
@@ -143,9 +143,8 @@ async def change_tier(
 ) -> Organization:
     """Change the organization's tier and its own limits, and return it.
 
-    None means that the tier's limit applies.
-
-    A limit may be lower than the current number: nothing is removed, and nothing can be added
+    A limit of None means that the limit of the tier applies. A limit may be lower than the current
+    number of members or services: nothing is removed, but nothing can be added
     (decisions 156, 238).
 
     Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
@@ -201,7 +200,7 @@ async def _lock_as_platform_owner(tx: Transaction, caller: Person, org_id: UUID,
 
 
 def _require_status(organization: Organization, *allowed: OrganizationStatus) -> None:
-    """Raises: WrongOrganizationStatus."""
+    """Check that the organization has one of these statuses. Raises: WrongOrganizationStatus."""
     if organization.status not in allowed:
         *others, last = allowed
         raise WrongOrganizationStatus(organization.status, f"{', '.join(others)} or {last}" if others else str(last))

@@ -21,7 +21,7 @@ class WrongOrganizationStatus(Invalid):
     """The organization's status does not allow this."""
 
     def __init__(self, status: OrganizationStatus, allowed: str) -> None:
-        super().__init__(f"The organization is {status}. This is possible only if an organization is {allowed}.")
+        super().__init__(f"The organization is {status}. This is possible only while it is {allowed}.")
 
 
 @dataclass(frozen=True, slots=True)

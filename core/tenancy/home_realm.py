@@ -41,9 +41,10 @@ async def replace_routes(ports: Ports, caller: Member, routes: list[tuple[Domain
 
 
 async def find_match(ports: Ports, email: Email) -> HomeRealmMatch | None:
-    """Return where the user with this address signs in, or None if no route applies.
+    """Return the organization and the identity provider for this address, or None if no route applies.
 
-    The result depends on the domain alone, so it does not reveal accounts (security B-4).
+    The result depends only on the domain, so it does not reveal whether an account exists
+    (security B-4).
     """
     async with ports.storage.reading() as read:
         return await read.home_realm.match(email.domain)

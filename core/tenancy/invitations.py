@@ -63,8 +63,8 @@ _HASH = re.compile("[0-9a-f]{64}")
 async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple[ListedInvitation, str]:
     """Invite an email address to the organization, and return the invitation with its token.
 
-    The token is returned once and is also in the email. A pending invitation for the address that
-    has passed its expiry is expired here, to make room for the new one (decision 198).
+    Only this result and the email contain the token. If the pending invitation for the address has
+    passed its expiry, it is first marked as expired, to make room for the new one (decision 198).
 
     Raises: OwnerNotInvitable, RoleUnknown, RoleInsufficient, TooManyInvitations, AlreadyMember,
         InviteeDeactivated, InvitationAlreadySent; the errors of
@@ -76,14 +76,14 @@ async def invite(ports: Ports, caller: Member, email: Email, role: str) -> tuple
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         _require_grantable(invited_role, membership)
-        limiting = await tx.invitations.nth_newest(organization.id, ports.policy.invitations_per_day)
-        if limiting is not None and limiting + DAY > now:
-            raise TooManyInvitations((limiting + DAY - now).total_seconds())
+        nth_newest_at = await tx.invitations.nth_newest(organization.id, ports.policy.invitations_per_day)
+        if nth_newest_at is not None and nth_newest_at + DAY > now:
+            raise TooManyInvitations((nth_newest_at + DAY - now).total_seconds())
         account = await tx.accounts.by_email(email)
         if account is not None and await tx.members.lock(organization.id, account.id) is not None:
             raise AlreadyMember
-        provisioned = None if account is None else await tx.scim_users.by_id(organization.id, account.id)
-        if provisioned is not None and provisioned.deactivated_here and provisioned.email == email:
+        scim_user = None if account is None else await tx.scim_users.by_id(organization.id, account.id)
+        if scim_user is not None and scim_user.deactivated_here and scim_user.email == email:
             raise InviteeDeactivated
         earlier = await tx.invitations.pending(organization.id, email)
         if earlier is not None and not await _expire_if_due(tx, earlier, now):
@@ -254,10 +254,10 @@ async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
 async def _lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Organization, Invitation]:
     """Lock the organization of the invitation with this token, and return both.
 
-    Raises: InvitationNotPending.
+    `token` may also be the SHA-256 of the token in hexadecimal, which the recipient's list of
+    invitations shows. The hash works only for the signed-in recipient (decision 192).
 
-    The recipient's list shows the hash of the token. The hash works like the token, but only for
-    the signed-in recipient (decision 192).
+    Raises: InvitationNotPending.
     """
     is_hash = _HASH.fullmatch(token) is not None
     token_hash = bytes.fromhex(token) if is_hash else digest(token)
@@ -269,7 +269,7 @@ async def _lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[O
 
 
 def _require_pending(invitation: Invitation) -> None:
-    """Raises: InvitationNotPending, InvitationExpired."""
+    """Check that the invitation is pending. Raises: InvitationNotPending, InvitationExpired."""
     if invitation.status is InvitationStatus.EXPIRED:
         raise InvitationExpired
     if not invitation.is_pending:
@@ -303,10 +303,10 @@ async def add_invited_member(
     `person` is the signed-in recipient, if there is one. With `on_behalf` a member accepts for the
     recipient; then the account must exist. Otherwise a missing account is created.
 
-    Everyone who knows the token can accept, the inviter for example. So accepting proves nothing
-    about the mailbox: it verifies no address and deletes nothing (security A-7, R-3). The
-    membership is confirmed only if the recipient is signed in, or if the account was created here
-    or by this organization (security R-5).
+    Anyone who knows the token can accept, for example the inviter. So accepting does not prove that
+    the user has the mailbox: it verifies no address and deletes nothing (security A-7, R-3). The
+    membership is confirmed only if the recipient is signed in, or if this function or this
+    organization created the account (security R-5).
 
     Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, InviteeMismatch, InviteeCannotJoin,
         BlockedByDirectory, InvitationExpired.
@@ -323,14 +323,14 @@ async def add_invited_member(
     # Another account may have got the address since the request began.
     if person is not None and account.id != person.user_id:
         raise InviteeMismatch
-    # A verified account can change to an address without proving that it owns it. Until it does, it
-    # must not accept invitations, or the address's real owner would let a squatter in
-    # (security A-9).
+    # The user of a verified account can change its address without proving that the new address is
+    # theirs. Until they prove it, the account must not accept invitations. Otherwise the real owner
+    # of the address would let a squatter in (security A-9).
     is_unproven = account.email_verified_at is None and account.first_verified_at is not None
-    provisioned = None if existing is None else await tx.scim_users.by_id(organization.id, account.id)
-    if provisioned is not None and provisioned.deactivated_here:
+    scim_user = None if existing is None else await tx.scim_users.by_id(organization.id, account.id)
+    if scim_user is not None and scim_user.deactivated_here:
         raise InviteeCannotJoin if person is None else BlockedByDirectory
-    # One error for both, because the token's holder must not learn which.
+    # One error for both cases, because the person who has the token must not learn which one it is.
     if is_unproven or not account.is_usable:
         raise InviteeCannotJoin
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from core.kernel.values import Email
 
 DAY = timedelta(days=1)
-SWEEPER = "invitation_sweeper"  # the name of its lease
-BATCH = 500
-# Longer than one batch takes, and longer than the pause between two sweeps, so that a running
-# process keeps its lease.
+SWEEPER = "invitation_sweeper"  # the name of the sweeper's lease
+BATCH = 500  # invitations that the sweeper expires in one transaction
+# Longer than one batch takes, and longer than the pause between two sweeps, so that one process
+# keeps the lease while it runs.
 LEASE = timedelta(minutes=3)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def configure(ports: Ports, caller: Member, server: MailServer) -> SmtpSettings:
-    """Replace the organization's mail server, and return its settings. Queued emails use it, too.
+    """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too.
 
     Raises: the errors of `mail_server_rules.validate` and `organizations.lock_organization_for`.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 IMPLICIT_TLS: Final = 465
 DEFAULT_PORT: Final = 587
-# Below 1024 only the ports of mail servers: the others belong to other services.
+# Below 1024, only the ports of mail servers are allowed. The others belong to other services.
 _LOW_PORTS: Final = frozenset({25, IMPLICIT_TLS, DEFAULT_PORT})
 
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
@@ -62,6 +62,7 @@ class SmtpSettings:
 
     @property
     def has_password(self) -> bool:
+        """Return whether a password is stored. A username and a password always come together."""
         return self.username is not None
 
 

@@ -61,18 +61,18 @@ async def require_member(ports: Ports, caller: Member, user_id: UUID) -> None:
 
 
 async def _lock_membership(tx: Transaction, org_id: UUID, user_id: UUID) -> Membership:
-    """Lock a membership of a locked organization. Raises: MemberNotFound.
+    """Return a membership of a locked organization, active or suspended. Raises: MemberNotFound.
 
-    A membership that the directory suspended is returned, too. The member gets it back with the
-    role it has here.
+    An active membership is locked. If the directory restores a suspended membership, the member
+    gets the role that this membership has.
     """
     return await tx.members.lock(org_id, user_id) or await tx.members.suspended_membership(org_id, user_id) or refuse(MemberNotFound)
 
 
 async def change_role(ports: Ports, caller: Member, user_id: UUID, role: str) -> ListedMember:
-    """Change a member's role and return the member.
+    """Change a member's role and return the member (decision 201, security R-1).
 
-    Without effect if the member has this role (decision 201, security R-1).
+    Nothing changes if the member already has this role.
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
         RoleUnknown; the errors of `organizations.lock_organization_for`.
@@ -118,11 +118,11 @@ async def remove(ports: Ports, caller: Member, user_id: UUID) -> None:
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End a membership, active or suspended, and everything that the user had because of it.
 
-    That is: the use of services that the user signed in to with SAML only, the sessions in the
-    organization, and invitations. The directory loses the user and cannot restore them; they can
-    only come back by an invitation.
+    This removes the user from services that they used only as a member, ends their sessions in the
+    organization, and revokes invitations from and to them. The directory can no longer restore the
+    membership. The user can only come back with an invitation.
 
-    The account and an active membership are locked. The caller records the event before.
+    The caller has locked the account and an active membership, and has recorded the event.
     """
     await tx.members.remove(org_id, user_id, now)
     await tx.service_users.remove_former_members(org_id, [user_id])
@@ -132,11 +132,11 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """Delete a locked account permanently, with its membership in this organization.
 
-    The membership may be active or suspended. The account has no other one. The caller records the
-    event before.
+    The membership may be active or suspended. The account must have no other membership. The caller
+    has recorded the event.
     """
-    # Lock order: a token refresh locks the token, then its session. So the sessions with their
-    # tokens are removed before `end_membership` locks sessions.
+    # Lock order: refresh token, then session, as in a token refresh. So remove the sessions and
+    # their tokens before `end_membership` locks sessions.
     await tx.sessions.remove(user_id)
     await end_membership(tx, org_id, user_id, now)
     await accounts.delete_account(tx, user_id)
@@ -187,8 +187,8 @@ async def revoke_invitations_from(tx: Transaction, org_id: UUID, user_id: UUID, 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:
     """Revoke the pending invitations that these users received.
 
-    The directory may provision or restore a user who has an older invitation. It must not bring
-    them back after they were removed.
+    A user can become a member without answering an older invitation, if the directory provisions or
+    restores them. This invitation must not bring the user back after their removal.
     """
     for invitation in await tx.invitations.cancel_to(org_id, user_ids, now):
         tx.record(events.invitation_revoked(invitation))

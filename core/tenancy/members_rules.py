@@ -1,4 +1,4 @@
-"""Members: entities, errors, and the rules that say which roles a member may give."""
+"""Members: entities, errors, and the roles that a member may give."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ListedMember:
 
 
 def parse_assignable_role(name: str) -> Role:
-    """Return the role with this name, if a member can be given it.
+    """Return the role with this name, if an admin or the owner can assign it to a member.
 
     Raises: OwnershipNotAssignable, RoleUnknown.
     """
@@ -86,7 +86,7 @@ def parse_assignable_role(name: str) -> Role:
 def grantable_roles(role: Role | None) -> frozenset[Role]:
     """Return the roles that a user with `role` may give to others (security R-4, decision 190).
 
-    None is no member.
+    `role` is None for a user who is not a member. They may give no roles.
     """
     if role is None or not principals.may(role, Capability.MEMBERS_MANAGE):
         return frozenset()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 async def lock_organization_for(
     tx: Transaction, caller: Member, capability: Capability, *, inactive: bool = False
 ) -> tuple[Organization, Membership]:
-    """Lock the caller's organization and membership, and check the capability again (security Z-5).
+    """Lock and return the caller's organization and membership, and check the capability again (security Z-5).
 
     Every change by a member starts here, because the organization comes first in the lock order.
     With `inactive`, the organization may have any status.
@@ -151,9 +151,9 @@ async def delete(ports: Ports, caller: Member) -> None:
 async def delete_locked(tx: Transaction, organization: Organization, now: datetime) -> None:
     """Delete a locked organization permanently, with everything that belongs to it (decision 240).
 
-    The accounts of its members remain. Accounts that its directory closed are opened again, because
-    nothing else could ever open them (decision 132). If the organization has very many records, the
-    housekeeper removes the rest later. No request can reach them any longer.
+    The accounts of its members remain. Accounts that its directory deactivated are activated again,
+    because only this directory could do so later (decision 132). If the organization has more than
+    IMMEDIATE_PURGE_LIMIT records, the housekeeper removes the rest later. No request can reach them.
     """
     await tx.scim_users.reopen_accounts(organization.id, now)
     await tx.organizations.delete(organization.id, now)

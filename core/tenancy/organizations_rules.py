@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 # The limit if neither the organization nor its tier sets one (decisions 154, 155).
 DEFAULT_LIMIT = 5
 INITIAL_TIER = "free"  # the tier of a new organization; a platform owner can change it later
-DEVICE_TRUST_DAYS = 30  # for a new organization
-# The number of records that the transaction which deletes an organization removes itself. Only
-# large organizations have more.
+DEVICE_TRUST_DAYS = 30  # the setting of a new organization
+# The maximum number of records that the deletion of an organization removes in its own transaction.
+# The housekeeper removes the rest. Only large organizations have more.
 IMMEDIATE_PURGE_LIMIT = 10_000
 
 
@@ -64,8 +64,8 @@ class Limit:
 class Organization:
     """A tenant. Times are UTC.
 
-    `max_services` and `max_users` are limits of this organization alone; None means that the tier's
-    limit applies. Transactions that add or remove members also update `member_count`.
+    `max_services` and `max_users` are the organization's own limits. None means that the limit of
+    the tier applies. Transactions that add or remove members also update `member_count`.
     """
 
     id: UUID

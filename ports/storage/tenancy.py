@@ -1,6 +1,6 @@
 """The storage port of tenancy: organizations, members, invitations and their settings.
 
-It is one long page, because each area has one page (docs/adr/0018).
+The module is long because each area has one storage module (docs/adr/0018).
 """
 
 from collections.abc import Collection, Mapping
@@ -41,7 +41,7 @@ class OrganizationsRead(Protocol):
     ) -> PageResult[ListedOrganization]:
         """Return organizations with this status and tier, newest first, with their owners.
 
-        None means any.
+        None means any status or any tier.
         """
         ...
 
@@ -57,7 +57,7 @@ class Organizations(OrganizationsRead, Protocol):
         ...
 
     def lock_deferred(self, org_id: UUID) -> Deferred[Organization]:
-        """Lock the organization as `lock` does, with the next statement."""
+        """Lock the organization as `lock` does, but in the round trip of the next statement."""
         ...
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
@@ -109,7 +109,7 @@ class Tiers(TiersRead, Protocol):
     """Write access to tiers."""
 
     async def put(self, tier: Tier) -> None:
-        """Add the tier, or update the tier with this name, which keeps its id."""
+        """Add the tier. If there is a tier with this name, update it and keep its id."""
         ...
 
 
@@ -149,7 +149,8 @@ class Members(MembersRead, Protocol):
     async def suspended_membership(self, org_id: UUID, user_id: UUID) -> Membership | None:
         """Return the membership that the organization's directory suspended and can restore.
 
-        It has no lock: only transactions that lock the organization change it.
+        The membership is not locked. It cannot change, because only transactions that lock the
+        organization change it.
         """
         ...
 
@@ -180,9 +181,9 @@ class Confirmations(Protocol):
     """The confirmation of memberships."""
 
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        """Record that the member used the organization.
+        """Confirm the membership, because the member used the organization (docs/specification/security.md, Terms).
 
-        Only the first time counts (docs/specification/security.md, Terms).
+        A membership that is already confirmed does not change.
         """
         ...
 
@@ -260,9 +261,9 @@ class Invitations(InvitationsRead, Protocol):
         ...
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
-        """Mark at most `limit` pending invitations that passed their expiry, and return them.
+        """Mark overdue invitations of all organizations as expired, at most `limit`, and return them.
 
-        They are of any organization. Rows that another transaction has locked are skipped.
+        Rows that another transaction has locked are skipped.
         """
         ...
 
@@ -309,8 +310,8 @@ class HomeRealmRead(Protocol):
     async def match(self, domain: Domain) -> HomeRealmMatch | None:
         """Return the route for this domain, or None.
 
-        It is the route of the active organization that has verified the domain, or else the closest
-        parent domain that any organization has verified.
+        Only one organization decides: the one that has verified the domain, or else its closest
+        verified parent domain. It must be active, and have a route for exactly this domain.
         """
         ...
 
@@ -336,7 +337,7 @@ class BrandingRead(Protocol):
         ...
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
-        """Return the design of the organization for which this token was emailed.
+        """Return the design of the organization that sent an email with this token.
 
         The token may be used or expired.
         """
@@ -347,9 +348,9 @@ class Branding(BrandingRead, Protocol):
     """Write access to branding settings. Lock order: the organization before `put`."""
 
     async def active_org_id(self, slug: str) -> UUID | None:
-        """Return the active organization with this slug.
+        """Return the id of the active organization with this slug, or None.
 
-        Only such an organization's design may be used in an email.
+        Emails may use the design of active organizations only.
         """
         ...
 

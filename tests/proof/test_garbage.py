@@ -1,4 +1,7 @@
-"""Whatever is sent to whichever route: never a 5xx, never a hang, always one of our own answers, and nothing of our insides in it."""
+"""Malformed requests to all routes:
+
+never a 5xx or a hang, always our own responses, and no internal details in them.
+"""
 
 import json
 import re
@@ -42,10 +45,10 @@ BOUNDED = settings(
 )
 
 INSIDES = re.compile(
-    r"Traceback|File \"|\.py\b|site-packages|/home/|/root/|/tmp/|/usr/|/work/"  # paths and stacks
-    r"|psycopg|postgres|quart|werkzeug|pydantic|hypercorn|jinja|argon2|trio\b"  # what it is made of
-    r"|\bselect\b.*\bfrom\b|\binsert into\b|users_email_key|\bSQL\b"  # statements
-    r"|\b[A-Z][a-z]+[A-Za-z]*(?:Error|Exception)\b|<class |object at 0x|Errno",  # names of classes
+    r"Traceback|File \"|\.py\b|site-packages|/home/|/root/|/tmp/|/usr/|/work/"  # paths and stack traces
+    r"|psycopg|postgres|quart|werkzeug|pydantic|hypercorn|jinja|argon2|trio\b"  # libraries
+    r"|\bselect\b.*\bfrom\b|\binsert into\b|users_email_key|\bSQL\b"  # SQL statements
+    r"|\b[A-Z][a-z]+[A-Za-z]*(?:Error|Exception)\b|<class |object at 0x|Errno",  # class names
     re.IGNORECASE,
 )
 
@@ -184,7 +187,7 @@ def bodies(app: QuartTrio) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_body_that_cannot_be_read(app: QuartTrio, send: Send, name: str) -> None:
+async def test_an_unreadable_body_is_refused(app: QuartTrio, send: Send, name: str) -> None:
     findings = Findings()
     readers = reads_json(app)
     for method, path in routes(app):
@@ -195,19 +198,19 @@ async def test_a_body_that_cannot_be_read(app: QuartTrio, send: Send, name: str)
     findings.none()
 
 
-async def test_a_body_over_the_limit(app: QuartTrio, send: Send) -> None:
+async def test_a_body_over_the_limit_is_refused(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     for method, path in routes(app):
         body = b'{"x": "' + b"x" * body_limit(path) + b'"}'
         for chunked in (False, True):
             if chunked and (method, path) not in reads_json(app):
-                continue  # nobody looks at it, so nobody counts it
+                continue  # this body is not read, so it is not counted
             answer = await send(method, path, headers=[JSON], body=body, chunked=chunked)
             findings.look(f"{method} {path}", answer, {413} if method != "HEAD" else {413, 200})
     findings.none()
 
 
-async def test_a_body_just_within_the_limit(app: QuartTrio, send: Send) -> None:
+async def test_a_body_just_within_the_limit_is_read(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     body = b'{"unknown": "'
     body += b"x" * (256 * 1024 - len(body) - 2) + b'"}'
@@ -243,7 +246,7 @@ NOT_PLAIN = {"NUL", "a control", "a C1 control", "line breaks", "a bidi override
 
 
 def fields(app: QuartTrio) -> Iterator[tuple[str, str, str, dict[str, Any], dict[str, Any]]]:
-    """Method, path and name of every field of every JSON body, with its schema and with a body in which all fields are good."""
+    """Yield method, path, name and schema of every field of every JSON body, and a valid body."""
     values = {"email": "ada@example.com", "uuid": str(UUID(int=0))}
 
     def value(schema: dict[str, Any]) -> Any:
@@ -258,7 +261,7 @@ def fields(app: QuartTrio) -> Iterator[tuple[str, str, str, dict[str, Any], dict
 
     for (method, path), body in sorted(bodies(app).items()):
         if path.startswith("/scim/"):
-            continue  # whose values are read by rules of their own (test_scim_users.py, test_scim_groups.py)
+            continue  # SCIM has other rules (test_scim_users.py, test_scim_groups.py)
         properties = body["properties"]
         good = {name: value(properties[name]) for name in body.get("required", ())}
         for name, schema in properties.items():
@@ -266,7 +269,7 @@ def fields(app: QuartTrio) -> Iterator[tuple[str, str, str, dict[str, Any], dict
 
 
 def may_be(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether the schema of a field allows a value of WRONG_TYPES, or null."""
+    """Return whether the schema of a field allows a value of WRONG_TYPES, or null."""
     options = [schema, *schema.get("anyOf", ())]
     kinds = {option.get("type") for option in options}
     assert kinds <= {"string", "integer", "boolean", "array", "object", "null", None}, "a field of another kind: this test must learn it"
@@ -301,13 +304,13 @@ async def test_a_field_of_a_wrong_type_is_refused(app: QuartTrio, send: Send) ->
     findings.none()
 
 
-async def test_a_field_of_hostile_text(app: QuartTrio, send: Send) -> None:
+async def test_hostile_text_in_a_field_is_handled(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     for method, path, name, _, good in fields(app):
         for what, text in HOSTILE_TEXT.items():
             body = json.dumps({**good, name: text}, ensure_ascii=False).encode()
             answer = await send(method, path, headers=[JSON], body=body)
-            refused = what in NOT_PLAIN and "password" not in name  # passwords are compared as they come (security.md N-5)
+            refused = what in NOT_PLAIN and "password" not in name  # passwords are not restricted (security N-5)
             findings.look(f"{method} {path} {name}: {what}", answer, {400} if refused else {200, 201, 400, 401, 404, 409, 429})
     findings.none()
 
@@ -330,7 +333,7 @@ QUERIES = {
 }
 
 
-async def test_a_hostile_query(app: QuartTrio, send: Send) -> None:
+async def test_a_hostile_query_is_handled(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     for what, query in QUERIES.items():
         for method, path in routes(app):
@@ -378,7 +381,7 @@ STRANGE_PATHS = [
 ]
 
 
-async def test_a_strange_path(app: QuartTrio, send: Send) -> None:
+async def test_a_strange_path_is_handled(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     for path in STRANGE_PATHS:
         for method in ("GET", "HEAD", "POST", "OPTIONS"):
@@ -393,7 +396,7 @@ async def test_a_strange_path(app: QuartTrio, send: Send) -> None:
 STRANGE_METHODS = ["TRACE", "TRACK", "CONNECT", "PROPFIND", "BREW", "PUT", "DELETE", "X" * 1000, "A-B", "__CLASS__", "0"]
 
 
-async def test_a_strange_method(app: QuartTrio, send: Send) -> None:
+async def test_a_strange_method_is_refused(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     known_routes = set(routes(app))
     for method in STRANGE_METHODS:
@@ -401,7 +404,7 @@ async def test_a_strange_method(app: QuartTrio, send: Send) -> None:
             if (method, path) in known_routes:
                 continue
             if method == "DELETE" and path.endswith("/webhooks/event-types"):
-                continue  # there could be a webhook of that name, as far as addresses go
+                continue  # this path could be that of a webhook
             answer = await send(method, path)
             known = path != "/nothing/here"
             findings.look(f"{method} {path}", answer, {405} if known else {404, 405})
@@ -430,12 +433,12 @@ STRANGE_TYPES = [
     b"; charset=utf-8",
     b"application/json, text/plain",
 ]
-# Which read forms (decisions, point 5).
+# These routes read forms (decision 5).
 TAKE_FORMS = {"/auth/reset-password", "/auth/device/code", "/auth/device/verify", "/auth/token", "/auth/revoke"}
 STRANGE_CHARSETS = [b"utf-16", b"utf-7", b"rot13", b"zip", b"idna", b"\xff", b'"', b"x" * 5000, b"utf-8; charset=utf-16"]
 
 
-async def test_a_strange_content_type(app: QuartTrio, send: Send) -> None:
+async def test_a_strange_content_type_is_refused(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     readers = sorted(reads_json(app))
     for content_type in STRANGE_TYPES:
@@ -446,7 +449,7 @@ async def test_a_strange_content_type(app: QuartTrio, send: Send) -> None:
     findings.none()
 
 
-async def test_a_strange_charset_changes_nothing(app: QuartTrio, send: Send) -> None:
+async def test_a_strange_charset_is_ignored(app: QuartTrio, send: Send) -> None:
     findings = Findings()
     for charset in STRANGE_CHARSETS:
         headers = [(b"content-type", b"application/json; charset=" + charset)]
@@ -504,14 +507,14 @@ STRANGE_HEADERS: list[tuple[bytes, bytes]] = [
 ]
 
 
-async def test_a_strange_header(app: QuartTrio) -> None:
+async def test_a_strange_header_is_handled(app: QuartTrio) -> None:
     findings = Findings()
     for name, value in STRANGE_HEADERS:
         for method, path in routes(app):
             body = b"{}" if method in ("POST", "PATCH") else None
             sent = [(name, value), *([JSON] if body else [])]
             answer = await ask(app, method, path, headers=sent, body=body)
-            upgrade = answer.status == 505 and value == b"h2c"  # the one answer above 499 that is the client's fault (security.md P-5)
+            upgrade = answer.status == 505 and value == b"h2c"  # 505 is the only 5xx that reports a mistake of the client (security P-5)
             if not upgrade:
                 findings.look(f"{method} {path} {name!r}: {value[:40]!r}", answer)
             assert "<script>alert" not in answer.text
@@ -528,7 +531,8 @@ async def test_a_hostile_agent_and_address_can_be_stored(app: QuartTrio, ports: 
     assert (await ask(app, "POST", "/api/auth/login", headers=[JSON], body=body, peer="not an address")).status == 200
 
 
-# What nobody thought of. Hypothesis repeats the body of a test, so the application lives in a loop beside it.
+# Generated requests. Hypothesis calls the body of a test repeatedly, so the application runs in a
+# loop beside it.
 
 
 class Served:
@@ -541,7 +545,7 @@ class Served:
         self.readers = sorted(reads_json(app))
 
     def check(self, method: str, target: str, headers: Iterable[tuple[bytes, bytes]] = (), body: bytes | None = None) -> None:
-        """Send a request, with a token unless it brings its own, and look at the answer."""
+        """Send a request, with a token unless it has one, and check the response."""
         headers = list(headers)
         token = None if any(name == b"authorization" for name, _ in headers) else self._token
         answer = self._background.run(partial(ask, self._app, method, target, headers=headers, body=body, token=token))
@@ -576,14 +580,14 @@ NAMES = st.sampled_from(["email", "password", "org_slug", "saml_state", "refresh
 
 @BOUNDED
 @given(path=PATHS, body=st.binary(max_size=2000), content_type=st.sampled_from([JSON, FORM, HTML]), accept=st.booleans())
-def test_any_bytes(served: Served, path: str, body: bytes, content_type: tuple[bytes, bytes], accept: bool) -> None:
+def test_any_bytes_are_handled(served: Served, path: str, body: bytes, content_type: tuple[bytes, bytes], accept: bool) -> None:
     for method in ("POST", "PATCH", "GET"):
         served.check(method, path, [content_type, *([HTML] if accept and content_type != HTML else [])], body)
 
 
 @BOUNDED
 @given(body=st.dictionaries(NAMES, VALUES, min_size=1))
-def test_any_json(served: Served, body: dict[str, Any]) -> None:
+def test_any_json_is_handled(served: Served, body: dict[str, Any]) -> None:
     raw = json.dumps(body).encode()
     for method, path in served.readers:
         served.check(method, path, [JSON], raw)
@@ -591,7 +595,7 @@ def test_any_json(served: Served, body: dict[str, Any]) -> None:
 
 @BOUNDED
 @given(target=st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=200))
-def test_any_target(served: Served, target: str) -> None:
+def test_any_target_is_handled(served: Served, target: str) -> None:
     for prefix in ("/", "/api/", "/auth/verify-email?", "/assets/", ""):
         served.check("GET", prefix + target)
 
@@ -599,12 +603,13 @@ def test_any_target(served: Served, target: str) -> None:
 HEADER_NAMES = st.sampled_from(
     [b"authorization", b"accept", b"cookie", b"x-forwarded-for", b"user-agent", b"x-request-id", b"content-type", b"origin"]
 )
-# What a server lets through in a field: visible characters, spaces, tabs and everything above ASCII (RFC 9110 section 5.5).
+# The characters that a server accepts in a field: visible ones, spaces, tabs and all above ASCII
+# (RFC 9110 section 5.5).
 HEADER_VALUES = st.lists(st.sampled_from([*range(0x20, 0x7F), *range(0x80, 0x100), 0x09]), max_size=80).map(bytes)
 
 
 @BOUNDED
 @given(headers=st.dictionaries(HEADER_NAMES, HEADER_VALUES, max_size=4))
-def test_any_headers(served: Served, headers: dict[bytes, bytes]) -> None:
+def test_any_headers_are_handled(served: Served, headers: dict[bytes, bytes]) -> None:
     for method, path in (("GET", "/api/user"), ("POST", "/api/auth/login"), ("GET", "/auth/verify-email"), ("GET", "/nothing")):
         served.check(method, path, headers.items(), b"{}" if method == "POST" else None)

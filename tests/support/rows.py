@@ -62,7 +62,7 @@ async def is_locked(pool: Pool, table: str, condition: str, *parameters: object,
     return await in_another_task(look)
 
 
-async def somebody_waits(pool: Pool, count: int = 1) -> None:
+async def until_blocked(pool: Pool, count: int = 1) -> None:
     """Return as soon as `count` transactions wait for locks, which the caller may hold."""
 
     async def look() -> bool:

@@ -45,8 +45,8 @@ class Logins(Repository):
         )
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
-        # Subtract from the first shard. It may become negative, because only the sum of the shards matters. Lock order: as in the
-        # housekeeper, which merges the shards. The housekeeper also deletes the totals of deleted services.
+        # Subtract from the first shard. It may become negative, because only the sum of the shards matters. Lock order: the totals by
+        # their key, as in the housekeeper, which merges the shards. The housekeeper also deletes the totals of deleted services.
         of_service = "" if service_id is None else "and service_id = %(service_id)s"
         await self._run(
             f"""

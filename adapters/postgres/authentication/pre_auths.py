@@ -25,7 +25,7 @@ IDENTITY_VALUES: Final = """
     %(issuer)s, %(subject)s, %(identity_service_id)s, %(email)s, %(known_elsewhere)s, %(access_token)s, %(refresh_token)s,
     %(token_expires_at)s, %(scopes)s"""
 WIDTH: Final = 6 + 9
-# The row is locked first: of many concurrent attempts, each one that is counted for the account is also counted here.
+# Lock the row first. Then every concurrent attempt that is counted for the account is also counted for the pending sign-in.
 COUNT_ATTEMPT: Final = f"""
     with waiting as (
         select {COLUMNS}, {IDENTITY_COLUMNS} from pre_auths

@@ -53,7 +53,7 @@ MAY_IMPERSONATE: Final = """
 IS_LIVE: Final = f"""
     where s.id = %(session_id)s and s.user_id = %(user_id)s and s.ended_at is null and s.expires_at > %(now)s
       and u.deactivated_at is null and u.anonymized_at is null and {MAY_IMPERSONATE}"""
-# A user's token is only valid with a session that is not an application's.
+# A token without a service is valid only for a session without a service.
 NOT_OF_SERVICE: Final = " and s.service_id is null"
 LOAD_SESSION_CONTEXT_IN: Final = f"""
     {SESSION_CONTEXT}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {LIVE}
@@ -70,7 +70,7 @@ LOAD_APPLICATION_SESSION: Final = f"""
     left join service_users r on r.service_id = v.id and r.user_id = u.id
     {IS_LIVE}"""
 
-# A session that this transaction itself has ended still counts, for example if a user ends all their sessions in an organization.
+# A session that this transaction itself has ended still counts as live, for example if users end all their sessions in an organization.
 HOLD: Final = f"""
     select 1
     from sessions s
@@ -255,7 +255,7 @@ class Sessions(Repository):
         )
 
     async def hold(self, person: Person, now: datetime) -> bool:
-        """Return whether the user's session is live, and hold it until the transaction ends. `Storage.transaction` uses this."""
+        """Return whether the user's session is live, and lock it until the transaction ends. `Storage.transaction` uses this."""
         return await self._exists(HOLD, session_id=person.session_id, user_id=person.user_id, now=now)
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None] | None:
@@ -446,7 +446,7 @@ class Sessions(Repository):
         )
 
     async def end_in_organization(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
-        # Codes that were exchanged stay stored, so that a second use still ends the session (security O-4).
+        # Keep the codes that were exchanged, so that a second use still ends the session (security O-4).
         return await self._run(
             f"""
             with codes as (
@@ -463,14 +463,14 @@ class Sessions(Repository):
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
         # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a rotation does not see the token that the
-        # rotation inserted, so it repeats until it deletes nothing.
+        # rotation inserted, so the statement is repeated until it deletes nothing.
         of_service = "" if service_id is None else "and s.service_id = %(service_id)s"
         whose = {"user_id": user_id, "service_id": service_id}
         while await self._run(
             f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **whose
         ):
             pass
-        if service_id is not None:  # otherwise they are deleted with the browser session that issued them
+        if service_id is not None:  # otherwise foreign keys delete the codes with the browser sessions that issued them
             await self._run(
                 f"""
                 with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)

@@ -13,7 +13,7 @@ from adapters.postgres.engine.driver import Connection, complete_handshake
 _DEFAULTS = {
     "client_encoding": "UTF8",
     "gssencmode": "disable",  # otherwise libpq looks for Kerberos tickets before every connection
-    # A server that disappears silently is noticed within half a minute, and not after the kernel's 15 minutes.
+    # With these values, a lost server is detected within half a minute instead of the kernel's 15 minutes.
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -22,7 +22,7 @@ _DEFAULTS = {
 
 
 def parse_address(conninfo: str) -> dict[str, Any]:
-    """Return the parts of a URL or connection string. Raises: ValueError with a text that continues the setting's name."""
+    """Return the parts of a URL or connection string. Raises: ValueError. Its message is to follow the name of the setting."""
     try:
         return conninfo_to_dict(conninfo)
     except errors.ProgrammingError:  # its message quotes the text, including the password
@@ -62,7 +62,7 @@ async def connect(
         attempts = await _attempts(parameters)
         failure = errors.ConnectionTimeout("the database did not answer in time")
         for left, attempt in zip(range(len(attempts), 0, -1), attempts, strict=True):
-            # libpq would wait forever at an address that drops packets, and never try the next one.
+            # Without this limit, libpq would wait forever for an address that drops packets, and never try the next one.
             with trio.move_on_at(trio.current_time() + (deadline - trio.current_time()) / left):
                 try:
                     return await _open(make_conninfo("", **attempt), autocommit=autocommit)

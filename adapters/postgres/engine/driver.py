@@ -4,18 +4,18 @@ psycopg implements the protocol in generators. Each generator yields the readine
 needs next, and `Connection.wait` drives it. Cursors, transactions, COPY and LISTEN all use `wait` and
 `lock`, so they work as psycopg documents them.
 
-Private interfaces of psycopg 3.3 that this module uses (run its tests before taking a new minor version):
+Private interfaces of psycopg 3.3 that this module uses (run its tests before an upgrade to a new minor version):
 
 - to wait with Trio: `AsyncConnection.wait` and `.lock` are replaced, and `._closed`, `._should_cancel`
-  and `errors._WaitTimeout` are used. Native support for Trio would end this. It is asked for in
+  and `errors._WaitTimeout` are used. Native support for Trio would replace this. It is requested in
   https://github.com/psycopg/psycopg/issues/29; an attempt, pull request 146, was not merged.
 - to send several statements in one system call: `AsyncPipeline._enter_gen`, `._exit_gen`,
   `._communicate_gen`, `._fetch_gen`, `._process_results`, `._enqueue_sync`, `.command_queue`,
   `AsyncCursor._execute_gen`, `AsyncConnection._pipeline` and `generators.send`. A pipeline that sends
-  nothing before its end would end this; no issue asks for one yet.
+  nothing before its end would replace this. No issue requests one yet.
 - to keep prepared statements over a rollback: `AsyncConnection._exec_command` and `._prepared`. psycopg
   forgets all of them after ROLLBACK, DROP and ALTER (pull requests 1307 and 1409 narrow that down for
-  DISCARD only). A setting that leaves ROLLBACK out would end this.
+  DISCARD only). A setting that excludes ROLLBACK would replace this.
 """
 
 import logging
@@ -35,12 +35,12 @@ from psycopg.waiting import Ready, Wait
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
-# Prepare a statement at its second execution. Not at the first: a text of several statements, such as a
-# migration, cannot be prepared, and psycopg only finds that out by executing it.
+# Prepare a statement at its second execution. Preparing at the first one would fail for a text of several
+# statements, such as a migration, and psycopg cannot recognize such a text.
 PREPARE_THRESHOLD = 1
 # The service has more statements than psycopg's default of 100. A cache that is too small costs a second round trip each time.
 PREPARED_MAX = 1000
-# Seconds in which a canceled task tries to tell the server. The server's statement_timeout ends the query in any case.
+# Seconds in which a canceled task tries to cancel its statement at the server. statement_timeout ends the statement in any case.
 CANCEL_TIMEOUT = 2.0
 
 # Plain integers: an operation on psycopg's enumerations costs more than the system calls around it.
@@ -62,12 +62,12 @@ class Connection(psycopg.AsyncConnection[Row]):
         self.lock = _Lock()
         self.prepare_threshold = PREPARE_THRESHOLD
         self.prepared_max = PREPARED_MAX
-        # Seconds for each statement. Without a limit, a task would wait forever for a server that is frozen or cut off.
+        # Seconds for each statement. Without a limit, a task would wait forever for a server that hangs or is unreachable.
         self.answer_within = math.inf
         self.server_process = pgconn.backend_pid  # still known after the connection was closed
         self._cursor = self.cursor()
         self._sink = self.cursor()  # for results that are not read
-        self._in_flight = 1  # statements in the exchange that is waited for
+        self._in_flight = 1  # statements in the current round trip
         self._ahead: list[tuple[QueryNoTemplate, Params | None, Answer | None]] = []
         self._incoming = select.poll()
         self._incoming.register(pgconn.socket, select.POLLIN)
@@ -91,14 +91,14 @@ class Connection(psycopg.AsyncConnection[Row]):
         return self._cursor.rowcount
 
     def ahead(self, query: QueryNoTemplate, params: Params | None = None) -> None:
-        """Execute a statement without reading its result, before the next statement and in the same round trip.
+        """Send a statement together with the next one, in one round trip. Its result is not read.
 
-        The next statement raises the errors of both. Only for transactions, because their commit is always a next statement.
+        The next statement raises the errors of both. Use this only in transactions: a commit follows every other statement.
         """
         self._append(query, params, None)
 
     def pipeline_next(self, query: QueryNoTemplate, params: Params | None = None) -> "Answer":
-        """Execute a statement before the next one, like `ahead`, and return its result, which is set by then."""
+        """Send a statement together with the next one, like `ahead`, and return its answer. The next statement fills the answer."""
         answer = Answer()
         self._append(query, params, answer)
         return answer
@@ -155,7 +155,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction has begun, or will with the next statement."""
+        """Whether a transaction has begun, or begins with the next statement."""
         return bool(self._ahead) or not self.is_idle
 
     async def commit(self) -> None:
@@ -169,8 +169,8 @@ class Connection(psycopg.AsyncConnection[Row]):
     async def rollback(self) -> None:
         """Roll back the transaction, if there is one, and keep the prepared statements.
 
-        psycopg's own rollback forgets them, in case the transaction created the tables that they use. Here refusals
-        roll back often, and transactions create no tables.
+        psycopg's own rollback forgets them, because the transaction may have created the tables that they use. Our transactions
+        create no tables, and refusals often roll back.
         """
         self._ahead = []
         async with self.lock:
@@ -181,15 +181,15 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether another task can use it: it is open, in no transaction, and executes nothing."""
+        """Whether another task can use the connection: it is open, in no transaction, and executes nothing."""
         return self.pgconn.transaction_status == _IDLE
 
     @property
     def has_ended(self) -> bool:
         """Whether the server has ended the idle session. This takes one system call and no round trip.
 
-        A server sends nothing to an idle session that listens to no channel, except when it ends the session. (It also
-        reports changed defaults after a reload of its configuration. That costs a connection, which does not matter.)
+        A server sends nothing to an idle session without LISTEN, except when it ends the session. It also reports changed defaults
+        after a reload of its configuration. Then the pool closes a usable connection, which does no harm.
         """
         return self.closed or bool(self._incoming.poll(0))
 
@@ -215,7 +215,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     async def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:  # noqa: ASYNC109 (psycopg's)
         """Run one of psycopg's generators to its end. A cancellation in the middle of a statement closes the connection."""
-        # Before anything is sent: a task that is already canceled must not cost the connection.
+        # Check for a cancellation before anything is sent. Afterwards, a cancellation closes the connection.
         await trio.lowlevel.checkpoint_if_cancelled()
         deadline = None if timeout is None else trio.current_time() + timeout
         needed: int = 0
@@ -239,7 +239,7 @@ class Connection(psycopg.AsyncConnection[Row]):
                         raise errors.OperationalError("the server did not answer in time")
                 needed = gen.send(ready)
         except StopIteration as end:
-            if not needed:  # there was nothing to wait for, as in a commit without a transaction
+            if not needed:  # the generator did not wait, as in a commit without a transaction
                 await trio.lowlevel.cancel_shielded_checkpoint()
             result: T = end.value
             return result
@@ -265,7 +265,7 @@ class Connection(psycopg.AsyncConnection[Row]):
             request.finish()
 
     async def _abandon(self) -> None:
-        """Cancel the present statement at the server, and close the session, because its state is unknown."""
+        """Cancel the current statement at the server, and close the session, because its state is unknown."""
         try:
             with trio.CancelScope(shield=True):
                 await self.cancel_safe(timeout=CANCEL_TIMEOUT)
@@ -276,7 +276,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
 
 class Answer:
-    """The first row of a statement that was sent ahead, or None if there is none. It is set by the next statement."""
+    """The first row of a statement that was sent ahead, or None if it returned no row. The next statement sets it."""
 
     row: Row | None
 
@@ -330,7 +330,7 @@ async def _readiness(fd: int, needed: int) -> int:
     if needed == _W:
         await trio.lowlevel.wait_writable(fd)
         return _READY_W
-    # Both are needed when a lot is sent: the server may have to send before it reads more.
+    # Wait for both directions while sending much data: the server may have to send before it reads more.
     ready = 0
     async with trio.open_nursery() as nursery:
 

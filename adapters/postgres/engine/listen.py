@@ -13,7 +13,7 @@ from adapters.postgres.engine.pool import translated
 from core.kernel.errors import StorageDown
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
-# A connection that was lost without a word looks like a silent one, and this one is silent most of the time.
+# A connection that is lost without an error looks like an idle one, and this connection is idle most of the time.
 CHECK_EVERY: Final = 30.0  # seconds
 CHECK_TIMEOUT: Final = 10.0  # seconds
 
@@ -33,9 +33,9 @@ async def listen(
 ) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
     """Yield an iterator over the notifications on these channels, each as a pair of channel and payload.
 
-    The block starts when all channels are listened to. The iterator never ends. It raises StorageDown when
-    the connection is lost or no longer answers. `is_own` says whether a server process serves one of this
-    process's own connections; their notifications are left out, since the actors got those signals directly.
+    The block starts when LISTEN is active on all channels. The iterator never ends. It raises StorageDown
+    when the connection is lost or no longer answers. `is_own` returns whether a server process serves one of
+    this process's own connections. Their notifications are skipped, because the actors got those signals directly.
     LISTEN belongs to one session, so `conninfo` must lead to PostgreSQL itself, and not to a pooler that
     assigns sessions per transaction.
     """

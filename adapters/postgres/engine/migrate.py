@@ -1,7 +1,7 @@
-"""Migrations: numbered `.sql` files that are applied in order, each in its own transaction. There is no way back.
+"""Migrations: numbered `.sql` files that are applied in order, each in its own transaction. They cannot be undone.
 
-Each migration is safe for the code of the previous release, so processes of two releases may run on one database. So a
-database that is ahead of this program's files is fine. A file that changed after it was applied is refused.
+Each migration is safe for the code of the previous release, so processes of two releases may use one database. Therefore a
+database with newer migrations than this program's is accepted. A file that changed after it was applied is refused.
 """
 
 import hashlib
@@ -47,8 +47,8 @@ class Migration:
 async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 30.0) -> list[str]:
     """Apply the migrations that the database lacks, and return the names of those that this call applied.
 
-    Any number of processes may do this at once. A database that does not answer yet is waited for, for up to
-    `patience` seconds. Raises: StorageDown if it stays down; MigrationRefused if a file changed after it was applied.
+    Any number of processes may call this at the same time. Wait up to `patience` seconds for a database that does not
+    answer yet. Raises: StorageDown if it stays down; MigrationRefused if a file changed after it was applied.
     """
     migrations = _read(directory)
     applied: list[str] = []

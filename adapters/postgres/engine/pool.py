@@ -1,6 +1,6 @@
 """The connection pool of one process, and the translation of psycopg's errors into those of the core.
 
-The pool hands out the connection that was used last, so that a quiet process keeps few of them warm.
+The pool hands out the connection that was returned last, so that a process with few requests uses few connections.
 """
 
 from collections.abc import Mapping
@@ -58,11 +58,11 @@ class PoolStats:
 class Pool:
     """Up to `size` connections, opened when they are needed.
 
-    A connection that is returned broken, in a transaction or in the middle of a statement is closed. A connection that
-    the server closed while it was idle, as a restart does, is noticed before a task gets it.
+    A connection is closed if it is returned broken, in a transaction or in the middle of a statement. Before a task gets an
+    idle connection, the pool checks whether the server has closed it, for example in a restart.
 
-    The lock timeout is shorter than the statement timeout. Deleting something large holds locks for seconds, and the
-    tasks that wait for them must not use up all connections during that time.
+    The lock timeout is shorter than the statement timeout. Deleting an organization or a service holds locks for seconds,
+    and the tasks that wait for these locks must not use up all connections.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Pool:
     def connection(self) -> "Lease":
         """Lease a connection in autocommit mode for one task: `async with pool.connection() as connection`.
 
-        Raises: StorageDown if none becomes free or can be opened in time; RuntimeError if the task holds one already.
-        With two connections per task, all tasks would wait forever as soon as each held its first one.
+        Raises: StorageDown if no connection becomes free or can be opened in time; RuntimeError if the task holds one already.
+        If tasks could hold two connections, all could wait forever for their second one.
         """
         return Lease(self)
 
     @property
     def stats(self) -> PoolStats:
-        """Return the present numbers of connections."""
+        """Return the current numbers of connections."""
         return PoolStats(total=self._limiter.borrowed_tokens + len(self._idle), idle=len(self._idle), maximum=self._size)
 
     def owns(self, server_process: int) -> bool:

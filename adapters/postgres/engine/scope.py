@@ -25,7 +25,7 @@ class Scope:
 
 
 class repository(Generic[R_co]):  # noqa: N801 (reads as a declaration: `members = repository(Members)`)
-    """Declares a repository of a scope. It is created when it is first used and then kept.
+    """The declaration of a repository in a scope. The repository is created at its first use, and then kept.
 
     A request uses two or three of more than forty repositories, so creating all of them for each request
     would cost more than the queries' own Python code.
@@ -45,7 +45,7 @@ class repository(Generic[R_co]):  # noqa: N801 (reads as a declaration: `members
     def __get__(self, scope: Scope | None, owner: type[Scope]) -> Self | R_co:
         if scope is None:
             return self
-        # The instance's own attribute hides this descriptor from now on, since it has no __set__.
+        # From now on the instance's own attribute hides this descriptor, because the descriptor has no __set__.
         created = scope.__dict__[self._name] = self._kind(scope)
         return created
 
@@ -60,7 +60,7 @@ class PendingSignals:
         self._pending: list[Callable[[], None]] = []
 
     def send(self) -> None:
-        """Pass the signals on. The transaction was committed."""
+        """Send the signals to the actors. Call this after the commit."""
         for signal in self._pending:
             signal()
 

@@ -13,11 +13,11 @@ Row = tuple[Any, ...]
 
 
 class Repository:
-    """The statements about one kind of thing, run on one connection."""
+    """The statements about one kind of entity, run on one connection."""
 
     __slots__ = ("_connection", "_signals")
 
-    # Maps the name of a constraint to the refusal that its violation stands for.
+    # The refusal to raise when a constraint is violated, by the name of the constraint.
     constraints: ClassVar[Mapping[str, type[Exception]]] = {}
 
     def __init__(self, scope: Scope) -> None:
@@ -42,7 +42,7 @@ class Repository:
             return await self._connection.run(sql, parameters)
 
     async def _write(self, sql: LiteralString, **parameters: object) -> None:
-        """Execute a statement that returns nothing and never leads to a refusal.
+        """Execute a statement that returns no rows and never causes a refusal.
 
         In a transaction it is sent together with the next statement, at the latest with the commit.
         Outside of one it is sent at once.
@@ -53,11 +53,11 @@ class Repository:
             await self._run(sql, **parameters)
 
     async def _notify(self, channel: str, at: datetime) -> None:
-        """Notify the actors of other processes that work falls due at this time, before they would look by themselves."""
+        """Notify the actors of other processes that work falls due at this time, which may be before their next poll."""
         await self._write("select pg_notify(%(channel)s, %(at)s)", channel=channel, at=at.isoformat())
 
     def _one_deferred(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> "DeferredRow[T]":
-        """Return what `_one` would, available after the next statement of the transaction."""
+        """Return the result of `_one` as a value that is available after the next statement of the transaction."""
         return DeferredRow(self._connection.pipeline_next(sql, parameters), to_value)
 
     async def _exists(self, sql: LiteralString, **parameters: object) -> bool:

@@ -82,14 +82,14 @@ class Transaction(Repositories):
         if not self._events:
             return
         now = self._clock.now()
-        # Lock order: the session comes after all other locks except the totals of the audit log. A transaction
-        # that ends sessions and holds other locks therefore never waits for this one in a circle.
+        # Lock order: the session comes after all other locks except the totals of the audit log. So there is no deadlock
+        # with a transaction that ends sessions and holds other locks.
         if self._in_session and isinstance(self._caller, Person) and not await self.sessions.hold(self._caller, now):
             raise SessionEnded
         self._queued = EventLog(self).add(self._events, self._caller, now, self._webhook_delay)
 
     def send_signals(self) -> None:
-        """Tell the actors of this process about their work. The transaction was committed."""
+        """Notify the actors of this process about their work. Call this after the commit."""
         queued = None if self._queued is None else self._queued.value
         if queued is not None and queued.deliveries:
             self._pending.deliveries_due()
@@ -101,7 +101,7 @@ class Transaction(Repositories):
 class _Open(Generic[T]):
     """A connection in autocommit mode, wrapped in `T`, for the length of a block.
 
-    A class, because every request comes through here and a generator would cost twice as much.
+    It is a class, because every request uses it and a generator would cost twice as much.
     """
 
     __slots__ = ("_lease", "_wrap")

@@ -4,8 +4,7 @@ Every request passes here, so the headers are scanned once, without regular expr
 copies. The application fills in the route and the caller in `scope["request_record"]`. When the request
 ends, `observe` gets the record exactly once, and writes the log line and the metrics.
 
-One class and its per-request state share private details, so they stay in one module of more than 400
-lines.
+The module is longer than 400 lines, because one class and its per-request state share private details.
 """
 
 import math

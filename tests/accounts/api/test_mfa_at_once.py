@@ -19,7 +19,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, add_account, everyone, meanwhile, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import STEP, Authenticator, add_mfa, show
-from tests.support.rows import somebody_waits
+from tests.support.rows import until_blocked
 
 PATH = "/api/user/mfa"
 MANY = Policy(mfa_guess_limit=10**6)
@@ -70,7 +70,7 @@ async def run_in_order(pool: Pool, acts: Sequence[Callable[[], Awaitable[Answer]
         await connection.execute("select from users for no key update")
         for number in range(len(acts)):
             nursery.start_soon(one, number)
-            await somebody_waits(pool, number + 1)
+            await until_blocked(pool, number + 1)
     return [answers[number] for number in range(len(acts))]
 
 

@@ -17,7 +17,7 @@ from core.accounts.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import add_organization, everyone, run_sql
-from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, somebody_waits, within
+from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, until_blocked, within
 from tests.support.services import add_service
 
 FULL: dict[str, Any] = {
@@ -123,7 +123,7 @@ async def test_a_change_of_address_locks_service_users_before_end_users(storage:
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("select from service_users for no key update")
         nursery.start_soon(change)
-        await somebody_waits(pool)
+        await until_blocked(pool)
         assert not await is_locked(pool, "end_users", "user_id = %s", user.id)
         assert not await is_locked(pool, "users", "id = %s", user.id), "the foreign keys have not run yet"
     addresses = (

@@ -23,7 +23,7 @@ from core.kernel.values import Page, PageResult
 from ports.signals import NoSignals
 from tests.support import database
 from tests.support.builders import add_organization, add_provisioned, everyone, make_vault, run_sql
-from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, somebody_waits
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked
 from tests.support.services import add_service
 
 FIRST = Page(1, 50)
@@ -163,7 +163,7 @@ async def test_deleting_a_service_waits_for_enrollments_in_progress(storage: Pos
         # Other users can sign in, but a deletion waits.
         assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
         nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
-        await somebody_waits(pool)
+        await until_blocked(pool)
     assert not await enroll(storage, shop, user.id)
     assert [target for _, target, *_ in await relations(pool)] == [eve.id], "enrollment does not change rows of a deleted service"
     assert await run_sql(pool, "select total from end_user_totals where org_id = %s", org) == [(1,)]
@@ -193,7 +193,7 @@ async def test_signing_in_during_the_removal_of_an_end_user_adds_them_again(stor
         await connection.execute("update end_user_totals set total = 0")
         nursery.start_soon(enroll, storage, forum, user.id)
         async with trio.open_nursery() as waiting:
-            waiting.start_soon(somebody_waits, pool)
+            waiting.start_soon(until_blocked, pool)
     assert await totals(pool, org, shop, forum) == (1, 0, 1)
 
 

@@ -14,7 +14,7 @@ from core.applications.services_rules import Service, ServiceSlugTaken, ServiceT
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, Slug, digest
 from tests.support.builders import add_organization, everyone, run_sql
-from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, somebody_waits, within
+from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked, within
 from tests.support.services import add_plan
 
 BARE: dict[str, Any] = {
@@ -338,7 +338,7 @@ async def test_a_deletion_waits_for_a_login_in_progress_and_removes_its_rows(sto
         assert await tx.accounts.lock(user.id)
         assert await tx.end_users.enroll(one.id, user.id, NOW, signed_in=True)
         nursery.start_soon(delete, storage, one)
-        await somebody_waits(pool)
+        await until_blocked(pool)
     assert await by_id(storage, one) is None
     assert await rows_of(pool, one) == dict.fromkeys(HANGING, 0)
     assert await end_users(pool, one.org_id) == set()
@@ -365,7 +365,7 @@ async def test_a_user_who_joins_another_service_during_the_deletion_stays_an_end
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.end_users.enroll(other.id, user.id, NOW, signed_in=True)
         nursery.start_soon(delete, storage, gone)
-        await somebody_waits(pool)
+        await until_blocked(pool)
     assert await end_users(pool, org) == {user.id}
     assert await run_sql(pool, "select service_id, user_id from service_users") == [(other.id, user.id)]
 
@@ -380,7 +380,7 @@ async def test_a_user_who_joins_another_service_after_the_deletion_is_a_new_end_
         await tx.services.delete(org, gone.id, NOW)
         assert await tx.services.lock_users(org, gone.id, None, 10) == user.id
         nursery.start_soon(enroll, storage, other, user.id)
-        await somebody_waits(pool)
+        await until_blocked(pool)
         await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, user.id))
     assert await end_users(pool, org) == {user.id}
     assert await run_sql(pool, "select service_id, user_count from service_users join services on id = service_id") == [(other.id, 1)]
@@ -402,12 +402,12 @@ async def test_a_deletion_and_an_email_change_lock_rows_in_the_same_order(storag
         if first == "the change":
             await tx.accounts.change_email(user.id, Email("new@example.com"), NOW)
             nursery.start_soon(delete, storage, gone)
-            await somebody_waits(pool)
+            await until_blocked(pool)
         else:
             await tx.services.delete(org, gone.id, NOW)
             await tx.services.lock_users(org, gone.id, None, 10)
             nursery.start_soon(change)
-            await somebody_waits(pool)
+            await until_blocked(pool)
             await tx.services.remove_totals(org, gone.id, await tx.services.remove_users(org, gone.id, None, user.id))
     assert await run_sql(pool, "select email from users") == [("new@example.com",)]
     assert await end_users(pool, org) == set()

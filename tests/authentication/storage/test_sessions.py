@@ -15,7 +15,7 @@ from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStan
 from core.kernel.values import digest
 from ports import Ports
 from tests.support.builders import add_member, add_organization, everyone, run_sql
-from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, somebody_waits, within
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, until_blocked, within
 from tests.support.services import add_plan, add_service, add_subscription, service_context
 
 
@@ -351,7 +351,7 @@ async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         nursery.start_soon(within, storage, lambda tx: tx.sessions.end(begun.id, NOW))
-        await somebody_waits(pool)
+        await until_blocked(pool)
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
 
@@ -368,7 +368,7 @@ async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postg
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.end(begun.id, NOW)
         nursery.start_soon(rotate)
-        await somebody_waits(pool)
+        await until_blocked(pool)
     assert outcome == [None]
     assert await run_sql(pool, "select count(*) from refresh_tokens where token_hash = %s", digest("second")) == [(0,)]
 
@@ -663,7 +663,7 @@ async def test_a_rotation_that_waits_for_a_revocation_adds_no_successor(storage:
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.end_in_organization(org, [user.id], NOW) == 1
         nursery.start_soon(rotate)
-        await somebody_waits(pool)
+        await until_blocked(pool)
     assert outcome == [None]
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(1,)]
 
@@ -682,7 +682,7 @@ async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(sto
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         nursery.start_soon(revoke)
-        await somebody_waits(pool)
+        await until_blocked(pool)
     assert revoked == [1]
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
@@ -721,7 +721,7 @@ async def test_a_removal_that_waits_for_a_rotation_removes_its_successor_too(sto
     async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
         await connection.execute("update refresh_tokens set rotated_at = now()")
         nursery.start_soon(within, storage, lambda tx: tx.sessions.remove(user.id))
-        await somebody_waits(pool)
+        await until_blocked(pool)
         await connection.execute("update sessions set expires_at = expires_at + interval '1 day'")
         await connection.execute(succeeding, (digest("second"), begun.id))
     assert await run_sql(pool, "select count(*) from sessions") == await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]

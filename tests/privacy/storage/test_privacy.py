@@ -23,7 +23,7 @@ from core.maintenance.log_redaction_rules import PersonalLog
 from core.privacy_rules import MembershipControl
 from core.tenancy.invitations_rules import InvitationStatus
 from tests.support.builders import add_member, add_organization, run_sql
-from tests.support.rows import ADA, DAY, EVE, NOW, SECOND, account, add, is_locked, plan_nodes, rows_of, somebody_waits, within
+from tests.support.rows import ADA, DAY, EVE, NOW, SECOND, account, add, is_locked, plan_nodes, rows_of, until_blocked, within
 from tests.support.services import add_service
 
 PLACEHOLDER = Email("anonymized-1@deleted.local")
@@ -132,7 +132,7 @@ async def test_other_transactions_that_add_rows_of_the_account_wait(storage: Pos
     async with trio.open_nursery() as nursery, storage.transaction(by=System()) as tx:
         await tx.privacy.replace_email(user.id, PLACEHOLDER, NOW)
         nursery.start_soon(write)
-        await somebody_waits(pool)
+        await until_blocked(pool)
         assert not done.is_set()
     assert done.is_set()
 

@@ -1,4 +1,7 @@
-"""What the people of the access tests have of their own: a device, a second factor, linked accounts, a session, a browser."""
+"""Personal things of the users in the access tests:
+
+a device, a second factor, linked accounts, a session, a browser.
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,18 +25,24 @@ from tests.support.builders import run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
 
-COUNTRY: Final = "DE"  # in which everybody lives
+COUNTRY: Final = "DE"  # the location of all addresses
 
 
 def password_of(email: str) -> str:
-    """Everybody has another one: nobody signs in as somebody else by sending the own one."""
+    """Return the device of this user.
+
+    Each user has another one, so that nobody is recognized by a foreign device.
+    """
     return f"correct horse of {email}"
 
 
 class Belongings:
-    """Of each person one set, made when it is first asked for. In every text of it is the slug of the organization that it is known by.
+    """The personal things of each user, created when they are first needed.
 
-    They are named as things are (world.py): `device_id` and `session_id` in paths are one's own.
+    Every text contains the slug of the user's organization.
+
+    The names are those of things (world.py): `device_id` and `session_id` in paths are those of the
+    caller.
     """
 
     def __init__(self, ports: Ports, pool: Pool) -> None:
@@ -42,7 +51,10 @@ class Belongings:
         self._made: dict[UUID, Mapping[str, str]] = {}
 
     async def of(self, account: Account, slug: str, *, guarded: bool = False) -> Mapping[str, str]:
-        """Those of this person; with `guarded` the second factor is asked for, without it is set up and waits to be confirmed."""
+        """Return the things of this user.
+
+        With `guarded` the second factor is active, otherwise its setup is pending.
+        """
         if account.id not in self._made:
             self._made[account.id] = await self._make(account, slug, guarded=guarded)
         return self._made[account.id]
@@ -89,13 +101,13 @@ class Belongings:
             insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
             values (%s, %s, %s, %s, %s, 0, %s, true, %s)"""
         await run_sql(pool, passkey, new_id(), account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
-        # A login to nothing in particular, which no organization is told of.
+        # A login without a service, which no organization sees.
         login = """
             insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
             values (%s, %s, 'password', true, %s, %s, 20, %s, %s, %s, %s)"""
         where = (f"{slug}:4", f"laptop of {name}", [f"{slug} hour"], f"{slug.title()} Village", COUNTRY)
         await run_sql(pool, login, new_id(), account.id, *where, now)
-        # Of the platform's own frontend, which is of no organization either.
+        # A code of the platform's own frontend, which belongs to no organization.
         browser = digest(await begin_in_browser(ports, account))
         await add_code(ports, pool, digest(f"code of {name}"), browser, f"https://{slug}.example/auth/callback", f"challenge of {name}")
         return {
@@ -108,7 +120,7 @@ class Belongings:
             "mfa_secret": authenticator.secret,
             "code": authenticator.code(),
             "provider_token": f"token of {name}",
-            "form_token": form_token(""),  # of nobody; a browser has a right one
+            "form_token": form_token(""),  # valid for no user; browsers have a valid one
         }
 
 
@@ -117,7 +129,7 @@ def backup_codes(slug: str) -> list[str]:
 
 
 async def begin_in_browser(ports: Ports, account: Account) -> str:
-    """The cookie of a browser in which this person is signed in."""
+    """Return the cookie of a browser in which this user is signed in."""
     cookie = new_secret()
     start = SessionStart(user_id=account.id, caller=Anonymous(address="203.0.113.9", agent="tests"))
     session = new_session(ports, start, ports.clock.now())
@@ -136,8 +148,11 @@ async def add_code(
     service: UUID | None = None,
     session: UUID | None = None,
 ) -> None:
-    """An authorization code that was given in the browser with this cookie, to a service or to the platform's frontend; and exchanged for a
-    session, if there is one."""
+    """Add an authorization code that the browser with this cookie received, for a service or the
+    platform's frontend.
+
+    It has been exchanged if there is a session.
+    """
     insert = """
         insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, code_challenge,
                                          created_at, expires_at, session_id)
@@ -149,7 +164,7 @@ async def add_code(
 
 
 async def wait_for_code(ports: Ports, account: Account) -> str:
-    """The pre-auth token of a sign-in that waits for the second factor."""
+    """Return the pre-auth token of a sign-in that waits for the second factor."""
     now = ports.clock.now()
     pending = PendingSignIn(new_id(), account.id, None, "password", now, now + ports.policy.pre_auth_ttl)
     async with ports.storage.transaction(by=SYSTEM) as tx:

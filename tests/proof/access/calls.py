@@ -1,4 +1,4 @@
-"""Requests, as the tables and the leak test write them, and how they are sent."""
+"""Requests of the access tests, and how they are sent."""
 
 import json
 import re
@@ -21,24 +21,31 @@ PATIENCE = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent besides method and path. In every text `{name}` stands for a thing of the caller's (world.py)."""
+    """The parts of a request besides method and path.
+
+    In every text, `{name}` stands for a thing of the caller (world.py).
+    """
 
     body: Mapping[str, Any] | None = None
     form: Mapping[str, str] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
-    things: Things = field(default_factory=dict)  # where others than the caller's are meant
-    given: str = ""  # SQL that makes the world fit for it
+    things: Things = field(default_factory=dict)  # things other than the caller's
+    given: str = ""  # SQL that prepares the world for the request
     cookies: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
 
 
 async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
-    """Make the world fit for this request of this caller."""
+    """Prepare the world for this request of this caller."""
     if request.given:
         await run_sql(pool, filled(request.given, caller.things))
 
 
 async def call(api: Api, route: str, request: Request, caller: Caller) -> Answer:
-    """The answer to the request; `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, and perhaps a way to ask."""
+    """Send the request.
+
+    `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, with an optional
+    `#` variant.
+    """
     method, rule = in_any_way(route).split()
     things = {**caller.things, **filled(request.things, caller.things)}
     path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda found: quote(things[found[1]], safe=""), rule)
@@ -56,12 +63,12 @@ async def call(api: Api, route: str, request: Request, caller: Caller) -> Answer
 
 
 def in_any_way(route: str) -> str:
-    """The route without the way in which it is asked."""
+    """Return the route without its variant."""
     return route.partition("#")[0]
 
 
 def filled(value: Any, things: Things) -> Any:
-    """`value` with every `{name}` in its texts replaced."""
+    """Replace every `{name}` in the texts of `value`."""
     match value:
         case str():
             return value.format_map(things)
@@ -73,7 +80,10 @@ def filled(value: Any, things: Things) -> Any:
 
 
 def routes(app: Quart) -> Iterator[tuple[str, Any]]:
-    """Every route of the application and its view. HEAD and OPTIONS come with GET and run nothing of their own."""
+    """Return the application's routes and views.
+
+    HEAD and OPTIONS are left out: they come with GET.
+    """
     for rule in app.url_map.iter_rules():
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
             yield f"{method} {rule.rule}", app.view_functions[rule.endpoint]

@@ -20,7 +20,10 @@ _made: list[World] = []
 
 @pytest.fixture
 async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: FakeMetrics, dns: FakeTxtRecords) -> Ports:
-    """The usual, but for guesses: the same person calls more often here than anybody may guess. All providers are set up."""
+    """The default policy with more guesses, because users call more often here than they may guess.
+
+    All providers are configured.
+    """
     policy = Policy(account_guess_limit=1_000_000, mfa_guess_limit=1_000_000)
     return await make_ports(
         pool,
@@ -36,7 +39,7 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
 
 @pytest.fixture
 def dns() -> FakeTxtRecords:
-    """Every tenant has published what proves its domain."""
+    """The DNS records that prove the domains of all tenants."""
     records = FakeTxtRecords()
     records.published |= {f"{RECORD_PREFIX}.{slug}.example": [f"{VALUE_PREFIX}{challenge_of(slug)}"] for slug in SLUGS}
     return records
@@ -44,7 +47,7 @@ def dns() -> FakeTxtRecords:
 
 @pytest.fixture
 async def world(ports: Ports, pool: Pool) -> World:
-    """The world, in the database as it was when it was made."""
+    """The world, in the same state for each test."""
     if not _made:
         _made.append(await make_world(ports, pool))
     else:

@@ -1,4 +1,4 @@
-"""What services and the browsers of people do together in the storm: codes, devices and SAML, several steps each."""
+"""Flows of services and browsers in the storm, with several steps: codes, devices and SAML."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -21,7 +21,10 @@ TOKEN: Final = "/auth/token"
 
 
 class Parties:
-    """The services of the home organization. Whatever can be used once is used twice at the same time, and must be good for one at most."""
+    """The services of the home organization.
+
+    Everything that works once is used twice at the same time, and must succeed at most once.
+    """
 
     def __init__(self, api: Api, app: QuartTrio, world: World, clock: FakeClock) -> None:
         self._api, self._app, self._clock = api, app, clock
@@ -35,7 +38,10 @@ class Parties:
         }
 
     async def exchange_a_code(self, cookie: str) -> Answer:
-        """Somebody goes to the first service from this browser. A code that comes twice ends what it gave (security.md O-4)."""
+        """Sign in to the first service from this browser.
+
+        A code that is used twice ends its session (security O-4).
+        """
         said = urlencode({"form_token": form_token(cookie), "answer": "continue"}).encode()
         headers = {**FORM, "Cookie": f"gatehouse-session={cookie}"}
         answer = sound(await self._api.call("POST", f"{AUTHORIZE_PATH}?{urlencode(self._named)}", raw=said, headers=headers))
@@ -50,7 +56,7 @@ class Parties:
         return first
 
     async def let_a_device_in(self, token: str) -> Answer:
-        """Somebody with this token approves a device of the first service."""
+        """Approve a device of the first service with this token."""
         asked = sound(await self._api.post("/auth/device/code", self._named))
         if asked.status != 200:
             return asked
@@ -60,7 +66,8 @@ class Parties:
         return first
 
     async def sign_on(self, cookie: str, slug: str) -> Answer:
-        """A service has somebody signed in with SAML in this browser; and out again, which ends the browser's session, too."""
+        """Sign in to a service with SAML in this browser, and sign out, which also ends the browser
+        session."""
         application, browser, now = self._applications[slug], FakeBrowser(self._app), self._clock.now()
         browser.cookies["gatehouse-session"] = cookie
         asked = sound(await browser.open(redirect_url(f"{application.path}/sso", authn_request(application, now))))
@@ -87,7 +94,7 @@ def sound(answer: Answer) -> Answer:
 
 
 async def both(act: Callable[[], Awaitable[Answer]]) -> tuple[Answer, Answer]:
-    """The same twice at once."""
+    """Run the same twice at once."""
     answers: list[Answer] = []
 
     async def once() -> None:

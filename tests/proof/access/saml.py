@@ -1,4 +1,4 @@
-"""SAML at the services of the access tests: how it is set up, and who is being signed in and out."""
+"""SAML of the services in the access tests: configuration, sign-ons and logouts."""
 
 from typing import Final
 from uuid import UUID
@@ -19,7 +19,7 @@ FORMAT: Final = NameIdFormat.PERSISTENT
 
 
 def saml_of(slug: str, service_slug: str) -> SamlConfiguration:
-    """How the identity provider of this service is set up."""
+    """Add the SAML configuration of this service."""
     return SamlConfiguration(
         enabled=True,
         entity_id=f"https://{service_slug}.{slug}.example/metadata",
@@ -32,7 +32,10 @@ def saml_of(slug: str, service_slug: str) -> SamlConfiguration:
 
 
 async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, service: UUID, user: Account) -> str:
-    """Somebody is signed in to this service, asks for it once more, and is just being signed out; the state of what is asked for."""
+    """Add a SAML session, a pending sign-on and a logout in progress.
+
+    Return the state of the sign-on.
+    """
     now, name, state = ports.clock.now(), f"{slug}-{user.email.partition('@')[0]}", new_secret()
     cookie = digest(await begin_in_browser(ports, user))
     [[session]] = await run_sql(pool, "select id from sessions where browser_hash = %s", cookie)

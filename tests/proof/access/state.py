@@ -1,4 +1,4 @@
-"""The rows of a database as values: to compare, and to put back."""
+"""The rows of a database as values, to compare and to restore."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,18 +6,18 @@ from typing import Final
 from adapters.postgres.engine.pool import Pool
 from tests.support.builders import run_sql
 
-# What a request leaves behind that is no matter of access, and what every test has of its own.
+# Side effects that are no matter of access, and tables that each test has of itself.
 UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "leases"})
 
-State = frozenset[tuple[str, str]]  # of each row its table, and what is in it, in JSON
+State = frozenset[tuple[str, str]]  # table and content of each row, in JSON
 
 
 @dataclass(slots=True)
 class Table:
-    """A table that matters here, and its rows when they were last looked at."""
+    """A compared table, and its rows at the last comparison."""
 
     name: str
-    columns: str  # those that can be written: others are made of them
+    columns: str  # the writable ones: others are generated
     version: str | None = None
     rows: State = frozenset()
 
@@ -26,7 +26,7 @@ _tables: dict[str, Table] = {}
 
 
 async def tables(pool: Pool) -> dict[str, Table]:
-    """All tables that matter here, by name."""
+    """Return all compared tables by name."""
     if not _tables:
         found = await run_sql(
             pool,
@@ -40,9 +40,10 @@ async def tables(pool: Pool) -> dict[str, Table]:
 
 
 async def state(pool: Pool) -> State:
-    """All rows there are.
+    """Return all rows.
 
-    Which version of each row is there, the database tells cheaply; only the tables are read where that has changed.
+
+    The database tells cheaply which row versions exist. Only tables that changed are read.
     """
     known = await tables(pool)
     versions = " union all ".join(f"select '{name}', string_agg(xmin::text || ctid::text, '') from {name}" for name in known)  # noqa: S608
@@ -56,14 +57,14 @@ async def state(pool: Pool) -> State:
 
 
 async def put_back(pool: Pool, now: State, wanted: State) -> None:
-    """Turn the rows there are into those that are wanted; the others stay untouched, so that it takes no time."""
+    """Restore the rows of `before`. Other rows stay untouched, so that this is fast."""
     changed = sorted({table for table, _ in now ^ wanted})
     if not changed:
         return
     known = await tables(pool)
     async with pool.connection() as connection:
         await connection.execute("begin")
-        # As a replica, foreign keys are not looked at, so the order of tables does not matter.
+        # A replica does not check foreign keys, so the order of tables does not matter.
         await connection.execute("set local session_replication_role = replica")
         for name in changed:
             columns = known[name].columns

@@ -1,4 +1,4 @@
-"""Who may call what, as a table; and the request that each route is tried with."""
+"""The access matrix: which caller can call which route, and the request for each route."""
 
 import re
 from collections.abc import Mapping
@@ -10,61 +10,61 @@ from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request
 
-# The columns, and which caller of the world each of them is. The people of the suspended and of the pending organization call about
-# their own, everybody else about the home organization.
+# The columns, and the caller of each. Members of the suspended and the pending organization call
+# their own organization, all others the home organization.
 PEOPLE: Final = {
     "ano": "anonymous",
-    "str": "stranger",  # who has an account, and no membership
-    "gue": "guest",  # whom the organization has invited
+    "str": "stranger",  # an account without a membership
+    "gue": "guest",  # invited by the organization
     "for": "foreign",  # the owner of another organization
     "mem": "member",
     "adm": "admin",
     "own": "owner",
     "pla": "platform",  # a platform owner, who is not a member
-    "a-m": "as-member",  # the same, impersonating the member
-    "a-o": "as-owner",  # or the owner
+    "a-m": "as-member",  # impersonating the member
+    "a-o": "as-owner",  # impersonating the owner
     "sus": "suspended",
     "pen": "pending",
-    # An application, with the service token that it has of
-    "t-e": "application",  # an end user, who is no member
+    # An application with the service token of
+    "t-e": "application",  # an end user without a membership
     "t-f": "visiting-application",  # an end user of another organization
     "t-o": "owner-application",  # the owner
     "t-p": "platform-application",  # a platform owner
     "t-s": "suspended-application",  # an end user of the suspended organization
-    "wai": "waiting",  # a member with a right password, who has not shown the second factor yet: a pre-auth token
-    "mfa": "with-mfa",  # the same, who has
+    "wai": "waiting",  # a member between password and second factor, with a pre-auth token
+    "mfa": "with-mfa",  # the same member with a session
 }
 KEYS: Final = {
-    "key": "key",  # which may do everything
-    "k-r": "reading-key",  # has all permissions to read, and no others
-    "k-w": "writing-key",  # has all others
-    "k-2": "other-key",  # may do everything to another service of the organization
+    "key": "key",  # all permissions
+    "k-r": "reading-key",  # all permissions to read
+    "k-w": "writing-key",  # all other permissions
+    "k-2": "other-key",  # all permissions for another service of the organization
     "k-f": "visiting-key",  # of another organization
-    "k-s": "suspended-key",  # of the suspended one
+    "k-s": "suspended-key",  # of the suspended organization
     "k-x": "expired-key",
 }
 # Directories, with a SCIM token.
 DIRECTORIES: Final = {
     "dir": "directory",
     "d-f": "visiting-directory",  # of another organization
-    "d-s": "suspended-directory",  # of the suspended one
+    "d-s": "suspended-directory",  # of the suspended organization
     "d-x": "expired-directory",
 }
-# Browsers on our own pages, with the cookie of a session.
+# Browsers on our pages, with the cookie of a session.
 BROWSERS: Final = {
     "bro": "browser",  # of the owner
     "b-m": "browser-with-mfa",  # of the member with a second factor
     "b-s": "suspended-browser",  # of the owner of the suspended organization
-    "b-x": "ended-browser",  # whose session is over
+    "b-x": "ended-browser",  # an ended session
 }
 
-# What stands in the tables where somebody is refused at the door, and which error code that is; a page sends them to sign in first.
+# The cells of refused calls, and their error codes. Pages redirect to the sign-in page instead.
 TO_SIGN_IN: Final = "303*"
 NO_ACCESS_TOKEN: Final = "401!"
 CODES: Final = {"401": "UNAUTHORIZED", NO_ACCESS_TOKEN: "JWT_ERROR", "403": "FORBIDDEN", "403*": "ORGANIZATION_NOT_ACTIVE", TO_SIGN_IN: ""}
 
-# What `{org}` and the like stand for is said in SHORT. A route that is asked in several ways has a row for each,
-# with a `#` and the way's name.
+# SHORT has the paths of `{org}` and the others. A route with several variants has a row for each,
+# with a `#` and the name of the variant.
 MATRIX: Final = """
                                               ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa
 
@@ -256,8 +256,8 @@ GET    /assets/<name>                         200  200  200  200  200  200  200 
 GET    /                                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 """
 
-# The service interface. It looks at API keys alone, and nothing else looks at them (decisions, point 120): here people are refused with
-# 401, and there a key is as good as nothing.
+# The service API. It reads only API keys, and all other routes ignore them (decision 120): tokens
+# of users get 401 here, and API keys count as no credentials elsewhere.
 SERVICE_INTERFACE: Final = """
                                               key  k-r  k-w  k-2  k-f  k-s  k-x
 
@@ -276,7 +276,8 @@ PATCH  /api/service/subscriptions/<user_id>   200  403  200  404  404  403* 401
 DELETE /api/service/subscriptions/<user_id>   204  403  204  404  404  403* 401
 """
 
-# SCIM, which looks at its own tokens alone: everybody else is refused with 401, and so are these everywhere else.
+# SCIM. It reads only SCIM tokens: other credentials get 401 here, and SCIM tokens get 401
+# elsewhere.
 SCIM: Final = """
                                               dir  d-f  d-s  d-x
 
@@ -309,7 +310,8 @@ PATCH  {scim}/Bulk                            501  501  403* 401
 DELETE {scim}/Bulk                            501  501  403* 401
 """
 
-# The pages that look at the cookie of a browser, and nothing else looks at that: what everybody else has is as good as nothing here.
+# The pages. They read only the browser's cookie, and all other routes ignore it: other credentials
+# count as none here.
 PAGES: Final = """
                                                      else bro  b-m  b-s  b-x
 
@@ -352,7 +354,7 @@ POST   /app/account/sessions/end-others              303* 303  303  303  303*
 """
 
 
-# What programs and browsers do alike: everybody is somebody here, but for keys.
+# Routes for programs and browsers. They accept the credentials of both, but no API keys.
 ALIKE: Final = """
                                       ano  str  gue  for  mem  adm  own  pla  a-m  a-o  sus  pen  t-e  t-f  t-o  t-p  t-s  wai  mfa  bro  b-m  b-s  b-x
 
@@ -376,7 +378,7 @@ SHORT: Final = {
     "{governed}": "/api/platform/organizations/<org_id>",
 }
 
-# A browser that has signed in nowhere yet, and what its forms have; and what those of one that has have.
+# A browser without a session and the fields of its forms, and a browser with one.
 DEVICE: Final = "d" * 43
 BROWSER: Final = {"gatehouse-device": DEVICE}
 WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
@@ -386,7 +388,7 @@ OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
 ONESELF: Final = {"user_id": "{own_id}"}
 AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
 
-# What makes the call succeed for those who may make it; nothing need be said of a route that needs nothing.
+# The requests that succeed for allowed callers. A route that needs nothing has no entry.
 REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/register": Request({"email": "newcomer@anywhere.example", "password": "a good password"}),
     "GET /auth/verify-email": Request(query={"token": "{verification_token}"}),
@@ -416,7 +418,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /app/account/identities/<provider:provider>/unlink": Request(form=OF_THE_SESSION),
-    "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only one that is not linked yet
+    "POST /api/user/identities/<provider>/link": Request(things={"provider": "websuite"}),  # the only provider without a link
     "GET /api/privacy/export/<user_id>#own": Request(things=ONESELF),
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
@@ -430,7 +432,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /app/invitations/accept": Request(query={"token": "{invitation_token}"}),
     "POST /app/invitations/accept": Request(form={"token": "{invitation_token}"}),
     "POST /app/invitations/decline": Request(form={"token": "{invitation_token}"}),
-    f"GET {ORG}/audit-log": Request(query={"target_type": "user"}),  # without it there is no asking for a target
+    f"GET {ORG}/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
     "POST /api/auth/lookup-email": Request({"email": "{own_email}"}),
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
@@ -535,17 +537,21 @@ REQUESTS: Final[Mapping[str, Request]] = {
 }
 
 
-# Of those whose credentials a route does not look at, these are tried for all: they have the right to most.
+# Routes that ignore a kind of credentials are tried with the strongest ones of that kind.
 _OF_PEOPLE: Final = frozenset({"anonymous", "platform", "as-owner", "owner-application", "waiting"})
 _OF_KEYS: Final = frozenset({"key"})
 _OF_BROWSERS: Final = frozenset({"browser"})
 _OF_DIRECTORIES: Final = frozenset({"directory"})
-# Whoever sends no token is anybody here, but one that is sent must be good.
+# A token is optional here, but an invalid one is refused.
 _SENT_IS_LOOKED_AT: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})
 
 
 def read_matrix() -> dict[str, dict[str, str]]:
-    """Route, such as `GET /api/user`, to the expected status of each caller. Raises ValueError where a row is not like the others."""
+    """Return the expected status of each caller by route, such as `GET /api/user`.
+
+
+    Raises: ValueError if a row has the wrong number of cells.
+    """
     people, keys, pages = _read(MATRIX, PEOPLE), _read(SERVICE_INTERFACE, KEYS), _read(PAGES, {"else": "else", **BROWSERS})
     rows = {route: row | dict.fromkeys([*KEYS.values(), *BROWSERS.values()], row["anonymous"]) for route, row in people.items()}
     rows |= {route: dict.fromkeys([*PEOPLE.values(), *BROWSERS.values()], "401") | row for route, row in keys.items()}
@@ -555,7 +561,7 @@ def read_matrix() -> dict[str, dict[str, str]]:
     alike = _read(ALIKE, {**PEOPLE, **BROWSERS})
     rows |= {route: row | dict.fromkeys(KEYS.values(), row["anonymous"]) for route, row in alike.items()}
     for route, row in rows.items():
-        # Where an access token is looked at, this is none.
+        # Routes that read access tokens ignore API keys.
         looks = route not in keys and (row["anonymous"] == "401" or route in _SENT_IS_LOOKED_AT)
         row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if looks else row["anonymous"])
     directories = _read(SCIM, DIRECTORIES)
@@ -567,7 +573,7 @@ def read_matrix() -> dict[str, dict[str, str]]:
 
 
 def worth_trying(route: str) -> frozenset[str]:
-    """The callers of the route; but of those whose credentials it does not look at, only some."""
+    """Return the callers for a route: all, or some of those with credentials that it ignores."""
     people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
     if "/scim/" in route:
         return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())

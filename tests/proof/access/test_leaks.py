@@ -1,7 +1,11 @@
-"""Two tenants, and nothing of the first for anybody of the second: in no answer, whatever ids they send, and nothing of it changes.
+"""Two tenants:
 
-What is the first tenant's is found out by the database: the rows that would not be there without it, and every text in them that is not
-also elsewhere. So a new table is covered as soon as the tenants of world.py have rows in it.
+no response tells the second about the first, with any ids in requests, and no request changes data
+of the first.
+
+The database tells which data belong to the first tenant: the rows that do not exist without it, and
+every text in them that occurs nowhere else. A new table is covered as soon as it has a row of the
+tenant.
 """
 
 import base64
@@ -24,8 +28,8 @@ from tests.support.scim import SCIM_JSON
 
 pytestmark = pytest.mark.slow
 
-# Who tries to learn something of the home organization, everybody and everything of the rival one, and people of neither; and who of the
-# table it is, but for the organization.
+# The callers that try to learn about the home organization: all of the rival organization and some
+# without a tenant. The second caller of each pair has the same rights in the home organization.
 SPIES = {
     "foreign-owner": "owner",
     "foreign-admin": "admin",
@@ -43,16 +47,17 @@ SPIES = {
 TABLE = read_matrix()
 DESCRIPTION = describe()
 INTERFACE = DESCRIPTION["paths"]
-# Who tries everything there is,
+# These try all values,
 THOROUGH = ("foreign-owner", "foreign-key", "foreign-browser", "foreign-directory")
-# and who is answered what they would be answered if there were no home organization, with the right to most, or with none.
+# and these responses are compared with those of a world without the home organization: the most and
+# the least rights.
 COMPARED = (*THOROUGH, "foreign-anonymous")
-# After all others what was changed is put back before the next attempt.
+# After all other calls the changes are undone.
 LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and route != "GET /auth/verify-email")
 
 Schema = Mapping[str, Any]  # of JSON
 
-# Logs, and whatever people do not choose to have.
+# Logs, and values that users do not choose.
 LEFT_BEHIND = {
     "webhook_deliveries",
     "audit_log",
@@ -67,16 +72,16 @@ LEFT_BEHIND = {
 }
 
 _ID = re.compile(r"[0-9a-f]{8}-.*")
-# What a request refers to things by. Other fields are not tried with everything: they hold what anybody may think of. The tokens of a form
-# and of a device refer to nothing but who it is that sends them.
+# Fields with references. Other fields hold free text and are not tried with all values. Form tokens
+# and device tokens refer only to their sender.
 _REFERENCE = re.compile(r"(^|[_.])(id|slug|email|(?<!form_)(?<!device_)token|domain|domains|value|userName)$")
-_DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # by lot, each time that a browser is sent to a provider
+_DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*")
 _TOKEN = re.compile(r"eyJ[\w-]+\.(eyJ[\w-]+)\.[\w-]+")
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value but moments; bytes as their hexadecimal digits."""
+    """Yield every text in a JSON value except times, and bytes as hexadecimal digits."""
     match value:
         case dict():
             for item in value.values():
@@ -90,11 +95,14 @@ def texts(value: Any) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What is the home organization's alone: its rows, the texts in them by the column that they stand in, and what no row holds."""
+    """The data of the home organization:
+
+    its rows, their texts by column, and secrets that no row has.
+    """
 
     rows: State
     texts: Mapping[str, str]
-    unwritten: Mapping[str, str]  # passwords and tokens, of which there are only hashes
+    unwritten: Mapping[str, str]  # passwords and tokens, which are stored as hashes
 
     @classmethod
     def of(cls, world: World) -> "Secrets":
@@ -108,14 +116,17 @@ class Secrets:
             if text not in known
         }
         unwritten = {text.lower(): name for name, text in world.home.things.items() if text.lower() not in known | found.keys()}
-        # Six digits stand in many a number; and what the platform notes for itself is no tenant's, not even about that tenant.
+        # Six digits occur in many numbers. The platform's own records do not belong to the tenant.
         unwritten = {text: name for text, name in unwritten.items() if not text.isdecimal()} | dict.fromkeys(
             map(reason_of, SLUGS), "reason"
         )
         return cls(rows, found, unwritten)
 
     def found_in(self, said: str, *sent: str) -> list[str]:
-        """What of it was said. What was sent may come back, with the texts that are part of it: it tells the sender nothing."""
+        """Return the texts in a response.
+
+        Texts of the request, and their parts, can come back without telling anything new.
+        """
         said = heard = said.lower()
         for one in sent:
             heard = heard.replace(one.lower(), "")
@@ -124,23 +135,26 @@ class Secrets:
         return [f"{column}: {text}" for text, column in all_of_it if text in (heard if text in echoed else said)]
 
     def ids(self) -> list[str]:
-        """Of things, all; of what people leave behind themselves one of each column is enough (`of_each_kind`)."""
+        """Return the texts to try:
+
+        of things all, of other records one per column (`of_each_kind`).
+        """
         return [text for text, column in self.texts.items() if _ID.fullmatch(text) and column.partition(".")[0] not in LEFT_BEHIND]
 
     def of_each_kind(self) -> list[str]:
-        """One text of each column."""
+        """Return one text of each column."""
         return list({column: text for text, column in self.texts.items()}.values())
 
 
 def everything_said(answer: Answer) -> str:
-    """Body and headers, and what the tokens in them say."""
+    """Return body and headers, and the content of the tokens in them."""
     said = f"{answer.text} {answer.headers}"
     return said + " ".join(base64.urlsafe_b64decode(found + "==").decode() for found in _TOKEN.findall(said))
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request, and what of the home organization is sent with it."""
+    """A request, and the value of the home organization in it."""
 
     request: Request
     sent: tuple[str, ...] = ()
@@ -151,10 +165,12 @@ class Attempt:
 
 
 def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
-    """The request as it should be, and then with what is the home organization's in every place that takes a text.
+    """Yield the valid request, and requests with a value of the home organization in each text.
 
-    Who comes furthest, the owner and the key, try every id and a text of every kind; the others what has a name among the things, of which
-    a request to the home organization would be made. Nobody sends what is a secret by itself, such as the token of an invitation.
+
+    The owner and the API key, who get furthest, try every id and a text of every kind. Others try
+    the named things of a request to the home organization. Secrets, such as the token of an
+    invitation, are not sent alone.
     """
     plain = REQUESTS.get(route, Request())
     yield Attempt(plain)
@@ -166,7 +182,7 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     yield Attempt(smuggling(route, plain, named), tuple(named.values()), "fields that do not exist")
     if is_turned_away(route, spy):
         return
-    # Of somebody who belongs to both, too: what is done to this person in one organization must not be done in the other.
+    # Also for a member of both: a change by one organization must not affect the other.
     values = [str(world.both.id), *named.values()]
     if spy in THOROUGH:
         values = list(dict.fromkeys([*values, *secrets.ids(), *secrets.of_each_kind()]))
@@ -188,14 +204,17 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
 
 
 def is_turned_away(route: str, spy: str) -> bool:
-    """Whether the spy comes no further than the door, or is at a door that lets everybody in alike."""
+    """Return whether the spy is refused by the access check, or the route is public."""
     is_open = "security" not in operation(route)
     knocks = {"foreign-owner", "foreign-anonymous"} | ({"foreign-browser"} if " /app/sign-" in route else set())
     return TABLE[route][SPIES[spy]] in CODES or (is_open and spy not in knocks)
 
 
 def smuggling(route: str, plain: Request, named: Mapping[str, str]) -> Request:
-    """The request with fields that it does not have: what stands in the path, or in the token, is what counts (security.md T-1, N-5)."""
+    """Return the request with extra fields.
+
+    Only the path and the token count (security T-1, N-5).
+    """
     fields = {
         "id": named["user_id"],
         "organization_id": named["org_id"],
@@ -221,7 +240,7 @@ def fields_of_body(route: str) -> Mapping[str, Schema]:
 
 
 def bodies(route: str, plain: Mapping[str, Any], value: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The body with the value in each of its places, also those in lists, and where that is."""
+    """Yield the body with the value in each place, including lists, and the name of the place."""
     for name, schema in fields_of_body(route).items():
         if takes(schema, value):
             yield name, {**plain, name: value}
@@ -235,13 +254,13 @@ def bodies(route: str, plain: Mapping[str, Any], value: str) -> Iterator[tuple[s
 
 
 def takes(schema: Schema, value: str) -> bool:
-    """Whether such a text may stand there."""
+    """Return whether the schema allows such a text."""
     unfit = {"date", "date-time"} if _ID.fullmatch(value) else {"date", "date-time", "uuid"}
     return any(kind.get("type") == "string" and "enum" not in kind and kind.get("format") not in unfit for kind in kinds(schema))
 
 
 def kinds(schema: Schema) -> list[Schema]:
-    """What a schema allows, its references followed."""
+    """Return a schema with its references resolved."""
     if "$ref" in schema:
         schema = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return [schema, *(kind for one in schema.get("anyOf", ()) for kind in kinds(one))]
@@ -255,7 +274,7 @@ def operation(route: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of an attempt. `after` is None where nothing was to be expected of it but an answer."""
+    """The result of an attempt. `after` is None if it could not change anything."""
 
     attempt: Attempt
     answer: Answer
@@ -263,7 +282,7 @@ class Tried:
 
 
 async def try_all(route: str, spy: str, world: World, secrets: Secrets, before: State, api: Api, pool: Pool) -> list[Tried]:
-    """All attempts of a spy, each in the same world."""
+    """Return all attempts of a spy. Each starts in the same world."""
     tried = []
     for attempt in attempts(route, spy, world, secrets):
         answer = await call(api, route, attempt.request, world.callers[spy])
@@ -274,51 +293,51 @@ async def try_all(route: str, spy: str, world: World, secrets: Secrets, before: 
     return tried
 
 
-# Where the interface does tell that something exists by which the caller named it.
+# Responses that tell on purpose that the named thing exists.
 TOLD_ON_PURPOSE = {
-    "<org_slug>": "403, not 404 (decisions, point 17)",
+    "<org_slug>": "403, not 404 (decision 17)",
     "all of the path": "the slug is part of it",
-    "POST /api/auth/register body.email": "409 (identity.md section 4.1)",
+    "POST /api/auth/register body.email": "409: the address is taken (decision 65)",
     "PATCH /api/user body.email": "an address belongs to one account",
-    "POST /api/organizations body.slug": "a slug belongs to one organization (security.md T-4)",
+    "POST /api/organizations body.slug": "a slug belongs to one organization (security T-4)",
     "PATCH /api/service/users/<user_id> body.email": "an address belongs to one account",
-    "POST /api/service/subscriptions body.plan_id": "403, not 404, for another service's plan (identity.md section 4.5; security.md B-5)",
-    "PATCH /api/service/subscriptions/<user_id> body.plan_id": "the same",
-    "<device_id>": "403, not 404, for another user's device (identity.md section 4.3; security.md B-5)",
-    "POST /scim/v2/Users body.userName": "409 (security.md C-2)",
+    "POST /api/service/subscriptions body.plan_id": "403, not 404, for another service's plan (security B-5)",
+    "PATCH /api/service/subscriptions/<user_id> body.plan_id": "403, not 404, for another service's plan (security B-5)",
+    "<device_id>": "403, not 404, for another user's device (security B-5)",
+    "POST /scim/v2/Users body.userName": "409 (security C-2)",
     "PUT /scim/v2/Users/<user_id> body.userName": "an address belongs to one account",
-    "GET /auth/<provider:provider> ?client_id=": "a client id that somebody has is one that a visitor of that application has seen",
-    "GET /auth/<provider:provider> ?org=": "which of the two there is not (decisions, point 86)",
-    "POST /auth/device/code body.org": "which of the two there is not (decisions, point 86)",
+    "GET /auth/<provider:provider> ?client_id=": "every visitor of an application sees its client id",
+    "GET /auth/<provider:provider> ?org=": "the organization, or the provider, does not exist (decision 86)",
+    "POST /auth/device/code body.org": "the organization, or the provider, does not exist (decision 86)",
     "POST /app/account/email form.email": "an address belongs to one account",
-    "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only who owns all organizations of a person may (identity.md section 4.7)",
+    "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only a user who owns all organizations of the other may",
 }
-# Where it tells more of what the caller named,
+# Responses that contain more about the named thing,
 GIVEN_ON_PURPOSE = {
-    "POST /api/auth/lookup-email body.email": "where the people of a proved domain sign in (decisions, point 212; security.md B-4)",
-    "POST /api/service/users body.email": "whose address it is, without any right over the account (security.md K-3)",
-    "GET /auth/<provider:provider> ?client_id=": "by what the provider knows the service, and for which scopes, as every visitor is told",
+    "POST /api/auth/lookup-email body.email": "the identity provider of a verified domain (security B-4, decision 212)",
+    "POST /api/service/users body.email": "the account of the address, without rights over it (security K-3)",
+    "GET /auth/<provider:provider> ?client_id=": "the client id and the scopes at the provider, which every visitor sees",
 }
-# and where it notes that.
+# and those that store it.
 NOTED_ON_PURPOSE = {
-    "POST /api/auth/register body.org_slug": "the mail has the name, logo and colour of any active organization (security.md E-1)",
-    "POST /api/auth/forgot-password body.org_slug": "the same",
+    "POST /api/auth/register body.org_slug": "the email has the branding of any active organization (security E-1)",
+    "POST /api/auth/forgot-password body.org_slug": "the email has the branding of any active organization (security E-1)",
 }
-# What of the home organization changes by what a route does, by the route and the table.
+# Changes of the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {
-    ("GET /auth/<provider:provider>", "provider_states"): "where this browser goes on: what it has sent, whatever that is",
-    ("DELETE /api/privacy/forget/<user_id>", "invitations"): "those of a forgotten address end (security.md Y-2)",
-    ("DELETE /api/privacy/forget/<user_id>", "audit_log"): "and what was written of them forgets the address, too",
-    ("DELETE /api/privacy/forget/<user_id>", "audit_totals"): "the same",
-    ("DELETE /api/privacy/forget/<user_id>", "events"): "the same",
-    ("DELETE /api/privacy/forget/<user_id>", "siem_queue"): "what is new in the log is forwarded",
-    ("DELETE /api/privacy/forget/<user_id>", "webhook_deliveries"): "the same",
+    ("GET /auth/<provider:provider>", "provider_states"): "the path of the browser, as it was sent",
+    ("DELETE /api/privacy/forget/<user_id>", "invitations"): "invitations of an anonymized address end (security Y-2)",
+    ("DELETE /api/privacy/forget/<user_id>", "audit_log"): "the address is removed from the log",
+    ("DELETE /api/privacy/forget/<user_id>", "audit_totals"): "the log changed",
+    ("DELETE /api/privacy/forget/<user_id>", "events"): "the address is removed from events",
+    ("DELETE /api/privacy/forget/<user_id>", "siem_queue"): "the new log entry is forwarded",
+    ("DELETE /api/privacy/forget/<user_id>", "webhook_deliveries"): "the new event is delivered",
 }
 
 
 @pytest.mark.parametrize("route", TABLE)
-async def test_nothing_of_another_tenant_comes_out_or_changes(route: str, api: Api, pool: Pool, world: World) -> None:
-    """Nor do totals, order, messages, or whether something is refused tell a tenant of another one (security.md B-5, T-2)."""
+async def test_no_request_reveals_or_changes_data_of_another_tenant(route: str, api: Api, pool: Pool, world: World) -> None:
+    """Totals, order, messages and refusals reveal nothing either (security B-5, T-2)."""
     secrets = Secrets.of(world)
     leaks: list[str] = []
     for spy in SPIES:
@@ -340,7 +359,7 @@ async def test_nothing_of_another_tenant_comes_out_or_changes(route: str, api: A
 
 
 def leaks_of(route: str, tried: Tried, secrets: Secrets, before: State) -> Iterator[str]:
-    """What of the home organization came out by this attempt, and what became of it."""
+    """Return the data of the home organization that this attempt revealed."""
     sent, where = tried.attempt.sent, f"{in_any_way(route)} {tried.attempt.where}"
     if where not in GIVEN_ON_PURPOSE:
         for text in secrets.found_in(everything_said(tried.answer), *sent):
@@ -352,7 +371,7 @@ def leaks_of(route: str, tried: Tried, secrets: Secrets, before: State) -> Itera
 
 
 def told(route: str, alone: Tried, beside: Tried) -> Iterator[str]:
-    """What the answer tells by being another one than without the home organization."""
+    """Return how the answer differs from that without the home organization."""
     where = beside.attempt.where
     was, is_ = outcome(route, alone.answer), outcome(route, beside.answer)
     if was != is_ and not TOLD_ON_PURPOSE.keys() & {where, f"{in_any_way(route)} {where}"}:
@@ -360,12 +379,12 @@ def told(route: str, alone: Tried, beside: Tried) -> Iterator[str]:
 
 
 def lost_by_home(route: str, secrets: Secrets, after: State) -> list[str]:
-    """What is not there any more of the home organization, or not as it was."""
+    """Return the rows of the home organization that were changed or deleted."""
     return [f"{table} lost {row}" for table, row in secrets.rows - after if (in_any_way(route), table) not in CHANGED_ON_PURPOSE]
 
 
 def written_of_home(route: str, secrets: Secrets, before: State, after: State, *sent: str) -> list[str]:
-    """What was written with something of the home organization in it."""
+    """Return the new rows that contain data of the home organization."""
     return [
         f"{table} got {row}"
         for table, row in after - before
@@ -374,8 +393,12 @@ def written_of_home(route: str, secrets: Secrets, before: State, after: State, *
 
 
 def is_of_the_platform(table: str, row: str) -> bool:
-    """Anybody may guess at a password, and whose it is not is on record; what somebody asks for as somebody else is in the platform's log,
-    with what it names, and in no organization's (security.md I-5)."""
+    """Return whether the row may contain such data.
+
+
+    Failed logins are recorded, even for unknown addresses. Requests during impersonation are
+    recorded in the platform's log only (security I-5).
+    """
     written = json.loads(row)
     if table in ("audit_log", "events"):
         return "impersonation.request" in (written.get("action"), written.get("name")) and written["org_id"] is None
@@ -383,7 +406,7 @@ def is_of_the_platform(table: str, row: str) -> bool:
 
 
 def outcome(route: str, answer: Answer) -> tuple[object, ...]:
-    """What an answer tells, without what is different every time."""
+    """Return the response without the parts that differ every time."""
     if answer.headers.get("Content-Type") == SCIM_JSON:
         return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else sorted(answer.json)
     if answer.headers.get("Content-Type") != "application/json":

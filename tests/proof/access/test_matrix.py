@@ -1,4 +1,7 @@
-"""Every route as everybody: the answers are those of the table, and whoever is refused has changed nothing."""
+"""Every route with every caller:
+
+the status is that of the access matrix, and refused requests change nothing.
+"""
 
 import pytest
 from quart_trio import QuartTrio
@@ -19,7 +22,7 @@ TABLE = read_matrix()
 
 
 @pytest.mark.parametrize("route", TABLE)
-async def test_it_answers_as_the_table_says(route: str, api: Api, pool: Pool, world: World) -> None:
+async def test_every_caller_gets_the_status_of_the_table(route: str, api: Api, pool: Pool, world: World) -> None:
     request = REQUESTS.get(route, Request())
     wrong: list[str] = []
     now = world.state
@@ -33,7 +36,7 @@ async def test_it_answers_as_the_table_says(route: str, api: Api, pool: Pool, wo
         if got_wrong := difference(answer, expected):
             wrong.append(f"as {name}: {got_wrong}")
         changed = after ^ now
-        if caller.impersonated:  # that they have asked is recorded, whatever the answer
+        if caller.impersonated:  # requests during impersonation are always recorded
             changed = frozenset((table, row) for table, row in changed if '"impersonation.request"' not in row)
         if changed and (answer.status >= 400 or expected == TO_SIGN_IN):
             wrong.append(f"as {name}: it was refused with {answer.status}, and yet changed {sorted(changed)}")
@@ -43,7 +46,7 @@ async def test_it_answers_as_the_table_says(route: str, api: Api, pool: Pool, wo
 
 
 def difference(answer: Answer, expected: str) -> str | None:
-    """What is wrong with an answer, if something is."""
+    """Return how an answer differs from the table, or None."""
     code = answer.json["error_code"] if answer.status >= 400 and answer.headers["Content-Type"] == "application/json" else None
     sent_to_sign_in = answer.status == 303 and answer.headers["Location"].startswith(f"{SIGN_IN}?next=")
     if str(answer.status) == expected[:3] and code in (None, CODES.get(expected, code)) and sent_to_sign_in == (expected == TO_SIGN_IN):
@@ -52,9 +55,9 @@ def difference(answer: Answer, expected: str) -> str | None:
     return f"the table says {expected}, the answer is {answer.status} {code or ''}: {said}"
 
 
-# The table against what else says who may call what: the routes, their decorators, the documents.
+# The table against the routes, their decorators and the inventory.
 
-# Routes that refuse what is done in an organization that is not active, although no path names it; and where it is named instead.
+# Routes that check the state of an organization that is not in the path, and where it comes from.
 ORGANIZATION_NOT_IN_THE_PATH = {
     "POST /api/auth/refresh": "the context of the session (decision 48)",
     "POST /api/invitations/accept": "the invitation (decision 49)",
@@ -69,9 +72,9 @@ ORGANIZATION_NOT_IN_THE_PATH = {
         for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
     },
 }
-# Routes that judge what is asked for first, and then send whoever is not signed in to do that, with all of it.
+# Routes that check the request first, and then redirect to the sign-in page with it.
 SENDS_TO_SIGN_IN = {"GET /auth/authorize", "POST /auth/authorize"}
-# Routes that let everybody in who has the right credential, and refuse because of what is asked about.
+# Routes that refuse callers that the decorator allows, depending on the resource.
 REFUSES_INSIDE = {
     "GET /api/user/devices/<device_id>": "a device of another user",
     "PATCH /api/user/devices/<device_id>": "a device of another user",
@@ -114,8 +117,8 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
 
 
 def refused_at_the_door(access: Access, caller: Caller) -> str | None:
-    """What the access decorator of a route refuses this caller with, as the table writes it; None if it lets the caller in."""
-    if access.security in (None, "billing_signature"):  # the latter is in the request, whoever brings it
+    """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
+    if access.security in (None, "billing_signature"):  # the caller is in the request, which any caller can send
         return None
     if access.name == "page_session":
         return None if caller.is_signed_in_browser else TO_SIGN_IN
@@ -135,7 +138,7 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
         return NO_ACCESS_TOKEN
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
-    if caller.session is None:  # what is sent must be good, even where nothing need be
+    if caller.session is None:  # optional credentials must be valid if they are sent
         return None if access.optional and caller.pre_auth is None else "401"
     if caller.is_application and not access.applications:
         return "403"
@@ -149,8 +152,8 @@ def refused_at_the_door(access: Access, caller: Caller) -> str | None:
     return "403" if caller.impersonated and not access.impersonated else None
 
 
-def test_the_table_agrees_with_the_documents() -> None:
-    """With the Who column, and with the rule that an organization must be active (identity.md section 5.2)."""
+def test_the_table_agrees_with_the_inventory() -> None:
+    """Compare the roles, and the rule that an organization must be active."""
     by_path = {unnamed(route): row for route, row in TABLE.items() if route == in_any_way(route)}
     wrong = []
     for endpoint in ENDPOINTS:
@@ -158,7 +161,7 @@ def test_the_table_agrees_with_the_documents() -> None:
         name = f"{documented['method']} {unnamed(documented['path'])}"
         row = by_path.get(name)
         if row is None:
-            continue  # the method is not written, or the route is not in the table, which another test says
+            continue  # the inventory has no method, or the route has no row, which another test finds
         let_in = {caller for caller, expected in row.items() if expected not in CODES}
         want = {role.value: role.value in documented["roles"] for role in Role} if documented["roles"] else {}
         if documented["auth"] == "platform_owner_jwt":

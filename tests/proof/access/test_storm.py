@@ -1,4 +1,8 @@
-"""A storm over one organization, and over accounts: everything that people may do to them, all at once (security.md Z-1 to Z-6)."""
+"""A storm:
+
+all requests that change one organization and its accounts, at the same time (security Z-1, Z-2,
+Z-3, Z-4, Z-5, Z-6).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -34,7 +38,10 @@ Act = tuple[str, str, Any, str | None]  # method, path, body, token or API key
 
 
 class Kind(StrEnum):
-    """Of acts that take several steps (parties.py): in the place of the method, and the token is a person's, or the cookie of a browser."""
+    """The method of acts with several steps (parties.py).
+
+    Their token is that of a user, or the cookie of a browser.
+    """
 
     CODE = "code"
     DEVICE = "device"
@@ -42,16 +49,19 @@ class Kind(StrEnum):
 
 
 class Storm:
-    """What people think of doing, whether they may or not. Who owns the organization thinks of more, for the others are mostly refused."""
+    """The requests that the callers choose from, allowed or not.
+
+    The owner has more of them, because most requests of others are refused.
+    """
 
     def __init__(self, world: World, tokens: Mapping[str, str], stewards: Mapping[str, str], seed: int) -> None:
         org = world.home.organization
         self.base, self.platform = f"/api/organizations/{org.slug}", f"/api/platform/organizations/{org.id}"
-        self.stewards = stewards  # their tokens by their ids
+        self.stewards = stewards  # access tokens by account id
         self.forgettable = [id_ for id_ in tokens if id_ not in {str(account.id) for account in world.home.people.values()}]
-        self.acting: dict[str, str] = {}  # who of them has which token as somebody else
-        self.browsers: list[str] = []  # the cookies of people on our own pages
-        # One account that several use at the same time, which has a second factor.
+        self.acting: dict[str, str] = {}  # impersonation tokens
+        self.browsers: list[str] = []  # cookies of browsers on our pages
+        # An account with a second factor that several clients use at the same time.
         self.guarded_id, self.guarded_email = world.home.things["guarded_id"], str(world.home.people["guarded"].email)
         self.guarded: list[str] = []
         self.refresh_tokens: list[str] = []
@@ -61,8 +71,8 @@ class Storm:
         self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
         self.webhook = world.home.things["webhook_id"]
-        self._key = world.home.keys["key"]  # of the first of the services
-        self._tokens = tokens  # by the id of the account
+        self._key = world.home.keys["key"]  # of the first service
+        self._tokens = tokens  # by account id
         users = (world.home.people["end-user"], world.home.people["further"], world.both)
         self.users = [(str(user.id), str(user.email)) for user in users]
         self._random = Random(seed)  # noqa: S311
@@ -73,7 +83,7 @@ class Storm:
         return str(self._one_of(self.stewards.values()))
 
     def acts(self, owner: str) -> Iterator[Act]:
-        """One of each kind, again and again."""
+        """Return the acts in a random order, each kind once per round."""
         while True:
             who = self._tokens[owner] if self._random.random() < 0.7 else self._one_of(self._tokens.values())
             whom = self._one_of(self._tokens)
@@ -113,7 +123,7 @@ class Storm:
                 ("DELETE", f"{self.base}/siem", None, who),
                 ("POST", f"{self.base}/siem/test", None, who),
                 ("POST", "/api/auth/login", login, None),
-                # The same addresses are invited, too.
+                # The same addresses are invited too.
                 ("POST", "/api/service/users", {"email": f"{number}@storm.example"}, self._key),
                 ("PATCH", f"/api/service/users/{user}", {"email": f"{number}@storm.example"}, self._key),
                 ("DELETE", f"/api/service/users/{user}", None, self._key),
@@ -130,7 +140,7 @@ class Storm:
             yield from kinds
 
     def _about_relying_parties(self, service: str, who: str) -> list[Act]:
-        """Codes, devices, and SAML: how it is set up, and people who are signed in with it, and out."""
+        """Return acts of codes, devices and SAML: configuration, sign-ons and logouts."""
         wanted = saml_of(HOME, service.rpartition("/")[2])
         setup = {"enabled": True, "entity_id": wanted.entity_id, "acs_url": wanted.acs_url, "slo_url": wanted.slo_url}
         named = self._one_of(("persistent", "emailAddress", "transient"))
@@ -172,7 +182,7 @@ class Storm:
         ]
         if self._random.random() < 0.5:
             acts.append(("DELETE", "/api/user/mfa", None, next(tokens)))
-        if self._random.random() < 0.4:  # either ends all others' sessions
+        if self._random.random() < 0.4:  # each ends all other sessions
             acts += [
                 self._one_of(
                     [
@@ -188,7 +198,7 @@ class Storm:
         return acts
 
     def learn(self, answers: Sequence[tuple[Act, Answer]]) -> None:
-        """What there is now, that the next ones can be about."""
+        """Add the ids that exist now, for the next acts."""
         for (_, path, body, token), answer in answers:
             made = json_of(answer)
             if "invitation" in made:
@@ -221,7 +231,7 @@ class Storm:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_after_a_storm_everything_is_as_it_must_be(
+async def test_all_invariants_hold_after_a_storm(
     seed: int, api: Api, app: QuartTrio, ports: Ports, pool: Pool, world: World, clock: FakeClock
 ) -> None:
     org = world.home.organization.id
@@ -259,20 +269,22 @@ async def test_after_a_storm_everything_is_as_it_must_be(
         await check_people(pool)
         await check_acting(api, pool, storm.acting)
         if lap == LAPS:
-            if await run_sql(pool, "select 1 from organizations where id = %s", org):  # all who tried had no right to, any more or yet
+            if await run_sql(
+                pool, "select 1 from organizations where id = %s", org
+            ):  # every caller that tried had lost the right, or did not have it yet
                 await calm(pool, org, stewards, tokens)
                 assert (await api.delete(storm.platform, token=storm.steward)).status == 204
-            # What people did at the very moment it was told of although it was gone, until somebody tidies up.
+            # Rows of the moment in which the resource was deleted. Housekeeping removes them.
             await housekeeping.sweep(ports, new_id())
         await check(pool, org, gone=lap == LAPS)
         clock.advance(3 * STEP)
 
 
 async def calm(pool: Pool, org: UUID, stewards: Mapping[str, str], tokens: Mapping[str, str]) -> str:
-    """Between two laps everybody who has lost what it takes to go on gets it back; the id of the owner."""
+    """Restore what callers need for the next lap. Return the id of the owner."""
     await run_sql(pool, "update organizations set status = 'active' where id = %s", org)
     await run_sql(pool, "update users set is_platform_owner = true where id = any(%s::uuid[])", list(stewards))
-    # An owner whom nobody knows any more owns what there is, but does nothing with it.
+    # An anonymized owner still owns the organization, but cannot act.
     heir = """
         select m.user_id from memberships m join users u on u.id = m.user_id
         where m.org_id = %s and u.anonymized_at is null and u.id = any(%s::uuid[]) order by m.role <> 'owner', m.user_id limit 1"""
@@ -283,7 +295,7 @@ async def calm(pool: Pool, org: UUID, stewards: Mapping[str, str], tokens: Mappi
 
 
 async def perform(api: Api, parties: Parties, acts: Sequence[Act], authenticator: Authenticator, number: int) -> tuple[Act, Answer]:
-    """What somebody does, and where that asks for a code the next step, too."""
+    """Send a request, and the code if the answer asks for one."""
     method, path, body, token = acts[number]
     match method:
         case Kind.CODE:
@@ -300,7 +312,7 @@ async def perform(api: Api, parties: Parties, acts: Sequence[Act], authenticator
         code = authenticator.code() if number % 3 else authenticator.backup_codes[number % len(authenticator.backup_codes)]
         answer = await api.post("/api/auth/mfa/verify", {"code": code, "trust_device": bool(number % 2)}, token=made["access_token"])
     if "qr_code_uri" in made:
-        authenticator.secret = made["secret"]  # the app that all share
+        authenticator.secret = made["secret"]  # the authenticator app of the shared account
         answer = await api.post("/api/user/mfa/verify", {"code": authenticator.code()}, token=token)
     authenticator.backup_codes = json_of(answer).get("backup_codes", authenticator.backup_codes)
     return acts[number], answer
@@ -317,7 +329,7 @@ def json_of(answer: Answer) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-# What is there of an organization that is deleted.
+# Rows that must not exist for a deleted organization.
 GOES_ALONG = (
     *("invitations", "services", "plans", "subscriptions", "api_keys", "audit_log", "audit_totals", "events"),
     *("authorization_codes", "device_codes", "saml_configurations", "saml_certificates", "saml_name_ids"),
@@ -327,7 +339,7 @@ GOES_ALONG = (
 
 
 async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
-    """What holds after whatever happened."""
+    """Check the invariants of an organization."""
     left = await run_sql(
         pool,
         """
@@ -351,7 +363,7 @@ async def check(pool: Pool, org: UUID, *, gone: bool) -> None:
 
 
 async def check_services(pool: Pool, org: UUID) -> None:
-    """What is counted is there, and whoever uses a service is an end user of the organization."""
+    """Check the counters, and that users of services are end users of the organization."""
     services = await run_sql(
         pool,
         """
@@ -371,7 +383,7 @@ async def check_services(pool: Pool, org: UUID) -> None:
 
 
 async def check_people(pool: Pool) -> None:
-    """What holds of accounts, whatever happened to them; each of these finds what must not be."""
+    """Queries that find rows which violate an invariant of accounts."""
     assert await run_sql(
         pool, "select 1 from users where is_platform_owner and deactivated_at is null and anonymized_at is null limit 1"
     ), "there is nobody to govern the platform"
@@ -428,7 +440,7 @@ WRONG: Mapping[str, str] = {
 
 
 async def check_acting(api: Api, pool: Pool, acting: Mapping[str, str]) -> None:
-    """Nobody acts as somebody else who does not govern the platform (any more)."""
+    """Check that only platform owners have impersonation sessions."""
     found = await run_sql(pool, "select id::text from users where is_platform_owner and anonymized_at is null")
     governing = {id_ for (id_,) in found}
     for token, steward in acting.items():

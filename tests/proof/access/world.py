@@ -1,6 +1,9 @@
-"""The cast of the access tests: four organizations, and everybody and everything that may knock at their doors.
+"""The world of the access tests:
 
-Made once for each process, with the real repositories, and put back before every test: ids and tokens stay the same.
+four organizations, and all kinds of callers.
+
+It is created once for each process, with the real repositories, and restored before every test: ids
+and tokens stay the same.
 """
 
 import json
@@ -48,7 +51,8 @@ AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "secur
 
 HOME, RIVAL, SUSPENDED, PENDING = SLUGS = ("aurora", "borealis", "dormant", "unborn")
 
-# The API keys of a tenant, and what each may do; all of them are for its first service, but for the last, which is for its second.
+# The API keys of a tenant and their permissions. All are for its first service, except the last,
+# for its second.
 KEYS: Final = {
     "key": frozenset(Permission),
     "reading-key": frozenset(permission for permission in Permission if permission.startswith("read:")),
@@ -60,22 +64,24 @@ KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An organization and its people: an owner, an admin, a member, a further one who calls nothing, one who has a second factor, a guest
-    who is only invited, and an end user, who is no member; it has two services.
+    """An organization and its users:
 
-    `things` say what `<name>` in a path and `{name}` in a request stand for, when they are meant to be this organization's.
+    an owner, an admin, a member, another member without calls, one with a second factor, a guest
+    who is only invited, and an end user without a membership. It has two services.
+
+    `things` are the values of `<name>` in paths and `{name}` in requests for this organization.
     """
 
     organization: Organization
     people: Mapping[str, Account]
     things: Mapping[str, str]
     services: tuple[UUID, UUID]
-    keys: Mapping[str, str] = field(repr=False)  # the texts of KEYS
+    keys: Mapping[str, str] = field(repr=False)  # the API keys by the names of KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Somebody who calls about the things of the organization `at`, and has this role in it."""
+    """A caller with a role in the organization `at`, which its requests are about."""
 
     name: str
     at: Tenant
@@ -83,16 +89,16 @@ class Caller:
     session: SignedIn | None = None
     role: Role | None = None
     impersonated: bool = False
-    is_application: bool = False  # which has the session of a service of this person's
-    pre_auth: str | None = None  # instead of a session
+    is_application: bool = False  # has the session of a service of this user
+    pre_auth: str | None = None  # in place of a session
     directory: str | None = None  # a SCIM token
-    directory_of: Tenant | None = None  # while it is good
+    directory_of: Tenant | None = None  # whether the token is valid
     key: str | None = None
-    permissions: frozenset[Permission] | None = None  # of the key, while it is good
+    permissions: frozenset[Permission] | None = None  # permissions of the key, if it is valid
     key_of: Tenant | None = None
-    cookie: str | None = None  # of a browser on our own pages
+    cookie: str | None = None  # the cookie of a browser on our pages
     is_signed_in_browser: bool = False
-    own: Mapping[str, str] = field(default_factory=dict, repr=False)  # the things of this person
+    own: Mapping[str, str] = field(default_factory=dict, repr=False)  # personal things
 
     @property
     def is_platform_owner(self) -> bool:
@@ -113,29 +119,32 @@ class Caller:
 
     @property
     def things(self) -> Mapping[str, str]:
-        """Those of the organization, and one's own."""
+        """Return the things of the organization, and the personal ones."""
         return {**self.at.things, **self.own}
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All of it. `home` is the organization that the tests are about, `rival` another one of the same kind."""
+    """The whole world.
+
+    `home` is the organization under test, and `rival` another one of the same kind.
+    """
 
     home: Tenant
     rival: Tenant
-    both: Account  # a member of either
+    both: Account  # a member of home and rival
     callers: Mapping[str, Caller]
     state: State = field(repr=False)
-    state_without_home: State = field(repr=False)  # what it would be if the home organization and its people did not exist
+    state_without_home: State = field(repr=False)  # the world if the home organization and its users did not exist
 
 
 async def make_world(ports: Ports, pool: Pool) -> World:
-    """Make it in an empty database."""
+    """Create the world in an empty database."""
     belongings = Belongings(ports, pool)
     steward = await _add_person(ports, "steward@platform.example", is_platform_owner=True)
     stranger = await _add_person(ports, "stranger@nowhere.example")
     governing = Governing(steward, await sign_in(ports, steward), belongings)
-    # Two organizations know this person; what either knows of the other is what must not come out.
+    # This user is a member of two organizations. Neither must learn about the other.
     both = await _add_person(ports, "both@between.example")
     rival = await _add_tenant(ports, pool, RIVAL, governing, both=both)
     suspended = await _add_tenant(ports, pool, SUSPENDED, governing, status=OrganizationStatus.SUSPENDED)
@@ -157,7 +166,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     without_home = await state(pool)
     home = await _add_tenant(ports, pool, HOME, governing, both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
-    await belongings.of(both, HOME)  # what is this person's own the rival organization must not learn either
+    await belongings.of(both, HOME)  # the rival organization must not learn the personal things of this user
     guest = home.people["guest"]
     guest_session = await sign_in(ports, guest)
     there = {caller.name: caller for caller in callers}
@@ -172,7 +181,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_has),
         Caller(name="guest", at=home, account=guest, session=guest_session, own=_own(await belongings.of(guest, HOME), guest_session)),
         Caller(name="platform", at=home, account=steward, session=governing.session, own=steward_has),
-        # The same as those of the rival, at somebody else's door.
+        # Copies of the rival's callers, which call about the home organization.
         replace(there["foreign-owner"], name="foreign", at=home, role=None),
         replace(there["foreign-application"], name="visiting-application", at=home),
         replace(there["foreign-key"], name="visiting-key", at=home),
@@ -188,14 +197,14 @@ async def make_world(ports: Ports, pool: Pool) -> World:
 
 @dataclass(frozen=True, slots=True)
 class Governing:
-    """A platform owner, who looks at some of what is made as somebody else; and what people have of their own."""
+    """Add a platform owner who impersonates users, and personal things of users."""
 
     steward: Account
     session: SignedIn
     belongings: Belongings
 
     async def look(self, ports: Ports, organization: Organization, account: Account) -> None:
-        """At an organization as one of its members."""
+        """Impersonate a member of an organization."""
         slug, steward = organization.slug, self.steward
         by = Person(
             user_id=steward.id,
@@ -209,12 +218,12 @@ class Governing:
 
 
 def reason_of(slug: str) -> str:
-    """Why a platform owner has acted as somebody else there, which no tenant is told, not even that one (decisions, point 207)."""
+    """Return the reason of an impersonation, which no tenant learns (decision 207)."""
     return f"why {slug} was looked at"
 
 
 async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str) -> Caller:
-    """The tenant's first service, with a token of this person, who has a linked account there."""
+    """Add an application that has a token of this user, who has a linked identity there."""
     session, slug = await sign_in_to(ports, pool, tenant.services[0], account), tenant.organization.slug
     if account.id != tenant.people["end-user"].id:
         await _link(pool, tenant.services[0], slug, account)
@@ -225,7 +234,7 @@ async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Bel
 async def _browser(
     ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, account: Account, name: str, *, ended: bool = False
 ) -> Caller:
-    """In which this person is signed in, or was."""
+    """Add a browser with a session of this user, live or ended."""
     cookie = await begin_in_browser(ports, account)
     if ended:
         await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
@@ -234,7 +243,7 @@ async def _browser(
 
 
 def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
-    """Programs that hold the tenant's API keys."""
+    """Add the programs that have the tenant's API keys."""
     return [
         Caller(
             name=f"{prefix}{name}",
@@ -248,7 +257,7 @@ def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
 
 
 def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
-    """A directory that holds a SCIM token of the tenant, and one whose token has expired."""
+    """Add a directory with a SCIM token of the tenant, and one whose token has expired."""
     return [
         Caller(name=f"{prefix}directory", at=tenant, directory=tenant.things["scim_token"], directory_of=tenant),
         Caller(name=f"{prefix}expired-directory", at=tenant, directory=tenant.things["expired_scim_token"]),
@@ -256,7 +265,7 @@ def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
 
 
 def _own(belongings: Mapping[str, str], session: SignedIn) -> Mapping[str, str]:
-    """What is somebody's own."""
+    """Return the personal things of this caller."""
     return {**belongings, "refresh_token": session.refresh_token}
 
 
@@ -267,8 +276,12 @@ async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
 async def _people_of(
     ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, prefix: str = "", steward: Account | None = None
 ) -> list[Caller]:
-    """The owner, the admin and the member, signed in. With a platform owner also that one as each of them, the member who has a second
-    factor, and browsers."""
+    """Add sessions of the owner, the admin and the member.
+
+
+    With a platform owner, add impersonation sessions, the member with a second factor, and
+    browsers.
+    """
     org, slug, callers = tenant.organization.id, tenant.organization.slug, []
 
     async def add(name: str, account: Account, **changes: Any) -> None:
@@ -300,9 +313,11 @@ async def _add_tenant(
     status: OrganizationStatus = OrganizationStatus.ACTIVE,
     invites: Email | None = None,
 ) -> Tenant:
-    """An organization with something in every table that can hold a tenant's things. Every text in it has the slug in it.
+    """Add an organization with a row in every table of tenants.
 
-    `both` is a member who exists already, `invites` one more address that it has invited.
+    Every text contains the slug.
+
+    `both` is an existing account that becomes a member, `invites` an additional invited address.
     """
     now = ports.clock.now()
     people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guarded", "guest")}
@@ -342,7 +357,7 @@ async def _add_tenant(
         for ended in InvitationStatus:
             invitation = _invitation(organization, owner, f"{ended}@{slug}.example", now - timedelta(days=8))
             await tx.invitations.add(invitation)
-            if ended is not InvitationStatus.PENDING:  # one is past its time, and not marked yet
+            if ended is not InvitationStatus.PENDING:  # one has expired, and is not marked yet
                 await tx.invitations.end(org, invitation.id, ended, now)
         for token, purpose in (("reset_token", TokenPurpose.RESET_PASSWORD), ("verification_token", TokenPurpose.VERIFY_EMAIL)):
             await tx.one_time_tokens.add(
@@ -372,7 +387,8 @@ async def _add_tenant(
         await governing.look(ports, organization, people["guarded"])
     guarded_has = await governing.belongings.of(people["guarded"], slug, guarded=True)
     further_has = _own(await governing.belongings.of(further, slug), sessions["further"])
-    # Managed, so that its own organization may do with it whatever an organization may: born there, with an address there.
+    # Managed: created by this organization, with an address in its domain, so that it has all
+    # rights over the account.
     people["end-user"] = await _add_person(ports, f"end-user@{slug}.example", origin=AccountOrigin.API_KEY, origin_org_id=org)
     directory = await _add_directory(ports, organization, owner, further, people["former"])
     webhook, delivery = await _add_settings(ports, organization, owner)
@@ -380,7 +396,7 @@ async def _add_tenant(
     keys = await _add_keys(ports, organization, services, owner)
     user_code = await _add_device(pool, slug, services[0], now)
     code, verifier = await _add_code(ports, pool, slug, services[0], people["end-user"])
-    # Whom both know signs in to services of either, so that what one of them is told of it must not be what happened at the other.
+    # The member of both signs in to services of both. The records of one must not reach the other.
     for user in (people["end-user"], further, *([both] if both else [])):
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
@@ -408,7 +424,7 @@ async def _add_tenant(
         "org_slug": slug,
         "user_id": str(further.id),
         "invitation_id": str(pending.id),
-        "invitation_hash": pending.token_hash.hex(),  # what stands for the token in lists, and opens nothing for others (point 192)
+        "invitation_hash": pending.token_hash.hex(),  # the token in lists of invitations, which opens nothing (decision 192)
         "tier_id": str(tier.id),
         "guest_email": people["guest"].email,
         "guarded_id": str(people["guarded"].id),
@@ -424,7 +440,7 @@ async def _add_tenant(
 
 
 async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> str:
-    """The user code of a device that waits to be signed in to this service."""
+    """Add a device that waits for approval by this service. Return its user code."""
     user_code = "".join(randomness.choice(USER_CODE_ALPHABET) for _ in range(USER_CODE_LENGTH))
     insert = """
         insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
@@ -436,7 +452,10 @@ async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> st
 
 
 async def _add_code(ports: Ports, pool: Pool, slug: str, service: UUID, user: Account) -> tuple[str, str]:
-    """A code that this service has got for somebody and not exchanged yet, and its verifier; and one that it has."""
+    """Add two authorization codes of this service, one of them exchanged.
+
+    Return the other with its verifier.
+    """
     code, verifier = new_secret(), new_secret()
     browser = digest(await begin_in_browser(ports, user))
     used = (await sign_in_to(ports, pool, service, user)).session_id
@@ -446,7 +465,7 @@ async def _add_code(ports: Ports, pool: Pool, slug: str, service: UUID, user: Ac
 
 
 async def _add_directory(ports: Ports, organization: Organization, owner: Account, known: Account, former: Account) -> Mapping[str, str]:
-    """What a directory has said of one person, and another one, whom it has deactivated; and its tokens, which have names."""
+    """Add SCIM users, one of them deactivated, and SCIM tokens."""
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     texts = {"scim_token": f"scim_live_{slug[:6]}_{new_secret()}", "expired_scim_token": f"scim_live_{slug[:6]}_{new_secret()}"}
     ids = {name: new_id() for name in texts}
@@ -471,7 +490,10 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
 
 
 async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:
-    """All that an organization can set about itself. Its domain is proved. The ids of its webhook, and of what that was told."""
+    """Add all settings of an organization, with a verified domain.
+
+    Return the ids of its webhook and of a delivery.
+    """
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     domain = Domain(f"{slug}.example")
     look = BrandingSettings(f"https://{slug}.example/logo.png", f"#{digest(slug).hex()[:6]}", f"{slug.title()} Suite")
@@ -499,7 +521,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
         await tx.webhooks.rotate(webhook, f"whsec_{digest(slug).hex()}", now + OVERLAP)
         delivery = await tx.deliveries.add(new_id(), org, webhook.id, "user.invited", payload, owner.id, now)
         await tx.smtp.put(mailer, now)
-        # At an address that nobody has, so that a test ends at once. What is recorded from now on waits.
+        # This address does not exist, so that a test delivery ends at once. Later events wait.
         await tx.siem.put(new_id(), make_sink(org, f"https://192.0.2.7/{slug}", token=f"token-of-the-siem-of-{slug}"), now)
         await tx.branding.put(org, look, now)
         await tx.domains.put(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
@@ -509,12 +531,15 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
 
 
 def challenge_of(slug: str) -> str:
-    """What the DNS has to say for a tenant to have proved its domain."""
+    """Return the TXT records that verify a tenant's domain."""
     return digest(f"challenge of {slug}").hex()
 
 
 async def _add_services(ports: Ports, organization: Organization, owner: Account) -> tuple[tuple[UUID, UUID], Mapping[str, str]]:
-    """Two services, the first with a plan that can be used and one that is not, and what of them has a name."""
+    """Add two services, the first with an active plan and a removed one.
+
+    Return the services and their things.
+    """
     org, slug, now = organization.id, organization.slug, ports.clock.now()
     secret = f"client secret of {slug}"
     shop, desk = (
@@ -583,7 +608,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:
-    """The texts of KEYS."""
+    """Add the API keys of KEYS. Return them by name."""
     now = ports.clock.now()
     texts = {name: f"sk_{organization.slug[:6]}_{new_secret()}" for name in KEYS}
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -595,7 +620,7 @@ async def _add_keys(ports: Ports, organization: Organization, services: tuple[UU
 
 
 def _key(organization: Organization, service: UUID, owner: Account, name: str, permissions: frozenset[Permission], now: datetime) -> ApiKey:
-    """It has been used just now, so that to use it once more leaves no trace."""
+    """Mark the key as just used, so that another use leaves no trace."""
     return ApiKey(
         id=new_id(),
         org_id=organization.id,
@@ -611,7 +636,7 @@ def _key(organization: Organization, service: UUID, owner: Account, name: str, p
 
 
 async def _use(ports: Ports, pool: Pool, organization: Organization, service: UUID, user: Account) -> None:
-    """What is there of somebody who signs in to a service, also through a provider."""
+    """Add the sign-in data of a user, including one through a provider."""
     await add_service_user(ports, service, user.id)
     await add_login(ports, pool, service, user.id, "codehost")
     await _link(pool, service, organization.slug, user)

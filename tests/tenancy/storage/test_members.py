@@ -15,7 +15,7 @@ from core.kernel.values import Page
 from core.tenancy.members_rules import AlreadyMember, ListedMember
 from core.tenancy.organizations_rules import Membership
 from tests.support.builders import add_organization, everyone, run_sql
-from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, somebody_waits, within
+from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, until_blocked, within
 
 ALL = Page(1, 50)
 
@@ -209,7 +209,7 @@ async def test_a_lock_that_waited_returns_the_committed_change(storage: Postgres
         await tx.members.remove(org, eve.id, NOW)
         for target in (user.id, eve.id):
             nursery.start_soon(look, target)
-        await somebody_waits(pool, 2)
+        await until_blocked(pool, 2)
         assert not found
     assert found == {user.id: replace(mine, role=Role.ADMIN), eve.id: None}
 

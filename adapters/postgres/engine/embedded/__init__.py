@@ -1,7 +1,7 @@
 """The embedded PostgreSQL server for development and tests, which starts and stops with this process.
 
-Its programs are those of PostgreSQL, and this package manages the rest. The server is a child process that ends with
-its parent. It listens on a socket in a private directory and on no port. It has one owner: the process that holds the
+It runs PostgreSQL's own programs. This package creates the data, and starts and stops the server, a child process that
+ends with its parent. It listens on a socket in a private directory and on no port. It has one owner: the process that holds the
 lock on `<data>.lock`.
 """
 
@@ -115,7 +115,7 @@ def start(data_dir: Path, *, durable: bool = True) -> Running:
 def attach(data_dir: Path) -> str | None:
     """Return the connection string of the database that another process runs in `data_dir`, or None if no process does.
 
-    A server that is starting at this moment is waited for. Raises: EmbeddedError.
+    Wait for a server that is just starting. Raises: EmbeddedError.
     """
     deadline = time.monotonic() + _START_TIMEOUT
     try:
