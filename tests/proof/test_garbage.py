@@ -1,6 +1,7 @@
-"""Malformed requests to all routes:
+"""Malformed requests to all routes.
 
-never a 5xx or a hang, always our own responses, and no internal details in them.
+
+No response is a 5xx, no request hangs, all responses are our own, and none has internal details.
 """
 
 import json
@@ -35,7 +36,8 @@ JSON = (b"content-type", b"application/json")
 FORM = (b"content-type", b"application/x-www-form-urlencoded")
 HTML = (b"accept", b"text/html")
 
-# Deterministic, so that a failure here is a failure everywhere; small, because each example is answered by the real application.
+# Deterministic, so that failures can be repeated, and few, because the real application answers
+# each example.
 BOUNDED = settings(
     derandomize=True,
     deadline=None,
@@ -54,7 +56,7 @@ INSIDES = re.compile(
 
 
 def routes(app: QuartTrio) -> list[tuple[str, str]]:
-    """Every method and path of the application. Signing out comes last."""
+    """Return method and path of all routes. Signing out comes last."""
     return sorted(
         ((method, filled(rule.rule)) for rule in app.url_map.iter_rules() for method in (rule.methods or set()) - {"OPTIONS"}),
         key=lambda route: (route[1] == "/api/auth/logout", route),
@@ -66,15 +68,15 @@ def paths(app: QuartTrio) -> list[str]:
 
 
 def what_is_wrong_with(answer: Answer) -> str | None:
-    """Why an answer is none that we may give, or None."""
-    if answer.status >= 500 and answer.status != 501:  # what SCIM has and we have not
+    """Return why the response is not one that we may send, or None."""
+    if answer.status >= 500 and answer.status != 501:  # unsupported operations of SCIM
         return f"status {answer.status}"
     if "X-Request-Id" not in answer.headers:
         return "no request id"
     if answer.status < 400:
         return None
     if not answer.text:
-        return None  # to HEAD
+        return None  # HEAD
     leak = INSIDES.search(answer.text)
     if leak is not None and answer.headers["Content-Type"].startswith(("application/json", SCIM_JSON)):
         return f"shows {leak[0]!r}"
@@ -93,11 +95,11 @@ def what_is_wrong_with(answer: Answer) -> str | None:
         return f"not the standard body: {error}"
 
 
-PRE_AUTH = b"/api/auth/mfa/verify"  # which takes another token than everything else
+PRE_AUTH = b"/api/auth/mfa/verify"  # requires a pre-auth token
 
 
 class Findings:
-    """What was answered wrongly, so that one run shows all of it."""
+    """The wrong responses of a test, so that one run shows all of them."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
@@ -118,12 +120,13 @@ Send = Callable[..., Awaitable[Answer]]
 
 @pytest.fixture
 async def send(app: QuartTrio, ports: Ports, pool: Pool) -> Send:
-    """How to send a request as somebody who may do everything, so that garbage also reaches what stands behind the doors."""
+    """Return a function that sends requests with all permissions, so that garbage also reaches the
+    use cases."""
     ruler, token = await add_ruler(ports, pool)
     waiting = pre_auth_token(ports, ruler)
 
     async def send(method: str, target: bytes | str, **options: Any) -> Answer:
-        await restore(pool, ruler)  # some requests that make no sense are good enough for deleting it
+        await restore(pool, ruler)  # some of these requests succeed in deleting it
         headers = [(b"x-api-key", API_KEY.encode()), *options.pop("headers", ())]
         path = target if isinstance(target, bytes) else target.encode()
         credential = waiting if path.startswith(PRE_AUTH) else SCIM_TOKEN if path.startswith(b"/scim/") else token
@@ -172,12 +175,12 @@ BODIES: dict[str, bytes] = {
 
 
 def reads_json(app: QuartTrio) -> set[tuple[str, str]]:
-    """The routes that have a JSON body, according to the interface description."""
+    """Return the routes with a JSON body, according to the API description."""
     return set(bodies(app))
 
 
 def bodies(app: QuartTrio) -> dict[tuple[str, str], dict[str, Any]]:
-    """The schemas of the JSON bodies, according to the interface description."""
+    """Return the schemas of the JSON bodies, according to the API description."""
     document = json.loads(context.app_context(app).description)
     return {
         (method, filled(path)): operation["requestBody"]["content"]["application/json"]["schema"]

@@ -1,5 +1,9 @@
-"""Events of the payment provider in any order, twice, late and of the same second, against a simple model: the state is what follows from
-the newest of each kind (decisions, points 165, 166 and 169; security.md H-3 and H-4)."""
+"""Events of the payment provider, out of order, twice, late, and within one second, against a
+simple model.
+
+
+The state follows from the newest event of each kind (security H-3, H-4, decisions 165, 166, 169).
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -37,7 +41,7 @@ STATUSES = {
     "canceled": "cancelled",
 }
 PLANS = {"price_gold": "Gold", "price_silver": "Silver"}
-# Few seconds, so that many events are of the same one.
+# Few seconds, so that many events share one.
 SECONDS = st.integers(START, START + 4)
 ENDS = st.integers(START + 10, START + 14)
 METHODS = st.sampled_from(["a", "b", "c"])
@@ -45,23 +49,30 @@ METHODS = st.sampled_from(["a", "b", "c"])
 
 @dataclass(frozen=True)
 class Heard:
-    """What the model knows of an event that has arrived; `number` says in which order they first did."""
+    """A received event in the model. `number` is the order of arrival."""
 
     number: int
     type: str
     created: int
     status: str = ""
     price: str = ""
-    ends: int = 0  # of an object that says nothing of it
+    ends: int = 0  # the event does not have it
 
     @property
     def age(self) -> tuple[int, bool, int]:
-        """Its creation comes before all else of the same second; of the others, what was heard later is newer."""
+        """The order of events:
+
+        a creation comes first in its second, other events in their order of arrival.
+        """
         return (self.created, self.type != "customer.subscription.created", self.number)
 
 
 def expected(heard: list[Heard]) -> tuple[str, str | None, datetime | None] | None:
-    """Status, plan and end of the period of the subscription after these, as far as known; of a cancelled one the status alone matters."""
+    """Return status, plan and end of the period of the subscription after these events.
+
+
+    Unknown values are None. A canceled subscription has only a status.
+    """
     objects = [one for one in heard if one.status]
     if not objects:
         return None
@@ -82,7 +93,7 @@ def expected(heard: list[Heard]) -> tuple[str, str | None, datetime | None] | No
 
 @dataclass(frozen=True)
 class HeardOfMethod:
-    """What the model knows of an event about a means of payment. `customer` is None where it was detached."""
+    """A received event about a payment method. `customer` is None after it was detached."""
 
     number: int
     method: str
@@ -91,24 +102,24 @@ class HeardOfMethod:
 
     @property
     def age(self) -> tuple[int, bool, int]:
-        """That it was attached comes before that it was detached in the same second."""
+        """The order of events: attaching comes before detaching in the same second."""
         return (self.created, self.customer is None, self.number)
 
 
 def expected_method(heard: list[HeardOfMethod], customer: str) -> str | None:
-    """What the customer pays with after these."""
+    """Return the payment method of the customer after these events."""
     newest = {one.method: one for one in sorted(heard, key=lambda one: one.age)}.values()
     attached = [one for one in newest if one.customer == customer]
     return max(attached, key=lambda one: one.age).method if attached else None
 
 
 EVENTS = Bundle("events")
-# Most are heard of at once, and any of them once more, or for the first time, at any time later.
+# Most events arrive at once. All can arrive again, or for the first time, at any later time.
 LATE = st.sampled_from([False, False, True])
 
 
 class BillingMachine(RuleBasedStateMachine):
-    """Somebody of ours, who has bought a subscription at the provider. What is heard of, the machines below keep."""
+    """A user with a subscription at the provider. Subclasses store the received events."""
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -167,7 +178,7 @@ class BillingMachine(RuleBasedStateMachine):
 
 
 class SubscriptionMachine(BillingMachine):
-    """What becomes of the subscription."""
+    """Events about the subscription."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,7 +199,7 @@ class SubscriptionMachine(BillingMachine):
 
     @rule(target=EVENTS, created=SECONDS, type_=st.sampled_from(["updated", "deleted"]))
     def end(self, created: int, type_: str) -> Mapping[str, Any]:
-        """After which nothing else counts, so it is always late."""
+        """End the subscription. It counts forever, so it always arrives late."""
         about = subscription(self.id, status="canceled", current_period_end=START, metadata=self.metadata, customer=self.customer)
         return event(f"customer.subscription.{type_}", about, created)
 
@@ -223,12 +234,12 @@ class SubscriptionMachine(BillingMachine):
         elif wanted[0] == "cancelled":
             assert [row[0] for row in rows] == ["cancelled"]
         else:
-            # Where nobody has said so, it is some time after it was heard of.
+            # Without a time in the event, the time of arrival counts approximately.
             assert [row if wanted[2] else (*row[:2], None) for row in rows] == [wanted]
 
 
 class CustomerMachine(BillingMachine):
-    """Whether the organization has the customer, and what it pays with."""
+    """Events about the customer and the payment methods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,7 +252,10 @@ class CustomerMachine(BillingMachine):
 
     @rule(target=EVENTS, created=SECONDS, is_named=st.booleans())
     def delete(self, created: int, *, is_named: bool) -> Mapping[str, Any]:
-        """After which nothing else counts, so it is always late. It may say whose it was."""
+        """Delete the customer.
+
+        It counts forever, so it always arrives late. The event can name the customer.
+        """
         return self._of_customer("deleted", created, is_named=is_named)
 
     def _of_customer(self, type_: str, created: int, *, is_named: bool = True) -> Mapping[str, Any]:
@@ -280,7 +294,7 @@ class CustomerMachine(BillingMachine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", [SubscriptionMachine, CustomerMachine])
-def test_events_lead_to_what_the_newest_of_them_say(conninfo: str, machine: type[BillingMachine]) -> None:
+def test_the_state_follows_from_the_newest_events(conninfo: str, machine: type[BillingMachine]) -> None:
     with Background() as background:
         BillingMachine.background = background
         BillingMachine.clock = FakeClock()

@@ -1,5 +1,10 @@
-"""People against a simple model: passwords, second factors, devices and sessions, whatever somebody does in whatever order (identity.md
-section 3; security.md A-3, A-6, A-8, J-8, S-1 to S-5, M-1 to M-6; decisions, points 39 to 47, 59 to 61, 78 to 85)."""
+"""Users against a simple model:
+
+passwords, second factors, devices and sessions, in any order of requests.
+
+The requirements are security A-3, A-6, A-8, J-8, S-1, S-2, S-3, S-4, S-5, M-1, M-2, M-3, M-4, M-5,
+M-6 and decisions 39, 40, 41, 42, 43, 44, 45, 46, 47, 59, 60, 61, 78, 79, 80, 81, 82, 83, 84, 85.
+"""
 
 import math
 from collections import defaultdict
@@ -44,14 +49,17 @@ IPHONE = (
     "Mozilla/5.0 (iPhone; CPU iPhone OS 17_1 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
     "Version/17.1 Mobile/15E148 Safari/604.1"
 )
-# Browser, system and kind of device.
+# Browser, operating system and type of device.
 SAID = {FIREFOX: ("Firefox", "Linux", "browser"), IPHONE: ("Mobile Safari", "iOS", "mobile")}
 PLACES = {"203.0.113.9": Location("Lisbon", "PT"), "198.51.100.7": Location(None, "NO")}
 
 
 @dataclass(frozen=True)
 class Visit:
-    """From where somebody comes: the id that the client keeps, if it does, what it says of itself, and the address."""
+    """The client of a request:
+
+    the device id that it keeps, if any, its user agent, and its address.
+    """
 
     client: str | None
     agent: str = FIREFOX
@@ -80,13 +88,13 @@ CODES = st.sampled_from(
 TIMES = st.sampled_from(
     [SECOND, 11 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 5 * HOUR, DAY, DAY, 7 * DAY, 29 * DAY, 31 * DAY]
 )
-# For how many days an organization lets devices be trusted, and what somebody is in it.
+# The trust period of each organization in days, and the user's role in it.
 DAYS, PART = st.sampled_from([1, 90]), st.sampled_from(["none", "invited", "confirmed"])
 
 
 @dataclass(eq=False)
 class KnownDevice:
-    """What a device should be like."""
+    """A device in the model."""
 
     id: UUID
     client: str | None
@@ -118,7 +126,10 @@ class KnownRisk:
 
 @dataclass(frozen=True)
 class Coming:
-    """What the model thinks of somebody who comes: the device, None if it is a new one; whether it is trusted; the risk."""
+    """A sign-in in the model:
+
+    the device, or None for a new one, whether it is trusted, and the risk.
+    """
 
     device: KnownDevice | None
     trusted: bool
@@ -127,15 +138,15 @@ class Coming:
 
 @dataclass(eq=False)
 class KnownSession:
-    """What a session should be like."""
+    """A session in the model."""
 
     id: UUID
     device: KnownDevice
     of_service: bool
     ends_at: datetime
     expires_at: datetime
-    tokens: list[str] = field(default_factory=list)  # refresh tokens, oldest first; the last one is good
-    access: list[tuple[str, datetime]] = field(default_factory=list)  # with their ends, oldest first
+    tokens: list[str] = field(default_factory=list)  # refresh tokens, oldest first; only the last one is valid
+    access: list[tuple[str, datetime]] = field(default_factory=list)  # access tokens and when they expire, oldest first
     rotated_at: datetime | None = None
     over: bool = False
 
@@ -162,8 +173,12 @@ class KnownLink:
 
 @dataclass
 class Counter:
-    """Wrong guesses at one secret, in a quarter of an hour from the first: from the limit on each one blocks the next, as long as
-    `first_wait`, twice as long, and so on. When nobody has guessed for `quiet` after that, they are forgotten."""
+    """Wrong attempts at one secret, within 15 minutes of the first.
+
+
+    From the limit on, each attempt blocks the next, for `first_wait`, then twice as long, and so
+    on. After `quiet` without attempts they are forgotten.
+    """
 
     limit: int
     first_wait: timedelta = 30 * SECOND
@@ -173,7 +188,7 @@ class Counter:
     blocked_until: datetime | None = None
 
     def admits(self, now: datetime) -> bool:
-        """Count a guess, unless it has to wait."""
+        """Count an attempt, and return whether it is allowed."""
         if self.blocked_until is not None and now < self.blocked_until:
             return False
         forgotten_at = now if self.began is None else self.began + 15 * MINUTE
@@ -193,7 +208,8 @@ class Counter:
 
 @dataclass
 class SecondFactor:
-    """The second factor of the account, pending or asked for, and the app that knows its secret."""
+    """The second factor of the account, pending or active, and the authenticator app with its
+    secret."""
 
     secret: str
     setup_at: datetime
@@ -205,7 +221,8 @@ class SecondFactor:
         return pyotp.TOTP(self.secret).generate_otp(step)
 
     def step_of(self, code: str, now: datetime) -> int | None:
-        """The newest step whose code this is: of this step, the one before and the one after."""
+        """Return the newest step with this code, of the current, the previous and the next one, or
+        None."""
         return next((step for step in range(step_at(now) + 1, step_at(now) - 2, -1) if self.app(step) == code), None)
 
     def is_right(self, code: str, now: datetime) -> bool:
@@ -271,7 +288,7 @@ ALL_OF_ONE = """
 
 
 class PeopleMachine(RuleBasedStateMachine):
-    """One account and all that is used to sign in to it, on a few clients; and somebody else, to whom nothing of it may happen."""
+    """One account with its secrets on a few clients, and another account that must not change."""
 
     background: ClassVar[Background]
     shared: ClassVar[Ports]
@@ -293,7 +310,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.places: set[Location] = set()
         self.mfa_log: list[str] = []
         self.mails: list[str] = []
-        self.jar: dict[tuple[str | None, str], str] = {}  # the trust token that each client was given last
+        self.jar: dict[tuple[str | None, str], str] = {}  # the last trust token of each client
         self.trust_tokens: list[str] = []
         self.old_backup_codes: list[str] = []
         self.used_codes: list[str] = []
@@ -301,7 +318,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.code_guesses = Counter(self.limit, first_wait=15 * MINUTE, quiet=timedelta())
         self.guesses_with: dict[str, Counter] = defaultdict(lambda: Counter(self.limit))
         self.days = [30, 30]
-        self.part = ["none", "none"]  # in each organization; the first one has the service
+        self.part = ["none", "none"]  # one session for each organization; the first organization has the service
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:
         return self.background.run(act, *args)
@@ -311,7 +328,7 @@ class PeopleMachine(RuleBasedStateMachine):
         return self.clock.now()
 
     def tick(self) -> None:
-        """No two things happen at one time."""
+        """Advance the clock, so that no two requests have the same time."""
         self.clock.advance(MILLISECOND)
 
     @initialize(enabled=st.booleans())
@@ -329,7 +346,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.witness = self.run(self._look)[-1]
 
     async def _add_witness(self) -> None:
-        """Somebody with a session on a trusted device, and a sign-in that waits."""
+        """Add the other account, with a session on a trusted device and a pending sign-in."""
         self.other = await add_account(self.ports, f"witness-{self.number}@example.com")
         app = await add_mfa(self.ports, self.other)
         email, client, caller = self.other.email, PresentedDevice(HOME.client), HOME.caller
@@ -342,7 +359,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.others_token, self.others_device = begun.device_token, begun.session.device_id
         assert isinstance(await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client), PreAuthToken)
 
-    # What the model thinks
+    # The model
 
     @property
     def asked_for(self) -> SecondFactor | None:
@@ -350,7 +367,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @property
     def pending(self) -> SecondFactor | None:
-        """What can be confirmed now."""
+        """Return the secret that can be confirmed now."""
         waits = self.factor is not None and self.factor.enabled_at is None and self.now < self.factor.setup_at + 15 * MINUTE
         return self.factor if waits else None
 
@@ -393,7 +410,7 @@ class PeopleMachine(RuleBasedStateMachine):
             session.over = session.over or session is not but
 
     def end_trust(self) -> None:
-        """What a change of the password or of the second factor ends."""
+        """End what a change of the password or of the second factor ends."""
         for device in self.devices:
             device.distrust()
         for waiting in self.pre_auths:
@@ -403,7 +420,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.logins.append((self.now, False, 0))
 
     def took(self, session: KnownSession, pair: TokenPair) -> None:
-        """Learn from a pair of tokens, whose lifetimes are checked."""
+        """Store a pair of tokens, after checking the lifetimes."""
         expires_at = to_the_second(min(self.now + 15 * MINUTE, session.ends_at))
         assert pair.expires_in == int((expires_at - to_the_second(self.now)).total_seconds())
         assert pair.refresh_token not in {token for known in self.sessions for token in known.tokens}
@@ -412,7 +429,7 @@ class PeopleMachine(RuleBasedStateMachine):
         session.expires_at = min(self.now + 30 * DAY, session.ends_at)
 
     def began(self, found: SignedIn, visit: Visit, coming: Coming, of_service: bool, name: str | None = None) -> KnownSession:
-        """Learn from a sign-in."""
+        """Store the session of a sign-in."""
         said, id_ = SAID[visit.agent], found.session.device_id
         assert id_ is not None
         device = coming.device
@@ -439,7 +456,7 @@ class PeopleMachine(RuleBasedStateMachine):
     # Signing in
 
     def _password(self, visit: Visit, password: str, token: str | None = None, of_service: bool = False) -> KnownPreAuth | None:
-        """Show the password; a sign-in that waits for the second factor, if that is what comes of it."""
+        """Send the password. Return the sign-in that waits for the second factor, if any."""
         self.tick()
         trusting = [one for one in self.devices if token is not None and one.token == token and not one.revoked]
         bypasses = any(one.trusted_until is not None and self.now < one.trusted_until for one in trusting)
@@ -484,7 +501,7 @@ class PeopleMachine(RuleBasedStateMachine):
         assert refusal.retry_after == math.ceil((counter.blocked_until - self.now).total_seconds())
 
     def _code(self, waiting: KnownPreAuth, code: str, visit: Visit, *, trust: bool = False, name: str | None = None) -> None:
-        """Show the second factor."""
+        """Send a code for the second factor."""
         self.tick()
         alive = waiting.lives(self.now)
         admitted = alive and self.code_guesses.admits(self.now)
@@ -532,7 +549,7 @@ class PeopleMachine(RuleBasedStateMachine):
         )
 
     def code(self, kind: str) -> str:
-        """A code of this kind, as far as there is one."""
+        """Return a code of this kind, if there is one."""
         factor = self.factor or SecondFactor("A" * 32, self.now)
         steps = {"now": 0, "next": 1, "previous": -1, "later": 2, "older": -2}
         used = [code for code, was_used in factor.codes.items() if was_used]
@@ -555,16 +572,16 @@ class PeopleMachine(RuleBasedStateMachine):
             self.clock.advance(max(counter.blocked_until - self.now, timedelta()))
 
     def new_code(self) -> str:
-        """A right one of the app, after a wait if need be."""
+        """Return a valid code of the app, after waiting for one if necessary."""
         factor = self.factor
         assert factor is not None
-        self.tick()  # what is made now is shown at the next tick
+        self.tick()  # a code that is made now is sent at the next tick
         while factor.last_step is not None and step_at(self.now + MILLISECOND) <= factor.last_step:
             self.clock.advance(30 * SECOND)
         return factor.app(step_at(self.now + MILLISECOND))
 
     def sign_in(self, visit: Visit = HOME, *, trust: bool = False) -> KnownSession:
-        """As its owner does who does all right, and to trust the device has a second factor."""
+        """Sign in successfully. To trust the device, the account gets a second factor."""
         if trust:
             self.have_second_factor()
         self.wait_for(self.password_guesses)
@@ -587,7 +604,10 @@ class PeopleMachine(RuleBasedStateMachine):
         self._password(visit, password, self.trust_token(visit, token), of_service)
 
     def trust_token(self, visit: Visit, number: int) -> str | None:
-        """The one that the client has; some that another has or had, and none, come up less often."""
+        """Return the token of this client.
+
+        Tokens of other clients, old ones and none occur less often.
+        """
         if number < 0:
             return [None, self.others_token][number]
         if number < 2 and self.trust_tokens:
@@ -596,7 +616,10 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 5), visit=VISITS, whose=st.sampled_from(["none", "own", "own", "another's"]), patient=st.booleans())
     def guess_passwords(self, times: int, visit: Visit, whose: str, patient: bool) -> None:
-        """What strangers do, who may be patient; at last the owner comes, or somebody else, perhaps on a device that is trusted."""
+        """Guess as an attacker, with or without patience.
+
+        Then send the right password, perhaps from a trusted device.
+        """
         if whose == "own":
             self.sign_in(visit, trust=True)
         token = {"none": None, "own": self.trust_token(visit, 9), "another's": self.others_token}[whose]
@@ -610,7 +633,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(nth=st.integers(0, 2), kind=CODES, visit=VISITS, trust=st.booleans(), name=st.sampled_from([None, None, "Mine"]))
     def show_the_second_factor(self, nth: int, kind: str, visit: Visit, trust: bool, name: str | None) -> None:
-        """Of any sign-in, whether it still waits or not."""
+        """Send a code for any sign-in, pending or not."""
         if self.pre_auths:
             self._code(self.pre_auths[-1 - nth % len(self.pre_auths)], self.code(kind), visit, trust=trust, name=name)
 
@@ -622,7 +645,8 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["app", "backup"]), pause=st.sampled_from([timedelta(), 30 * SECOND, 60 * SECOND]), then=CODES)
     def show_a_code_twice(self, kind: str, pause: timedelta, then: str) -> None:
-        """In two sign-ins; between them the app goes on, and in the second one another code is tried as well."""
+        """Send a code in two sign-ins, with a pause between them, and then another code in the
+        second one."""
         self.have_second_factor()
         self.wait_for(self.password_guesses)
         self.wait_for(self.code_guesses)
@@ -652,7 +676,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from(["", "12345", "1234567", "12345\N{ARABIC-INDIC DIGIT SIX}", "abcd-efgh", "ABCDEFGH", "123456 "]))
     def show_no_code(self, code: str) -> None:
-        """Neither a try nor a guess, and of no sign-in is anything said."""
+        """Send no code. This counts as no attempt, and reveals nothing about the sign-in."""
         self.tick()
         if self.pre_auths:
             with pytest.raises(CodeMalformed):
@@ -669,7 +693,8 @@ class PeopleMachine(RuleBasedStateMachine):
     # Staying signed in
 
     def person(self, session: KnownSession, nth: int = -1) -> Person | None:
-        """Whoever an access token of the session lets in now; also checks that it should, or should not."""
+        """Return the caller of an access token of the session, after checking that it is accepted
+        or refused correctly."""
         text, expires_at = session.access[nth]
         try:
             found = self.run(self._authenticate, text)
@@ -705,7 +730,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.took(session, pair)
 
     def somebody(self, nth: int = 0) -> tuple[KnownSession, Person]:
-        """Somebody who is signed in to the account itself, by a new login if need be."""
+        """Return a live session of the account without a service, from a new sign-in if necessary."""
         signed_in = [session for session in self.sessions if self.lives(session) and not session.of_service]
         session = signed_in[-1 - nth % len(signed_in)] if signed_in else self.sign_in()
         if self.now >= session.access[-1][1]:
@@ -716,7 +741,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(nth=st.integers(0, 3), age=st.sampled_from([0, 0, 0, 1, 1, 2, 3]))
     def refresh(self, nth: int, age: int) -> None:
-        """With any token of any session."""
+        """Refresh with any token of any session."""
         if self.sessions:
             session = self.sessions[-1 - nth % len(self.sessions)]
             self._refresh(session, -1 - min(age, len(session.tokens) - 1))
@@ -725,7 +750,10 @@ class PeopleMachine(RuleBasedStateMachine):
         pause=st.sampled_from([timedelta(), 10 * SECOND, 10 * SECOND + timedelta(microseconds=1), MINUTE]), tabs=st.sampled_from([2, 2, 3])
     )
     def tabs_refresh(self, pause: timedelta, tabs: int) -> None:
-        """With one token, one after the other; the third has slept while the first renewed its tokens again."""
+        """Refresh with one token in three tabs.
+
+        The third one is late, after the first has refreshed again.
+        """
         session, _ = self.somebody()
         for _ in range(tabs - 1):
             self._refresh(session, -1)
@@ -749,7 +777,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(nth=st.integers(0, 2), which=st.sampled_from(["right", "right", "right", "wrong"]), meanwhile=st.booleans())
     def change_password(self, nth: int, which: str, meanwhile: bool) -> None:
-        """Perhaps while somebody who knows it is signing in."""
+        """Change the password, perhaps during a sign-in with it."""
         session, person = self.somebody(nth)
         if meanwhile:
             self._password(Visit("phone", IPHONE), self.password)
@@ -793,7 +821,7 @@ class PeopleMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.links) < 4)
     @rule(guesses=st.sampled_from([0, 3, 4]), changed=st.booleans(), pause=st.sampled_from([timedelta(), HOUR - MILLISECOND, HOUR]))
     def forget_the_password(self, guesses: int, changed: bool, pause: timedelta) -> None:
-        """Or believe so: somebody may know it in time. Others may be signing in."""
+        """Reset the password, which may be known. Other sign-ins may run at the same time."""
         self._password(Visit("phone", IPHONE), self.password)
         for _ in range(guesses):
             self._password(HOME, "forgotten password")
@@ -882,7 +910,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
     @rule(pause=st.sampled_from([timedelta(), 15 * MINUTE - MILLISECOND, 15 * MINUTE]), anew=st.booleans())
     def enable(self, pause: timedelta, anew: bool) -> None:
-        """As its owner does, who may be slow, and may have another app already."""
+        """Enable the second factor, slowly, and perhaps with another app than before."""
         if anew:
             self.disable(0)
         self.set_up(0)
@@ -915,7 +943,7 @@ class PeopleMachine(RuleBasedStateMachine):
             self.mfa_log.append("backup_codes_generated")
             self.mails.append("backup_codes_regenerated")
 
-    # Devices, and who has a say in their trust
+    # Devices, and the organizations that limit their trust
 
     @rule(nth=st.integers(0, 2), which=st.integers(0, 5), comes_back=st.booleans())
     def revoke(self, nth: int, which: int, comes_back: bool) -> None:
@@ -979,7 +1007,10 @@ class PeopleMachine(RuleBasedStateMachine):
     def come_back_at_the_end_of_trust(
         self, visit: Visit, days: tuple[int, int], parts: tuple[str, str], again: bool, of_service: bool
     ) -> None:
-        """In the last moment of it and in the first one after it; perhaps the second factor was shown on the device meanwhile."""
+        """Return in the last moment of trust and in the first one after it.
+
+        The second factor may have been used on the device between them.
+        """
         self.sign_in(visit, trust=True)
         for org in (0, 1):
             self.organizations_change(org, days[org], parts[org])
@@ -991,13 +1022,16 @@ class PeopleMachine(RuleBasedStateMachine):
         assert device.mfa_at is not None
         ends_at = min(device.trusted_until, device.mfa_at + self.trust_days(of_service) * DAY)
         self.clock.advance(ends_at - self.now - 2 * MILLISECOND)
-        for _ in range(2):  # which takes a tick each time
+        for _ in range(2):  # each takes a tick
             self._password(visit, self.password, token, of_service)
 
     @precondition(lambda self: self.sessions and len(self.sessions) < 10)
     @rule(then=st.sampled_from([MINUTE, 2 * HOUR]), failures=st.integers(2, 4))
     def make_it_a_habit(self, then: timedelta, failures: int) -> None:
-        """So many logins that an hour can be unusual; and then somebody errs before they come to a device that is trusted."""
+        """Sign in so often that the hour of a sign-in can be unusual.
+
+        Then fail once, and sign in on a trusted device.
+        """
         self.sign_in(trust=True)
         while len(self.sessions) < 10:
             self.clock.advance(5 * SECOND)
@@ -1005,7 +1039,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.clock.advance(then)
         self.guess_passwords(failures - 1, HOME, "own", patient=False)
 
-    # What shall be true of it all
+    # Invariants
 
     async def _look(self) -> tuple[Any, ...]:
         [row] = await run_sql(self.pool, STATE, self.account.id, self.account.email, self.now, self.other.id)
@@ -1055,7 +1089,7 @@ class PeopleMachine(RuleBasedStateMachine):
             assert seen.is_current is (known is self.sessions[-1].device)
 
     def teardown(self) -> None:
-        """No secret is anywhere to be read."""
+        """Check that no secret is readable anywhere."""
         if not hasattr(self, "witness"):
             return
         [(kept,)] = self.run(run_sql, self.pool, ALL_OF_ONE, self.account.id, self.account.email)
@@ -1069,7 +1103,7 @@ class PeopleMachine(RuleBasedStateMachine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [pytest.param(10**6, id="patient"), pytest.param(3, id="three guesses")])
-def test_people_get_what_the_model_says(conninfo: str, limit: int) -> None:
+def test_users_get_the_responses_of_the_model(conninfo: str, limit: int) -> None:
     with Background() as background:
         PeopleMachine.background, PeopleMachine.limit = background, limit
         PeopleMachine.sent, PeopleMachine.pool = FakeMailTransport(), Pool(conninfo, size=2)
@@ -1078,7 +1112,7 @@ def test_people_get_what_the_model_says(conninfo: str, limit: int) -> None:
         policy = Policy(account_guess_limit=limit, mfa_guess_limit=limit, mails_per_recipient=10**6)
         PeopleMachine.shared = background.run(_ports, PeopleMachine.pool, PeopleMachine.sent, policy, places)
         try:
-            seed(limit)(PeopleMachine)  # or both would do the same
+            seed(limit)(PeopleMachine)  # otherwise both would have the same effect
             steady = settings(derandomize=True, deadline=None, max_examples=16, stateful_step_count=30, database=None)
             run_state_machine_as_test(PeopleMachine, settings=steady)
         finally:

@@ -1,4 +1,7 @@
-"""Sessions against a tiny model: whatever people, thieves and time do in whatever order (security.md S-1 to S-3; decisions, 39, 40, 47)."""
+"""Sessions against a small model:
+
+users, thieves and time, in any order of requests (security S-1, S-2, S-3, decisions 39, 40, 47).
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -33,11 +36,11 @@ SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days
 
 @dataclass(eq=False)
 class KnownSession:
-    """What a session should be like."""
+    """A session in the model."""
 
     ends_at: datetime
     expires_at: datetime
-    tokens: list[str]  # refresh tokens, oldest first; the last one is good
+    tokens: list[str]  # refresh tokens, oldest first; only the last one is valid
     of_service: bool = False
     rotated_at: list[datetime] = field(default_factory=list)
     over: bool = False
@@ -57,7 +60,7 @@ class AccessToken:
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """One account, with as many sessions as come to be: its own, and those of a service of an organization."""
+    """One account, with sessions of the account and of a service."""
 
     background: ClassVar[Background]
     ports: ClassVar[Ports]
@@ -91,11 +94,14 @@ class SessionMachine(RuleBasedStateMachine):
         return self.active and not session.over and self.now < session.expires_at
 
     def lets_in(self, session: KnownSession) -> bool:
-        """Whether a session that lives also lets the person in, whom the service may have lost."""
+        """Return whether the token of a live session is accepted.
+
+        The user may have left the service.
+        """
         return self.lives(session) and (self.uses_service or not session.of_service)
 
     def took(self, session: KnownSession, pair: TokenPair) -> AccessToken:
-        """Learn from a pair of tokens, whose lifetimes are checked."""
+        """Store a pair of tokens, after checking the lifetimes."""
         expires_at = min(self.now + 15 * MINUTE, session.ends_at)
         assert pair.expires_in == int((expires_at - self.now).total_seconds())
         assert pair.refresh_token not in {token for known in self.known for token in known.tokens}
@@ -104,7 +110,7 @@ class SessionMachine(RuleBasedStateMachine):
         return AccessToken(session, pair.access_token, expires_at)
 
     def person(self, token: AccessToken) -> Person | None:
-        """Whoever the token lets in now; also checks that it should, or should not."""
+        """Return the caller of the token, after checking that it is accepted or refused correctly."""
         try:
             found = self.run(self._authenticate, token.text)
         except NotAnEndUser:
@@ -118,7 +124,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.lets_in(token.session)
         assert self.now < token.expires_at + 30 * SECOND, "leeway"
         assert found.user_id == self.account.id
-        # Whether the organization is active is the business of those who call into it.
+        # The state of the organization is checked by the routes of the organization.
         status = OrganizationStatus.SUSPENDED if self.suspended else OrganizationStatus.ACTIVE
         assert found.service == (replace(self.service, status=status) if token.session.of_service else None)
         return found
@@ -211,7 +217,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(target=refresh_tokens, token=refresh_tokens)
     def refresh(self, token: RefreshToken) -> object:
-        """Any token, the newest or long since used."""
+        """Refresh with any token, new or used."""
         return self._refresh(token.session, token.text)[0]
 
     @rule(target=access_tokens, token=refresh_tokens)
@@ -240,7 +246,7 @@ class SessionMachine(RuleBasedStateMachine):
                 return multiple(), multiple()
             raced = age == 1 and self.now - session.rotated_at[-1] <= 10 * SECOND
             if lived and not raced:
-                session.over = True  # one of the two who hold it is a thief
+                session.over = True  # one of its two holders is a thief
             return multiple(), multiple()
         assert lived
         assert not lost
@@ -250,10 +256,10 @@ class SessionMachine(RuleBasedStateMachine):
         access = self.took(session, pair)
         return RefreshToken(session, pair.refresh_token), access
 
-    # Left to chance alone, the next two would come up too rarely.
+    # With equal chances, the next two rules would run too rarely.
 
     def live_session(self) -> KnownSession:
-        """A session that lives, by a new login if need be."""
+        """Return a live session, from a new sign-in if necessary."""
         if not self.active:
             self.deactivate_or_reactivate(active=True)
         if not any(self.lives(session) for session in self.known):
@@ -349,7 +355,7 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_sessions_do_what_the_model_says(conninfo: str) -> None:
+def test_sessions_have_the_states_of_the_model(conninfo: str) -> None:
     with Background() as background:
         SessionMachine.background = background
         SessionMachine.clock, SessionMachine.sent = FakeClock(), FakeMailTransport()

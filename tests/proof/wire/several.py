@@ -1,6 +1,8 @@
-"""A service of several processes, as small as can be: run as a module it is the parent, and its workers are the same module.
+"""A minimal service of several processes.
 
-Whatever it is asked, it answers with the id of the worker's process; what happens it tells on standard output.
+Run as a module it is the parent, and its workers are the same module.
+
+Every response is the id of the worker's process. Events are printed on standard output.
 """
 
 import argparse
@@ -15,7 +17,7 @@ from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Scope, Send
 from entrypoints.http.edge.server import listen, serve_http
 
-# Speaks up before anything is imported, so that a test can interrupt a worker which is still starting.
+# Print before the imports, so that a test can interrupt a worker that is still starting.
 STARTER = (
     "import os; os.write(1, b'starting\\n'); import runpy; "
     "runpy.run_module('tests.proof.wire.several', run_name='__main__', alter_sys=True)"
@@ -57,7 +59,7 @@ async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None
 
 
 def tell(line: str) -> None:
-    os.write(1, f"{line}\n".encode())  # whole lines, also when several processes write at once
+    os.write(1, f"{line}\n".encode())  # whole lines, even if several processes write at once
 
 
 def main() -> None:
@@ -87,7 +89,7 @@ def main() -> None:
             os.environ,
             on_death=lambda pid: tell(f"dead {pid}"),
             term_grace=1.0 if given.stubborn else 10.0,
-            int_grace=3600.0,  # so that whoever ends after a Ctrl-C did not end for the lack of time
+            int_grace=3600.0,  # so that no worker ends because of the deadline after Ctrl-C
         )
     tell("over")
     sys.exit(code)

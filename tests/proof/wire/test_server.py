@@ -1,4 +1,5 @@
-"""The server and the outer layer on real sockets, before a Quart-Trio application and before bare ASGI ones."""
+"""The server and the middleware on real sockets, with a Quart-Trio application and with bare ASGI
+applications."""
 
 import json
 import re
@@ -20,13 +21,13 @@ from entrypoints.http.edge.server import BACKLOG, HEADERS_WITHIN, SEND_WITHIN, B
 from tests.proof.wire.wire import Client, serving
 from tests.support.waiting import PATIENCE, eventually
 
-LARGE = 320 * 65536  # more than the kernel keeps for a connection
+LARGE = 320 * 65536  # more than the kernel buffers for a connection
 
 POST = b"POST /api/echo HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
 
 
 class House:
-    """A small application in the way of the real one, with doors to hold its requests in the middle."""
+    """A small Quart application whose requests can be held."""
 
     def __init__(self) -> None:
         self.entered = trio.Event()
@@ -95,7 +96,7 @@ def app(house: House) -> App:
 
 
 def bare(answer: Callable[[Scope, Receive, Send], Awaitable[None]]) -> App:
-    """An application without a framework, and without any interest in its own life."""
+    """An ASGI application without a framework and without lifespan."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -139,7 +140,7 @@ async def test_pipelined_requests_are_answered_in_order(app: App) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/quick", "/api/nowhere", "/api/broken"])
-async def test_a_connection_that_is_to_close_is_closed(app: App, path: str) -> None:
+async def test_connection_close_is_obeyed(app: App, path: str) -> None:
     async with serving(app) as server, server.client() as client:
         reply = await client.get(path, "Connection: close")
         assert reply.headers["connection"] == "close"
@@ -156,8 +157,8 @@ async def test_http_1_0_is_answered_and_closed(app: App) -> None:
 
 
 @pytest.mark.slow
-async def test_nobody_keeps_a_connection_idle(app: App) -> None:
-    assert HEADERS_WITHIN <= 5  # 6 s are required; what is seen here is that it happens with the real setting
+async def test_an_idle_connection_is_closed(app: App) -> None:
+    assert HEADERS_WITHIN <= 5  # Required are 6 s. Here it only has to happen, with the real setting.
 
     async def trickle(client: Client) -> None:
         with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
@@ -175,7 +176,7 @@ async def test_nobody_keeps_a_connection_idle(app: App) -> None:
                 assert await used.is_closed()
 
 
-async def test_idle_connections_are_closed_and_nobody_is_bothered_with_them(app: App) -> None:
+async def test_closing_idle_connections_logs_nothing(app: App) -> None:
     async with serving(app, headers_within=0.05) as server:
         async with server.client() as silent, server.client() as used:
             await used.get("/api/quick")
@@ -184,7 +185,7 @@ async def test_idle_connections_are_closed_and_nobody_is_bothered_with_them(app:
         assert len(server.exchanges) == 1
 
 
-async def test_a_client_that_closes_its_half_gets_its_answer(house: House, app: App) -> None:
+async def test_a_client_that_closes_its_half_gets_its_response(house: House, app: App) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
         await house.entered.wait()
@@ -196,7 +197,7 @@ async def test_a_client_that_closes_its_half_gets_its_answer(house: House, app: 
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_client_that_leaves_does_not_take_its_handler_along(house: House, app: App, reset: bool) -> None:
+async def test_a_disconnecting_client_does_not_cancel_its_handler(house: House, app: App, reset: bool) -> None:
     async with serving(app) as server:
         async with server.client() as client:
             await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -210,7 +211,7 @@ async def test_a_client_that_leaves_does_not_take_its_handler_along(house: House
         assert (exchange.aborted, exchange.route, exchange.status) == (True, "/api/slow", 200)
 
 
-async def test_a_client_that_leaves_in_mid_body_is_recorded_too(house: House, app: App) -> None:
+async def test_a_client_that_disconnects_in_its_body_is_recorded(house: House, app: App) -> None:
     async with serving(app) as server:
         async with server.client() as client:
             await client.send(POST.replace(b"echo", b"slow") + b"Content-Length: 10\r\n\r\nabc")
@@ -220,7 +221,7 @@ async def test_a_client_that_leaves_in_mid_body_is_recorded_too(house: House, ap
         assert house.ended == ["cancelled"]
 
 
-async def test_an_expected_continue_is_given(app: App) -> None:
+async def test_expect_continue_is_answered(app: App) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(POST + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")
         assert (await client.reply()).status == 100
@@ -232,13 +233,13 @@ async def test_head_is_answered_without_a_body(app: App) -> None:
     async with serving(app) as server, server.client() as client:
         reply = await client.get("/api/quick", method="HEAD")
         assert (reply.status, reply.headers["content-length"]) == (200, "2")
-        assert (await client.get("/api/quick")).body == b"ok"  # and so the connection is still in step
+        assert (await client.get("/api/quick")).body == b"ok"  # so the next response is in the right place
 
 
 # Slow and stalled clients
 
 
-async def test_headers_that_trickle_in_are_cut_off(app: App) -> None:
+async def test_headers_that_arrive_too_slowly_end_the_connection(app: App) -> None:
     async with serving(app, headers_within=0.1) as server, server.client() as client:
         cut = False
         with trio.fail_after(PATIENCE):
@@ -254,7 +255,7 @@ async def test_headers_that_trickle_in_are_cut_off(app: App) -> None:
         assert (exchange.status, exchange.error_code) == (408, "REQUEST_TIMEOUT")
 
 
-async def test_who_stops_in_the_middle_of_the_headers_is_told(app: App) -> None:
+async def test_incomplete_headers_get_a_408(app: App) -> None:
     async with serving(app, headers_within=0.05) as server, server.client() as client:
         await client.send(b"GET /api/quick HTTP/1.1\r\nHost:")
         reply = await client.reply()
@@ -262,8 +263,8 @@ async def test_who_stops_in_the_middle_of_the_headers_is_told(app: App) -> None:
         assert await client.is_closed()
 
 
-async def test_so_is_who_does_after_a_head_request(app: App) -> None:
-    """Whose answer has no body, while this one has."""
+async def test_incomplete_headers_after_a_head_request_get_a_408(app: App) -> None:
+    """The response to HEAD has no body, but the 408 has one."""
     async with serving(app, headers_within=0.05) as server, server.client() as client:
         await client.get("/api/quick", method="HEAD")
         await client.send(b"GET /api/quick")
@@ -272,7 +273,7 @@ async def test_so_is_who_does_after_a_head_request(app: App) -> None:
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"])
-async def test_a_body_that_does_not_arrive_in_time_is_refused(app: App, framing: bytes) -> None:
+async def test_a_body_that_is_too_late_is_refused(app: App, framing: bytes) -> None:
     async with serving(app, body_within=0.05) as server, server.client() as client:
         await client.send(POST + framing)
         reply = await client.reply()
@@ -281,24 +282,24 @@ async def test_a_body_that_does_not_arrive_in_time_is_refused(app: App, framing:
         assert [exchange.route for exchange in server.exchanges] == ["/api/echo"]
 
 
-async def test_a_reader_that_stalls_is_dropped(app: App) -> None:
+async def test_a_client_that_stops_reading_is_dropped(app: App) -> None:
     assert SEND_WITHIN < 60
     async with serving(app, send_within=0.1) as server, server.client() as client:
         await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\n\r\n")
         [exchange] = await server.observed()
         assert (exchange.route, exchange.aborted) == ("/api/large", True)
-        with pytest.raises(trio.BrokenResourceError):  # reset: even the kernel has forgotten the rest
+        with pytest.raises(trio.BrokenResourceError):  # a reset: the kernel discards the rest
             await client.rest()
 
 
-async def test_a_reader_that_keeps_reading_is_not(app: App) -> None:
+async def test_a_slow_reader_is_not_dropped(app: App) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
         assert len(await client.rest()) > LARGE
         assert [exchange.aborted for exchange in await server.observed()] == [False]
 
 
-async def test_a_silent_peer_is_given_up_by_the_kernel() -> None:
+async def test_the_kernel_drops_an_unresponsive_peer() -> None:
     with listen("127.0.0.1:0") as listening, socket.create_connection(listening.getsockname()) as client:
         await trio.lowlevel.wait_readable(listening)
         accepted, _ = listening.accept()
@@ -307,7 +308,7 @@ async def test_a_silent_peer_is_given_up_by_the_kernel() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-# What is refused
+# Refusals
 
 
 async def test_http_2_by_upgrade_is_refused(house: House, app: App) -> None:
@@ -322,7 +323,7 @@ async def test_http_2_by_upgrade_is_refused(house: House, app: App) -> None:
 
 async def test_http_2_by_prior_knowledge_is_refused(house: House, app: App) -> None:
     async with serving(app) as server, server.client() as client:
-        # A GET of / with indexed header fields behind the preface and an empty SETTINGS frame.
+        # GET / with indexed header fields, after the preface and an empty SETTINGS frame.
         headers = b"\x82\x84\x86\x41\x04test"
         frames = b"\0\0\0\x04\0\0\0\0\0" + struct.pack(">I", len(headers))[1:] + b"\x01\x05\0\0\0\x01" + headers
         await client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
@@ -369,7 +370,7 @@ SMUGGLING = {
 
 
 @pytest.mark.parametrize(("head", "status"), SMUGGLING.values(), ids=SMUGGLING)
-async def test_no_request_is_smuggled_inside_another(house: House, app: App, head: bytes, status: int) -> None:
+async def test_request_smuggling_is_refused(house: House, app: App, head: bytes, status: int) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(b"POST /api/echo HTTP/1.1\r\nHost: test\r\n" + head + HIDDEN)
         answers = await client.rest()
@@ -385,7 +386,7 @@ async def test_chunks_in_http_1_0_are_refused(house: House, app: App) -> None:
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Content-Type", "X-Api-Key", "billing-signature"])
-async def test_a_header_that_decides_something_may_come_only_once(house: House, app: App, name: str) -> None:
+async def test_headers_that_frame_the_message_must_not_repeat(house: House, app: App, name: str) -> None:
     async with serving(app) as server, server.client() as client:
         assert (await client.get("/api/quick", f"{name}: a", f"{name.upper()}: b")).status == 400
         assert (await client.get("/api/quick", f"{name}: a")).status == 200
@@ -402,7 +403,7 @@ async def test_large_headers_are_refused(house: House, app: App, size: int) -> N
         assert house.calls == []
 
 
-async def test_headers_below_the_limit_are_not(app: App) -> None:
+async def test_headers_below_the_limit_are_accepted(app: App) -> None:
     async with serving(app) as server, server.client() as client:
         assert (await client.get("/api/quick", "X-Large: " + "x" * 16_000)).status == 200
 
@@ -410,7 +411,7 @@ async def test_headers_below_the_limit_are_not(app: App) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\r\n\r\n"]
 )
-async def test_what_is_no_http_gets_an_answer_and_is_recorded(house: House, app: App, garbage: bytes) -> None:
+async def test_other_protocols_get_a_400_and_are_recorded(house: House, app: App, garbage: bytes) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(garbage)
         reply = await client.reply()
@@ -426,7 +427,7 @@ async def test_what_is_no_http_gets_an_answer_and_is_recorded(house: House, app:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_client_reads_why_its_body_is_too_large_while_it_still_sends(house: House, app: App, chunked: bool) -> None:
+async def test_a_client_reads_the_413_while_it_still_sends(house: House, app: App, chunked: bool) -> None:
     size = 8_000_000
     async with serving(app) as server, server.client() as client, trio.open_nursery() as nursery:
 
@@ -437,7 +438,7 @@ async def test_a_client_reads_why_its_body_is_too_large_while_it_still_sends(hou
                 for _ in range(size // 8000):
                     await client.send(b"1f40\r\n" + b"x" * 8000 + b"\r\n" if chunked else b"x" * 8000)
             except trio.BrokenResourceError:
-                pass  # it may well be cut off, once it has had the time to read
+                pass  # the server may cut the connection once the client had time to read
 
         nursery.start_soon(upload)
         reply = await client.reply()
@@ -446,7 +447,7 @@ async def test_a_client_reads_why_its_body_is_too_large_while_it_still_sends(hou
         nursery.cancel_scope.cancel()
 
 
-async def test_an_answer_that_did_not_wait_for_the_body_ends_the_exchange(app: App) -> None:
+async def test_a_response_before_the_end_of_the_body_closes_the_connection(app: App) -> None:
     async with serving(app) as server, server.client() as client:
         await client.send(POST.replace(b"echo", b"refuse") + b"Content-Length: 100\r\n\r\nabc")
         assert (await client.reply()).status == 401
@@ -455,7 +456,7 @@ async def test_an_answer_that_did_not_wait_for_the_body_ends_the_exchange(app: A
 
 
 async def test_an_application_that_reads_no_body_does_not_hang() -> None:
-    """Hypercorn puts what comes in on a queue of ten, and waits for room on it for ever."""
+    """Hypercorn queues up to ten pieces of a body, and then waits for room forever."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await trio.testing.wait_all_tasks_blocked()  # until the queue is full
@@ -466,10 +467,10 @@ async def test_an_application_that_reads_no_body_does_not_hang() -> None:
         assert (await client.reply()).status == 200
         assert await client.is_closed()
         await server.observed()
-    # and leaving the block means that nothing of it is left running
+    # no task is left when the block ends
 
 
-async def test_a_body_waits_for_an_application_that_is_busy(house: House) -> None:
+async def test_a_body_waits_for_a_busy_application(house: House) -> None:
     received = 0
     go = trio.Event()
 
@@ -497,7 +498,7 @@ async def test_a_body_waits_for_an_application_that_is_busy(house: House) -> Non
 # Faults
 
 
-async def test_a_fault_on_one_connection_ends_that_alone() -> None:
+async def test_a_fault_ends_only_its_own_connection() -> None:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await say(send)
 
@@ -523,7 +524,7 @@ async def test_a_fault_on_one_connection_ends_that_alone() -> None:
         shutdown.set()
 
 
-async def test_an_answer_that_breaks_in_the_middle_is_seen_to_be_incomplete() -> None:
+async def test_a_response_that_breaks_off_is_incomplete() -> None:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
@@ -531,12 +532,12 @@ async def test_an_answer_that_breaks_in_the_middle_is_seen_to_be_incomplete() ->
 
     async with serving(bare(answer)) as server, server.client() as client:
         await client.send(HIDDEN)
-        assert (await client.rest()).endswith(b"4\r\nhalf\r\n")  # and no last chunk
+        assert (await client.rest()).endswith(b"4\r\nhalf\r\n")  # without the last chunk
         assert isinstance((await server.observed())[0].error, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("path", [b"/api/quick", b"/api/large", b"*"])
-async def test_answers_to_clients_that_are_gone_are_no_faults(house: House, app: App, path: bytes) -> None:
+async def test_responses_to_disconnected_clients_are_not_faults(house: House, app: App, path: bytes) -> None:
     async with serving(app) as server:
         with structlog.testing.capture_logs() as logs:
             for _ in range(20):
@@ -546,10 +547,10 @@ async def test_answers_to_clients_that_are_gone_are_no_faults(house: House, app:
             server.shutdown.set()
             await server.finished.wait()
         assert logs == []
-        assert {exchange.error for exchange in server.exchanges} <= {None}  # those that were reset at once never became exchanges
+        assert {exchange.error for exchange in server.exchanges} <= {None}  # those that were reset at once never became requests
 
 
-async def test_a_handler_that_fails_when_it_is_cut_off_does_not_spoil_the_end(app: App) -> None:
+async def test_a_handler_that_fails_when_canceled_does_not_stop_the_shutdown(app: App) -> None:
     entered = trio.Event()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -569,7 +570,7 @@ async def test_a_handler_that_fails_when_it_is_cut_off_does_not_spoil_the_end(ap
         assert [type(exchange.error) for exchange in server.exchanges] == [ZeroDivisionError]
 
 
-async def test_headers_that_cannot_be_sent_are_no_reason_to_hang() -> None:
+async def test_invalid_response_headers_do_not_hang() -> None:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb")]})
 
@@ -579,10 +580,10 @@ async def test_headers_that_cannot_be_sent_are_no_reason_to_hang() -> None:
         assert (await server.observed())[0].error is not None
 
 
-# The end
+# Shutdown
 
 
-async def test_with_nothing_to_do_it_ends_without_waiting_for_its_grace(app: App) -> None:
+async def test_an_idle_server_ends_without_waiting_for_its_grace(app: App) -> None:
     async with serving(app) as server, server.client() as silent, server.client() as used:
         await used.get("/api/quick")
         server.shutdown.set()
@@ -593,7 +594,7 @@ async def test_with_nothing_to_do_it_ends_without_waiting_for_its_grace(app: App
         assert await server.refuses()
 
 
-async def test_running_requests_are_finished_first(house: House, app: App) -> None:
+async def test_running_requests_finish_during_the_grace(house: House, app: App) -> None:
     async with serving(app) as server, server.client() as client, server.client() as idle:
         await idle.get("/api/quick")
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -608,7 +609,7 @@ async def test_running_requests_are_finished_first(house: House, app: App) -> No
         await server.finished.wait()
 
 
-async def test_but_not_for_longer_than_their_grace(house: House, app: App) -> None:
+async def test_running_requests_are_canceled_after_the_grace(house: House, app: App) -> None:
     async with serving(app, grace=0.05) as server, server.client() as client:
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
         await house.entered.wait()
@@ -620,7 +621,7 @@ async def test_but_not_for_longer_than_their_grace(house: House, app: App) -> No
         assert [(exchange.status, exchange.route) for exchange in server.exchanges] == [(503, "/api/slow")]
 
 
-async def test_a_stalled_reader_does_not_hold_up_the_end(app: App) -> None:
+async def test_a_client_that_does_not_read_does_not_delay_the_shutdown(app: App) -> None:
     async with serving(app, grace=0.05, send_within=0.2) as server, server.client() as client:
         await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\n\r\n")
         await client.stream.receive_some(1)
@@ -629,7 +630,7 @@ async def test_a_stalled_reader_does_not_hold_up_the_end(app: App) -> None:
             await server.finished.wait()
 
 
-async def test_start_up_and_shutdown_frame_everything_else() -> None:
+async def test_lifespan_startup_and_shutdown_enclose_all_requests() -> None:
     life: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -650,7 +651,7 @@ async def test_start_up_and_shutdown_frame_everything_else() -> None:
 # Listening
 
 
-def test_an_address_in_use_is_told_in_one_sentence() -> None:
+def test_an_address_in_use_is_reported_in_one_sentence() -> None:
     with listen("127.0.0.1:0") as first:
         port = first.getsockname()[1]
         with pytest.raises(
@@ -662,21 +663,21 @@ def test_an_address_in_use_is_told_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     "bind", ["", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:-1", "no.such.invalid:80"]
 )
-def test_an_address_that_is_none_is_told_in_one_sentence(bind: str) -> None:
+def test_an_invalid_address_is_reported_in_one_sentence(bind: str) -> None:
     with pytest.raises(BindError) as caught:
         listen(bind)
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
 
 
-def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(BindError, match="is not an address of this machine"):
         listen("192.0.2.1:0")
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
 @pytest.mark.parametrize(("bind", "families"), [("[::1]:0", [socket.AF_INET6]), ("[::]:0", [socket.AF_INET6, socket.AF_INET])])
-def test_ipv6_and_everywhere(bind: str, families: list[socket.AddressFamily]) -> None:
+def test_ipv6_and_wildcard_addresses_are_accepted(bind: str, families: list[socket.AddressFamily]) -> None:
     try:
         listening = listen(bind)
     except BindError:

@@ -1,4 +1,7 @@
-"""Several processes on one socket: who dies is replaced, who is told to stop stops, and nobody stays behind."""
+"""Several processes on one socket:
+
+dead workers are replaced, SIGTERM stops all, and no process stays behind.
+"""
 
 import os
 import signal
@@ -28,7 +31,7 @@ class Service:
         self.port = 0
 
     async def tells(self, start: str, count: int = 1) -> list[str]:
-        """What follows `start` in the first so many lines that begin with it."""
+        """Return the rest of the first lines that begin with `start`."""
         with trio.fail_after(PATIENCE):
             while len(found := [line.removeprefix(start).strip() for line in self.told if line.startswith(start)]) < count:
                 data = await self._lines.receive_some(65536)
@@ -62,7 +65,7 @@ async def service(*arguments: str) -> AsyncIterator[Service]:
         yield service
     finally:
         if process.returncode is None:
-            process.kill()  # and with it go the workers
+            process.kill()  # this ends the workers too
             with trio.CancelScope(shield=True):
                 await process.wait()
 
@@ -74,7 +77,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_it_stops_when_told_and_leaves_nothing_behind() -> None:
+async def test_sigterm_stops_all_processes() -> None:
     async with service("--count", "3") as several:
         pids = [int(pid) for pid in await several.tells("up", 3)]
         assert len(set(pids)) == 3
@@ -110,13 +113,13 @@ async def test_workers_do_not_outlive_their_parent() -> None:
 async def test_ctrl_c_in_a_terminal_reaches_each_worker_once() -> None:
     async with service() as several:
         pids = [int(pid) for pid in await several.tells("up", 2)]
-        os.killpg(several.process.pid, signal.SIGINT)  # as the terminal does it: everyone in the foreground
+        os.killpg(several.process.pid, signal.SIGINT)  # the terminal signals all processes in the foreground
         assert await several.ends() == 0
         assert sorted(await several.tells("SIGINT", 2)) == sorted(f"{pid} 1" for pid in pids)
         assert not any(is_alive(pid) for pid in pids)
 
 
-async def test_a_second_ctrl_c_makes_it_quick() -> None:
+async def test_a_second_ctrl_c_ends_at_once() -> None:
     async with service("--stubborn") as several:
         pids = [int(pid) for pid in await several.tells("up", 2)]
         several.process.send_signal(signal.SIGINT)
@@ -127,7 +130,7 @@ async def test_a_second_ctrl_c_makes_it_quick() -> None:
         assert not any(is_alive(pid) for pid in pids)
 
 
-async def test_who_does_not_stop_in_time_is_killed() -> None:
+async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
     async with service("--stubborn") as several:
         pids = [int(pid) for pid in await several.tells("up", 2)]
         several.process.send_signal(signal.SIGTERM)

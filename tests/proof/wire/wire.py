@@ -1,4 +1,4 @@
-"""HTTP byte by byte: what client libraries do for their users, or would never do."""
+"""HTTP byte by byte, including input that client libraries would never send."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,12 +17,12 @@ NEVER = 10 * PATIENCE
 @dataclass(frozen=True, slots=True)
 class Reply:
     status: int
-    headers: dict[str, str]  # repeated ones joined with a comma
+    headers: dict[str, str]  # repeated headers are joined with commas
     body: bytes
 
 
 class Client:
-    """One connection."""
+    """A connection of a client."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -37,7 +37,7 @@ class Client:
         return await self.reply(bodiless=method == "HEAD")
 
     async def reply(self, *, bodiless: bool = False) -> Reply:
-        """The next answer; interim ones (100) count."""
+        """Read the next response, including interim ones (100)."""
         with trio.fail_after(PATIENCE):
             first, *lines = (await self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers: dict[str, str] = {}
@@ -58,7 +58,7 @@ class Client:
             return Reply(status, headers, body)
 
     async def rest(self) -> bytes:
-        """Everything until the server closes, which it must do in time."""
+        """Read everything until the server closes the connection, which it must do in time."""
         pieces, self._buffer = [self._buffer], b""
         with trio.fail_after(PATIENCE):
             while more := await self.stream.receive_some(65536):
@@ -66,7 +66,7 @@ class Client:
         return b"".join(pieces)
 
     async def is_closed(self) -> bool:
-        """Whether the server closes in time, without saying anything more."""
+        """Return whether the server closes in time without sending anything."""
         try:
             return await self.rest() == b""
         except trio.BrokenResourceError:
@@ -92,7 +92,7 @@ class Client:
 
 
 class Paths:
-    """Routes as the outer layer asks for them."""
+    """Routes as the middleware sees them."""
 
     def __init__(self, routes: dict[str, set[str]] | None = None, changing: set[str] | None = None) -> None:
         self._routes = routes or {}
@@ -108,7 +108,7 @@ class Paths:
 
 @dataclass(slots=True)
 class Served:
-    """A server at work, and what it has recorded."""
+    """A running server and its records."""
 
     port: int
     exchanges: list[RequestRecord]
@@ -122,7 +122,7 @@ class Served:
             yield Client(stream)
 
     async def refuses(self) -> bool:
-        """Whether nobody listens any more."""
+        """Return whether the port is closed."""
         try:
             stream = await trio.open_tcp_stream("127.0.0.1", self.port)
         except OSError:
@@ -131,7 +131,7 @@ class Served:
         return False
 
     async def observed(self, count: int = 1) -> list[RequestRecord]:
-        """The exchanges, as soon as there are that many."""
+        """Return the request records, as soon as there are `count`."""
         return await eventually(lambda: self.exchanges if len(self.exchanges) >= count else None)
 
 
@@ -139,9 +139,11 @@ class Served:
 async def serving(
     app: App, *, grace: float = NEVER, headers_within: float = NEVER, send_within: float = NEVER, **outer: Any
 ) -> AsyncIterator[Served]:
-    """The application behind its outer layer, on a socket.
+    """Serve the application with its middleware on a socket.
 
-    What a test does not set does not happen while it runs, so that a connection which is closed was closed for the reason it is about.
+
+    Timeouts that a test does not set are too long to happen, so a closed connection has the reason
+    under test.
     """
     exchanges: list[RequestRecord] = []
     options: dict[str, Any] = {"routes": Paths(), "observe": exchanges.append, "body_limit": lambda path: 256 * 1024, **outer}
