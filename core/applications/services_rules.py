@@ -47,7 +47,7 @@ class ScopeInvalid(Invalid):
 
 
 class RedirectUriInvalid(Invalid):
-    """A redirect URI must start with https:// or http://localhost, or in apps com.example.app:/, without user name, fragment or asterisk."""
+    """A redirect URI must start with https:// or http://localhost (in apps: com.example.app:/), without user name, fragment or asterisk."""
 
 
 class DuplicateRedirectUri(Invalid):

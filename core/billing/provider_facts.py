@@ -72,7 +72,7 @@ class SubscriptionFacts:
     period_at: datetime | None = None  # time of the latest object with a period; some objects have none
     period_at_creation: bool = False
     paid_at: datetime | None = None
-    paid: tuple[PaidPeriod, ...] = ()  # newest first, without periods that end before that of a newer payment
+    paid: tuple[PaidPeriod, ...] = ()  # newest first, without periods that end no later than that of a newer payment
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when the provider last asked the user to complete a payment
     # The page for completing the payment. Its URL gives access to everyone who has it, so it is
@@ -130,7 +130,7 @@ class SubscriptionFacts:
         return replace(self, action_at=at, action_page=page)._without_unneeded_page()
 
     def assigned_to(self, org_id: UUID) -> SubscriptionFacts:
-        """Record that our subscription for it exists now, in this organization."""
+        """Record that our subscription exists now, and that it belongs to this organization."""
         return replace(self, org_id=org_id)._without_unneeded_page()
 
     def has_newer_status_than(self, before: SubscriptionFacts) -> bool:

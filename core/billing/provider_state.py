@@ -45,9 +45,10 @@ async def apply_provider_state(
 async def _create_subscription(
     tx: Transaction, facts: SubscriptionFacts, provider_subscription: ProviderSubscription, now: datetime
 ) -> Effect:
-    """Create our subscription for a subscription of the provider, if the provider's data can be verified.
+    """Create our subscription for a subscription of the provider that has none here yet.
 
-    Otherwise only store the facts. The provider's subscription has none of ours yet.
+    If its data cannot be verified, or if the user has another live subscription, only store the
+    facts.
     """
     # The metadata can be removed at the provider. If the subscription came from one of our
     # checkouts, we still have it.

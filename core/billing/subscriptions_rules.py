@@ -90,7 +90,7 @@ class Subscription:
     created_at: datetime
 
     def at(self, now: datetime) -> Subscription:
-        """Return the subscription with its status at `now`. Unless a payment provider manages it, it expires after its period."""
+        """Return the subscription with its status at `now`. An active one expires after its period, unless a provider manages it."""
         if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
             return replace(self, status=SubscriptionStatus.EXPIRED)
         return self

@@ -61,8 +61,8 @@ class AccountControl:
     def is_manager(self) -> bool:
         """Return whether the user is an owner or admin of the organization.
 
-        API keys and directories may not change the address of a manager: the mailbox of the new
-        address can take over the account, and a manager has more permissions than they have.
+        API keys and directories must not change the address of a manager. The owner of the new
+        mailbox could take over the account, and a manager has more permissions than an API key.
         """
         return self.role in (Role.OWNER, Role.ADMIN)
 

@@ -35,7 +35,10 @@ class ServicesRead(Protocol):
     async def list_after(
         self, org_id: UUID, service_type: ServiceType | None, after: Service | None, limit: int, offset: int
     ) -> list[ServiceSummary]:
-        """Return the services of this type that come after `after`, oldest first. None stands for all types, or for the start."""
+        """Return the services of this type that come after `after`, oldest first.
+
+        A `service_type` of None means all types. An `after` of None means the start of the list.
+        """
         ...
 
     async def count(self, org_id: UUID) -> int: ...
@@ -45,7 +48,7 @@ class Services(ServicesRead, Protocol):
     """Write access to services. Callers lock the organization before calling any method."""
 
     async def add(self, service: Service) -> None:
-        """Raises: ServiceSlugTaken."""
+        """Add a service. Raises: ServiceSlugTaken."""
         ...
 
     async def save(self, service: Service) -> None:
@@ -55,16 +58,16 @@ class Services(ServicesRead, Protocol):
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
         """Delete the service and the rows that cascade from it.
 
-        This waits for sign-ins to the service that are in progress. Later ones do not find it. Its
-        logins are queued for Sweep.DELETED_SERVICES, which deletes them.
+        This waits for sign-ins to the service that are in progress. Later sign-ins do not find the
+        service. Sweep.DELETED_SERVICES deletes its logins later.
         """
         ...
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
         """Lock the next users of a deleted service, in the order of their ids. Return the last id, or None if no users are left.
 
-        This also locks their end user rows, unless they use other services of the organization, so
-        that they cannot start to.
+        This also locks the end user rows of users who use no other service of the organization. So
+        they cannot start to use another one before their rows are removed.
         """
         ...
 
@@ -105,7 +108,7 @@ class Plans(PlansRead, Protocol):
         ...
 
     async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
-        """Mark a plan as deleted. Only subscriptions that have ended still refer to it."""
+        """Mark a plan as deleted. Ended subscriptions still refer to it."""
         ...
 
 
@@ -180,8 +183,8 @@ class EndUsersRead(Protocol):
         """Return a page of end users, latest first, optionally of one service only.
 
         `search` is a part of an email address in lower case. Users whose account is deactivated,
-        and users whom the organization's directory deactivated, are left out. The order is that of
-        the start of using the service, or else the organization.
+        and users that the organization's directory deactivated, are left out. Latest means that the
+        user started last to use the service, or any service of the organization.
         """
         ...
 
@@ -199,11 +202,11 @@ class EndUsers(EndUsersRead, Protocol):
 
     All methods maintain the counters. They return False or None if the service does not exist, is
     being deleted, or if the organization's directory has deactivated the user. Otherwise the
-    service stays until the transaction ends.
+    service cannot be deleted until the transaction ends.
     """
 
     async def enroll(self, service_id: UUID, user_id: UUID, now: datetime, *, signed_in: bool) -> bool:
-        """Make the user an end user of the service in their own right. `signed_in` says whether they are signing in to it now."""
+        """Make the user an end user of the service, independent of any membership. `signed_in`: whether they are signing in to it now."""
         ...
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
@@ -213,7 +216,7 @@ class EndUsers(EndUsersRead, Protocol):
     def enroll_member_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
         """Enroll a member who is signing in to the service with this slug; the result is available after the next statement.
 
-        A user who is new to the service uses it as a member, and only as long as they are one.
+        A user who is new to the service uses it as a member, and loses it when the membership ends.
         """
         ...
 

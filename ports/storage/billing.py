@@ -36,10 +36,10 @@ class Billing(Protocol):
         ...
 
     async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
-        """Save locked facts, and the time of the next check, None for no check.
+        """Save locked facts, and the time of the next check. None means no check; KEEP keeps the present time.
 
-        If the facts wait for another subscription, a trigger makes them due as soon as that one has
-        ended.
+        If the facts wait for another subscription, a trigger makes their check due as soon as that
+        subscription has ended.
         """
         ...
 
@@ -67,11 +67,11 @@ class Billing(Protocol):
         ...
 
     async def is_checked_separately(self, id_: str, since: datetime) -> bool:
-        """Return whether this subscription has its own next check, or its state was received after `since`."""
+        """Return whether a check of this subscription is planned, or its state was received after `since`."""
         ...
 
     async def subscription(self, id_: str) -> Subscription | None:
-        """Return our subscription for this one of the provider, or None."""
+        """Return our subscription for this subscription of the provider, or None."""
         ...
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
@@ -102,13 +102,14 @@ class Customers(Protocol):
         ...
 
     async def may_belong_to(self, org_id: UUID, customer_id: str) -> bool:
-        """Return whether the customer is not another organization's, and the organization has no other customer."""
+        """Return whether no other organization has this customer, and this organization has no other customer."""
         ...
 
     async def link(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
-        """Store the customer of an organization as an event names it. Return False if this contradicts stored data.
+        """Store the customer of an organization, from an event. Return False if it contradicts stored data.
 
-        A deleted customer cannot be linked. `key` is used if the organization has no record yet.
+        A deleted customer cannot be linked. `key` becomes the idempotency key if the organization has
+        no row yet.
         """
         ...
 
@@ -122,8 +123,8 @@ class Customers(Protocol):
     async def mark_deleted(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
         """Unlink a deleted customer, and ignore it in later events. Return whether it was linked.
 
-        If `org_id` is given, the customer must be that organization's. `key` is for creating the
-        organization's next customer.
+        If `org_id` is given, the customer must be that organization's. `key` is the idempotency key
+        for creating the organization's next customer.
         """
         ...
 
@@ -173,8 +174,9 @@ class Checkouts(Protocol):
     async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
         """Claim the open checkouts of one customer, or return None if none is due.
 
-        If one is due, all that started by `begun_by` are claimed. They are due again at `until`,
-        except those that started before `since`: these are not checked again.
+        The customer with the oldest due check comes first. All open checkouts of the customer
+        that were started at or before `begun_by` are claimed. They are due again at `until`. Those
+        that were started before `since` are not checked again.
         """
         ...
 
@@ -183,7 +185,7 @@ class Checkouts(Protocol):
         ...
 
     async def reschedule(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
-        """Make claimed checkouts due at `at`, unless their checks were stopped. `since` is that of the claim.
+        """Make claimed checkouts due at `at`, unless their checks were stopped. `since` is the value passed to `claim`.
 
         Checkouts that started before `since` are always checked again, because their claim has
         already removed the next check.
@@ -192,7 +194,7 @@ class Checkouts(Protocol):
 
 
 class Cancellations(Protocol):
-    """Subscriptions to cancel at the payment provider. A trigger adds those that are removed from the database."""
+    """Subscriptions to cancel at the payment provider. A database trigger adds each provider-managed subscription that is deleted."""
 
     async def request(self, cancellation: Cancellation) -> None:
         """Add the cancellation of a subscription that stays in the database, or that was never in it."""
@@ -223,7 +225,7 @@ class Cancellations(Protocol):
 
 
 class SubscriptionsRead(Protocol):
-    """Read access to subscriptions. An active one without a payment provider is shown as expired after its period."""
+    """Read access to subscriptions. An active one without a payment provider is returned as expired after its period."""
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
         """Return the plan that this user has at this service."""
@@ -256,7 +258,7 @@ class SubscriptionsRead(Protocol):
         ...
 
     async def next_expiry(self) -> datetime | None:
-        """Return when the next subscription of any organization expires. The provider's subscriptions are left out."""
+        """Return when the next subscription of any organization expires, except those that the payment provider manages."""
         ...
 
 

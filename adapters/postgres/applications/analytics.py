@@ -8,7 +8,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.providers import Provider
 
-# The totals of existing services. The join by service allows an index to return only the days of
+# The totals of existing services. Because of the join by service, an index returns only the days of
 # the range.
 TOTALS: Final = """
     services v join login_totals t on t.org_id = v.org_id and t.service_id = v.id
@@ -17,10 +17,10 @@ OF_SERVICE: Final = "and v.id = %(service_id)s"
 # Deleting users can reduce a total to zero. Such a total is left out.
 COUNT: Final = "sum(t.total)::bigint"
 ANY: Final = f"having {COUNT} > 0"
-# The latest logins of each existing service, and the latest of those. Taking the latest of the
-# organization directly would not do: all of them could belong to a deleted service, until the
-# housekeeper has removed them. Keep the inner query free of the organization, so that only the
-# index by service has the order.
+# Takes the latest logins of each existing service, and then the latest of these. The latest logins
+# of the organization would not be enough: all of them could belong to a deleted service, until the
+# housekeeper has removed them. Do not add the organization to the inner query: then only the index
+# by service returns the rows in order.
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc limit %(limit)s"
 LATEST: Final = f"""
     select l.* from services v cross join lateral (

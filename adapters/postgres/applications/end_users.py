@@ -1,4 +1,4 @@
-"""Users of services, which makes them end users of the organization."""
+"""End users of organizations: the users of their services."""
 
 from datetime import datetime
 from typing import Final, LiteralString
@@ -15,7 +15,7 @@ OF_SERVICE: Final = "service_id = (select id from services where org_id = %(org_
 OF_ORGANIZATION: Final = "org_id = %(org_id)s"
 # Users that the organization's directory deactivated. Their accounts may still be active.
 DEACTIVATED: Final = "select user_id from scim_users where org_id = %(org_id)s and deactivated_at is not null"
-# The counter, minus deactivated users, of which there are few
+# The counter, minus the deactivated users, who are few
 TOTAL: Final = f"""
     coalesce((select total from end_user_totals where org_id = %(org_id)s), 0)
     - (select count(*) from end_users where org_id = %(org_id)s and deactivated)
@@ -88,8 +88,9 @@ def to_identity(row: Row) -> LinkedIdentity:
 # fails later. Users that the organization's directory deactivated are treated as if the service did
 # not exist.
 #
-# A user who comes as a member only keeps an existing relation unchanged. A user who comes in any
-# other way becomes a user in their own right.
+# `by_membership` is true in a new row for a user who signs in as a member. It becomes false when
+# the user signs in another way: then they stay a user of the service after the membership ends. It
+# never becomes true again.
 def _enroll(which: LiteralString, *, by_membership: LiteralString = "false") -> LiteralString:
     return f"""
         with held as (

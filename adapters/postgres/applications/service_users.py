@@ -48,8 +48,8 @@ class ServiceUsers(Repository):
         )
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        # All parts of a statement see the tables as they were before it, so remaining rows are
-        # recognized by their services.
+        # All CTEs see the tables as they were before the statement. So a row of service_users
+        # remains only if its service is not in `parted`.
         uses_no_other = """
             and not exists (
                 select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
@@ -62,8 +62,8 @@ class ServiceUsers(Repository):
         )
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        # Lock order: as in `_removal`. These users never signed in to the service, so they have no
-        # identities there.
+        # Lock order: as in `_removal`. These users signed in to the service only with SAML, as
+        # members. So they have no identities there.
         await self._run(
             """
             with parted as (

@@ -191,8 +191,8 @@ class Services(Repository):
         )
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
-        # Lock order: service_users, then end_users, as in a change of the email address of an
-        # account.
+        # Lock order: service_users, then end_users. A change of an account's email address uses the
+        # same order.
         return await self._one(
             lambda row: row[0],
             f"""

@@ -37,8 +37,8 @@ class Cancellations(Repository):
             service_id=cancellation.service_id,
             asked_at=cancellation.asked_at,
         )
-        # The use case that asks for a cancellation tries it at once. The reconciler comes after
-        # that.
+        # The use case that requests a cancellation tries it at once. The reconciler wakes up after
+        # that attempt.
         at = cancellation.asked_at + IMMEDIATE_TIMEOUT
         await self._notify("subscriptions_in_doubt", at)
         self._signals.subscription_in_doubt(at)

@@ -65,9 +65,9 @@ class Checkouts(Repository):
         )
 
     async def match(self, id_: str, metadata: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
-        # A subscription has at most one checkout, and a checkout at most one subscription. So a
-        # checkout with this subscription is the only candidate, and otherwise only checkouts
-        # without a subscription are.
+        # A subscription has at most one checkout, and a checkout at most one subscription. So if a
+        # checkout has this subscription, it is the only candidate. If none has it, the candidates
+        # are the checkouts without a subscription.
         return await self._one(
             lambda row: CheckoutMatch(row[0], row[1]),
             """

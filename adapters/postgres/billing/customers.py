@@ -9,7 +9,7 @@ from adapters.postgres.engine.statements import Repository
 from core.billing.checkout_rules import Customer
 
 # Events about customers usually contain the organization, because we send it when we create the
-# customer. If it is missing, any matches.
+# customer. If it is missing, any organization matches.
 BY_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_id)s::uuid, org_id)"
 
 
@@ -17,7 +17,7 @@ class Customers(Repository):
     """Implements ports.storage.billing.Customers."""
 
     async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
-        found = await self._one(
+        customer = await self._one(
             lambda row: Customer(*row),
             """
             insert into billing_customers as c (org_id, idempotency_key, created_at) values (%(org_id)s, %(key)s, %(now)s)
@@ -27,8 +27,8 @@ class Customers(Repository):
             key=key,
             now=now,
         )
-        assert found is not None, "the statement inserts a missing row"
-        return found
+        assert customer is not None, "the statement inserts a missing row"
+        return customer
 
     async def renew_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
         await self._run(

@@ -69,9 +69,9 @@ class Billing(SealingRepository):
             return None
 
     async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
-        # The update changes only the time. It locks an existing row, and returns what other
-        # transactions wrote while it waited.
-        found = await self._one(
+        # The update changes only the time. It locks an existing row, and returns the values that
+        # other transactions wrote while it waited.
+        facts = await self._one(
             self._to_facts,
             f"""
             insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
@@ -80,8 +80,8 @@ class Billing(SealingRepository):
             id=id_,
             now=now,
         )
-        assert found is not None, "the statement inserts a missing row"
-        return found
+        assert facts is not None, "the statement inserts a missing row"
+        return facts
 
     async def find_facts(self, id_: str) -> SubscriptionFacts | None:
         return await self._one(self._to_facts, f"select {FACTS} from billing_facts where provider_subscription_id = %(id)s", id=id_)

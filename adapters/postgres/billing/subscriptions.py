@@ -10,8 +10,8 @@ from core.applications.plans_rules import FREE_PLAN_NAME
 from core.billing.subscriptions_rules import AlreadySubscribed, Entitlement, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.values import PageResult
 
-# Decided by the time, not by whether the sweeper has marked it. If a payment provider manages the
-# subscription, its events decide.
+# The time decides whether a subscription has expired, even if the sweeper has not marked it yet. If
+# a payment provider manages the subscription, the provider's events decide.
 RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
 STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
 PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null, p.billing_price_id"
@@ -31,10 +31,10 @@ OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""
     select {COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
     where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s {FIRST} limit 1"""
-# Maps a current status to the stored rows that have it. Each part can be read from an index in the
-# order of the page, except overdue subscriptions. The sweeper keeps those few, and they are found
-# by their time: keep "offset 0", without which the planner may read all active subscriptions in the
-# order of the page instead.
+# Maps a current status to queries for the stored rows. An index returns the rows of each query in
+# the order of the page, except overdue subscriptions. Because of the sweeper these are few, and an
+# index finds them by their time. Keep "offset 0": without it the planner may read all active
+# subscriptions in the order of the page instead.
 ROWS: Final = "select s.* from subscriptions s where s.org_id = %(org_id)s and s.service_id = %(service_id)s"
 STORED: Final[Mapping[SubscriptionStatus | None, Sequence[LiteralString]]] = {
     None: (ROWS,),
@@ -62,8 +62,8 @@ COUNTS: Final[Mapping[SubscriptionStatus, LiteralString]] = {
     SubscriptionStatus.PAST_DUE: _count("past_due"),
 }
 OF_SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
-# Expires the rows of `due`. Keep the array: it makes the planner look them up by index, regardless
-# of the size that it expects `due` to have.
+# Marks the rows of `due` as expired. Keep the array: it makes the planner look them up by index,
+# even if it expects many rows in `due`.
 EXPIRE: Final = f"""
     update subscriptions s set status = 'expired', updated_at = %(now)s
     from plans p where s.id = any(array(select id from due)) and s.status = 'active' and p.id = s.plan_id
@@ -109,14 +109,14 @@ class Subscriptions(Repository):
     constraints: ClassVar = {"subscriptions_one_live": AlreadySubscribed}
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
-        found = await self._one(
+        result = await self._one(
             to_entitlement,
             entitlement("%(service_id)s", "%(user_id)s"),
             service_id=service_id,
             user_id=user_id,
             now=now,
         )
-        return found or Entitlement()
+        return result or Entitlement()
 
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
         return await self._exists(
@@ -161,8 +161,8 @@ class Subscriptions(Repository):
         return await self._one(to_subscription, OF_USER, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
-        # This may wait for the sweeper. The sweeper changes only overdue subscriptions, and not
-        # which subscription comes first.
+        # This statement may wait for the sweeper. The sweeper only marks overdue subscriptions, so
+        # the same subscription still comes first.
         return await self._one(
             to_subscription, f"{OF_USER} for no key update of s", org_id=org_id, service_id=service_id, user_id=user_id, now=now
         )

@@ -15,7 +15,7 @@ COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"
 def verified_owner(host: LiteralString) -> LiteralString:
     """Return SQL for the id of the organization that verified this domain, or null.
 
-    If none verified the domain itself, its closest verified parent counts.
+    If no organization verified the domain itself, the closest verified parent domain decides.
     """
     labels = f"string_to_array({host}, '.')"
     return f"""
@@ -29,7 +29,7 @@ def to_claim(row: Row) -> DomainClaim:
 
 
 class Domains(Repository):
-    """ports.storage.Domains."""
+    """Implements ports.storage.tenancy.Domains."""
 
     constraints: ClassVar = {"domains_one_organization": DomainTaken}
 

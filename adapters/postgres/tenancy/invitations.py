@@ -24,8 +24,8 @@ RECEIVED: Final = f"""
     select {COLUMNS_NOW}, o.slug, o.name, u.email
     from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
 NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
-# The stored rows that a status stands for. One condition for each part that an index returns in the
-# order of the page.
+# Maps a current status to conditions on the stored rows. For each condition, an index returns the
+# rows in the order of the page.
 STORED: Final[Mapping[InvitationStatus | None, Sequence[LiteralString]]] = {
     None: ("true",),
     InvitationStatus.PENDING: ("i.status = 'pending' and i.expires_at > %(now)s",),
@@ -61,7 +61,7 @@ def to_listed(row: Row) -> ListedInvitation:
 
 
 class Invitations(Repository):
-    """ports.storage.Invitations."""
+    """Implements ports.storage.tenancy.Invitations."""
 
     constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
 
@@ -192,9 +192,8 @@ class Invitations(Repository):
 def _page(parts: Sequence[LiteralString]) -> LiteralString:
     """Return SQL for one page of the invitations that match any of these conditions.
 
-    Each row starts with their total number.
-
-    The outer join returns one row even if the page is empty.
+    Each row starts with the total number of matches. The outer join returns one row even if the
+    page is empty.
     """
     totals = " + ".join([f"(select count(*) from invitations i where i.org_id = %(org_id)s and {part})" for part in parts])
     newest = " union all ".join(

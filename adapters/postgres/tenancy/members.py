@@ -23,14 +23,14 @@ def to_listed(row: Row) -> ListedMember:
 
 
 class Members(Repository):
-    """ports.storage.Members and Confirmations."""
+    """Implements ports.storage.tenancy.Members and Confirmations."""
 
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
     async def page(self, org_id: UUID, role: Role | None, page: Page) -> list[ListedMember]:
-        # A single statement for both cases (role or any role) would get one plan, in which no index
-        # gives the order. The page comes before the join, so that only its members are joined, and
-        # not those of all earlier pages.
+        # Keep two statements, with and without a role: a single one would get one query plan, in
+        # which no index gives the order. The page comes before the join, so that only its members
+        # are joined, and not those of all earlier pages.
         of_role = "and m.role = %(role)s" if role is not None else ""
         return await self._all(
             to_listed,
@@ -125,8 +125,8 @@ class Members(Repository):
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         # The directory forgets the user and cannot restore them. If it deactivated the user, the
-        # row stays, so that they remain blocked. A suspended member is not in member_count but is
-        # in the SCIM group, so members_changed_at changes for them, too.
+        # row in scim_users stays, so that they remain blocked. A suspended member does not count in
+        # member_count, but belongs to the SCIM group. So the removal sets members_changed_at, too.
         await self._run(
             """
             with removed as (

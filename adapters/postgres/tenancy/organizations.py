@@ -78,7 +78,7 @@ def to_listed(row: Row) -> ListedOrganization:
 
 
 class Organizations(Repository):
-    """ports.storage.Organizations."""
+    """Implements ports.storage.tenancy.Organizations."""
 
     constraints: ClassVar = {"organizations_slug_key": SlugTaken}
 
@@ -136,7 +136,7 @@ class Organizations(Repository):
         self._signals.figures_changed()
 
     async def save(self, organization: Organization) -> None:
-        # When an organization becomes active, its waiting deliveries may be due. The caller has
+        # When an organization becomes active, its pending deliveries may be due. The caller has
         # locked the row, so `before` is its current state.
         await self._run(
             """

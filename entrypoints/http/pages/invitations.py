@@ -31,15 +31,15 @@ class LinkIncomplete(Invalid):
 async def follow_link() -> Response:
     """Follow the link in an invitation email.
 
-    Redirects to the frontend's page if the operator has configured a frontend, otherwise to our own
+    Redirects to the page of the frontend, if the operator has configured one, or else to our own
     page.
     """
     token = request.args.get("token", "")
     if parse_id(token) is None:
         raise LinkIncomplete
     location = f"{app_context().acceptance_page}?{urlencode({'token': token})}"
-    # The middleware sets these headers, too. They are repeated here because without them browsers
-    # cache a 301, with the token, forever (security R-7).
+    # The middleware sets these headers, too. They are repeated here, because without them browsers
+    # keep the redirect with the token in their cache forever (security R-7).
     headers = {"Location": location, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     return Response(b"", 301, headers)
 
@@ -85,8 +85,8 @@ ANSWERED: Final = {
 async def accept_by_form() -> Response:
     """Accept an invitation with the form of its page.
 
-    Shows how to sign in. If there was no account with the invited address, it was created without a
-    password.
+    The response page shows how to sign in. If there was no account with the invited address, one is
+    created without a password.
     """
     token = await _form_token()
     design = await invitations.get_design(ports(), token)

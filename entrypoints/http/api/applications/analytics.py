@@ -145,7 +145,7 @@ async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Re
     """List recent logins.
 
     Returns the latest successful logins to the organization's services, newest first. A large limit
-    is allowed: the list is sent while it is read.
+    is allowed: the response is streamed.
     """
     return await streamed(analytics.list_recent_logins(ports(), acting_member(), query_args.limit), _to_recent_login)
 

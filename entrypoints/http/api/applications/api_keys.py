@@ -67,7 +67,7 @@ class ApiKeyResponse(ApiKeyDetails):
     """An API key without its secret."""
 
     last_used_at: Timestamp | None = Field(
-        description="The time of the last use, in UTC, to within a minute, or null if the key was never used."
+        description="The time of the last use, in UTC, or null if the key was never used. It can be up to one minute too early."
     )
 
 
@@ -99,8 +99,8 @@ async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> tuple
     Programs send the key in the `X-Api-Key` header to the service API (`/api/service/...`). The
     secret is returned only once: store it safely.
     """
-    key, text = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
-    return CreatedApiKeyResponse(**dict(_details(key)), key=text), 201
+    key, secret = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
+    return CreatedApiKeyResponse(**dict(_details(key)), key=secret), 201
 
 
 class ApiKeyListResponse(ResponseModel):

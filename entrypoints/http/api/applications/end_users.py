@@ -43,7 +43,7 @@ class EndUserListResponse(ResponseModel):
     """A page of end users."""
 
     users: list[EndUserResponse] = Field(
-        description="The users. The user who most recently started to use the organization's services, or the given service, comes first."
+        description="The users, in the order in which they started to use the organization's services, or this service; latest first."
     )
     pagination: Pagination = Field(description="The position of this page in the list.")
 
@@ -56,7 +56,7 @@ class EndUserListResponse(ResponseModel):
 async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserListResponse:
     """List end users.
 
-    End users have signed in to a service of the organization, or were created by an API key.
+    End users have signed in to a service of the organization, or an API key created them.
     Deactivated users are left out.
     """
     page = query_args.page_request()
@@ -167,7 +167,7 @@ def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
 class RevokedSessionsResponse(ResponseModel):
     """The number of sessions that were ended."""
 
-    message: str = Field(description="A sentence about the result.")
+    message: str = Field(description="A confirmation to show to the user.")
     sessions_revoked: int = Field(description="The number of sessions that were ended.")
 
 

@@ -32,8 +32,8 @@ def _check_price_id(text: str) -> str:
     return text
 
 
-# The id is sent to the payment provider. Invisible characters would make a plan look as if it could
-# be bought.
+# The id is sent to the payment provider. With invisible characters only, a plan would look as if it
+# had a price, but could not be bought.
 PriceId = Annotated[str, AfterValidator(_check_price_id), WithJsonSchema({"type": "string", "pattern": f"^{_PRICE_ID.pattern}$"})]
 
 

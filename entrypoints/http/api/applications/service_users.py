@@ -48,7 +48,7 @@ class ServiceUserListResponse(ResponseModel):
 async def list_users(query_args: PartQuery) -> ServiceUserListResponse:
     """List users of the service.
 
-    Users of the service have signed in to it, or were created by its API key.
+    Users of the service have signed in to it, or one of its API keys created them.
     """
     page = await service_users.list_users(ports(), acting_key(), query_args.limit, query_args.offset)
     return ServiceUserListResponse(users=[_to_response(user) for user in page.items], total=page.total)
@@ -67,9 +67,9 @@ class ServiceUserRequest(RequestModel):
 async def create(data: ServiceUserRequest) -> ServiceUserResponse:
     """Create a user.
 
-    If an account with this email address exists, it is returned unchanged. It does not become a
-    user of the service until the user signs in to it. A new account has no password, and no email
-    is sent: the user sets a password with `POST /api/auth/forgot-password`.
+    If an account with this email address exists, it is returned unchanged. Its user becomes a user of
+    the service only when they sign in to it. A new account has no password, and no email is sent: the
+    user sets a password with `POST /api/auth/forgot-password`.
     """
     return _to_response(await service_users.find_or_create(ports(), acting_key(), Email(data.email)))
 

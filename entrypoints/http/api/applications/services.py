@@ -61,7 +61,7 @@ class ServiceSummaryResponse(ServiceResponse):
     """A service in a list."""
 
     plan_count: int = Field(description="The number of plans.")
-    subscription_count: int = Field(description="The number of subscriptions, whatever their status.")
+    subscription_count: int = Field(description="The number of subscriptions in any status.")
 
 
 class PlanResponse(ResponseModel):

@@ -20,7 +20,7 @@ Color = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^#[0-9A-Fa
 
 
 class BrandingResponse(ResponseModel):
-    """The branding of an organization's emails and pages. null means that no value is chosen."""
+    """The branding of an organization's emails and pages. null means that the organization has not chosen a value."""
 
     logo_url: str | None = Field(description="The URL of the logo.")
     primary_color: str | None = Field(description="The color of buttons and links, as `#rrggbb` in lower case.")
@@ -35,7 +35,7 @@ def _to_response(settings: BrandingSettings) -> BrandingResponse:
 @member(Capability.ORGANIZATION_VIEW)
 @validate_response(BrandingResponse)
 async def get_branding(org_slug: str) -> BrandingResponse:
-    """Return the organization's branding.
+    """Get the organization's branding.
 
     Branding is the name, logo and color of the organization's emails and of the pages that they
     link to.
@@ -49,7 +49,7 @@ class BrandingUpdateRequest(RequestModel):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     logo_url: Logo | None = optional(
-        description="The URL of the logo: absolute, ASCII, https (http only for localhost), without user name and fragment."
+        description="The URL of the logo: absolute, ASCII, https (http only for localhost), without a user name or a fragment."
     )
     primary_color: Color | None = optional(
         description="The color of buttons and links. Emails and pages adjust it where text would be hard to read.",

@@ -41,7 +41,7 @@ class TierResponse(ResponseModel):
 
     id: UUID = Field(description="The tier's id.")
     name: str = Field(description="The tier's unique name.")
-    display_name: str = Field(description="The tier's name for people.")
+    display_name: str = Field(description="The tier's display name.")
     default_max_services: int = Field(description="The maximum number of services of an organization without its own limit.")
     default_max_users: int = Field(description="The maximum number of members of an organization without its own limit.")
     price_cents: int = Field(description="The price per month in cents.")
@@ -91,7 +91,7 @@ class TierReferenceResponse(ResponseModel):
 
     id: UUID = Field(description="The tier's id.")
     name: str = Field(description="The tier's unique name.")
-    display_name: str = Field(description="The tier's name for people.")
+    display_name: str = Field(description="The tier's display name.")
 
 
 class ListedOrganizationResponse(ResponseModel):
@@ -103,14 +103,14 @@ class ListedOrganizationResponse(ResponseModel):
 
 
 class OrganizationListResponse(ResponseModel):
-    """Part of the organizations, newest first."""
+    """A part of the organizations, newest first."""
 
     organizations: list[ListedOrganizationResponse] = Field(description="The organizations in this part of the list.")
     total: int = Field(description="The number of all organizations that match.")
 
 
 class OrganizationsQuery(PartQuery):
-    """The part of the list, and filters."""
+    """The part of the list to return, and filters."""
 
     status: OrganizationStatus | None = Field(None, description="Return only organizations with this status.")
     tier_id: Text | None = Field(None, description="Return only organizations with this tier. An unknown id matches nothing.")

@@ -66,8 +66,8 @@ def _to_list_response(home_realm_routes: list[HomeRealmRoute]) -> HomeRealmRoute
 async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     """List the organization's home realm routes.
 
-    A route names the identity provider for users with an email address at a domain. It is in use
-    while it is verified.
+    A route names the identity provider for users with an email address at a domain. The route is in
+    use while `verified` is true.
     """
     return _to_list_response(await home_realm.list_routes(ports(), acting_member()))
 

@@ -35,7 +35,7 @@ class InvitationResponse(ResponseModel):
     role: Role = Field(description="The role that the recipient gets.")
     invited_by: UUID = Field(description="The user id of the inviter.")
     status: InvitationStatus = Field(description="The invitation's status. All except `pending` are final.")
-    token: str = Field(description="The SHA-256 of the token in the email, in hexadecimal. It cannot be used to accept the invitation.")
+    token: str = Field(description="The SHA-256 of the token in the email, in hexadecimal. Only the signed-in recipient can use it.")
     expires_at: Timestamp = Field(description="When the invitation expires.")
     created_at: Timestamp = Field(description="When the invitation was sent.")
 
@@ -107,7 +107,7 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
     The newest come first. The header X-Total-Count has the number of all invitations that match.
     """
     listed = await invitations.list_page(ports(), acting_member(), query_args.status, query_args.page_request())
-    # With the status: quart-schema drops the headers of a pair without one.
+    # Keep the status 200: without it, quart-schema drops the headers.
     return [_to_listed_response(item) for item in listed.items], 200, {"X-Total-Count": str(listed.total)}
 
 
@@ -130,7 +130,7 @@ async def cancel(org_slug: str, invitation_id: str) -> Empty:
 async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:
     """Accept a pending invitation on behalf of its recipient.
 
-    The recipient must have an account. You need a role that may send this invitation.
+    The recipient must have an account. Your role must allow you to send this invitation yourself.
     """
     await invitations.accept_on_behalf(ports(), acting_member(), path_id(invitation_id))
     return Empty()

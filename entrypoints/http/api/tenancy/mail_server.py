@@ -17,7 +17,7 @@ from entrypoints.http.edge.openapi import describes
 
 routes = Blueprint("smtp", __name__)
 
-# The use case checks the exact set, and has a better error message.
+# The use case checks the exact ports, with a better error message.
 Port = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 25, "maximum": 65535})]
 
 
@@ -92,7 +92,7 @@ async def configure(org_slug: str, data: MailServerRequest) -> MailServerRespons
 @member(Capability.INTEGRATIONS_MANAGE)
 @validate_response(MailServerResponse)
 async def get_mail_server(org_slug: str) -> MailServerResponse:
-    """Return the organization's mail server.
+    """Get the organization's mail server.
 
     The response does not contain the password. 404 if the organization has not set up a mail
     server.
@@ -116,7 +116,7 @@ class MailServerTestResponse(ResponseModel):
     """The result of a connection test."""
 
     success: bool = Field(description="Whether the mail server can be used.")
-    message: str = Field(description="The result for people, with the reason if the mail server cannot be used.")
+    message: str = Field(description="The result to show to the user, with the reason if the mail server cannot be used.")
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")

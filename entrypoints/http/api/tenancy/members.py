@@ -174,7 +174,7 @@ class NewOwnerResponse(ResponseModel):
 class OwnershipTransferResponse(ResponseModel):
     """The former and the new owner."""
 
-    message: str = Field(description="A confirmation for people.")
+    message: str = Field(description="A confirmation to show to the user.")
     old_owner: FormerOwnerResponse = Field(description="The former owner.")
     new_owner: NewOwnerResponse = Field(description="The member who owns the organization from now on.")
 
@@ -186,8 +186,8 @@ class OwnershipTransferResponse(ResponseModel):
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
     """Transfer the ownership to another member.
 
-    Only the owner can do this, and becomes an admin. Pending invitations that an admin may not send
-    are canceled.
+    Only the owner can do this. The former owner becomes an admin, and their pending invitations that
+    an admin may not send are canceled.
     """
     old_owner = acting_member()
     await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id)

@@ -160,10 +160,10 @@ def _to_detail_response(organization: Organization) -> OrganizationDetailRespons
 @member(Capability.ORGANIZATION_VIEW, inactive=True)
 @validate_response(OrganizationDetailResponse)
 async def get_organization(org_slug: str) -> OrganizationDetailResponse:
-    """Return one of your organizations.
+    """Get one of your organizations.
 
-    Also works if the organization is not active. The response has the limits that apply to the
-    organization.
+    This also works if the organization is not active. The response contains the limits that apply to
+    the organization.
     """
     return _to_detail_response(await organizations.get(ports(), acting_member()))
 
@@ -222,7 +222,7 @@ async def select(org_slug: str) -> SelectedOrganizationResponse:
     """Select the organization that your session acts in.
 
     Returns new tokens for this organization. The session's earlier refresh token no longer works.
-    429 means that another request was refreshing the same session at the same time: try again.
+    429 means that another request refreshed the same session at the same time. Try again.
     """
     caller = acting_member()
     membership, tokens = await sessions.select_organization(ports(), caller)
