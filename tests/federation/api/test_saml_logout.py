@@ -1,4 +1,7 @@
-"""Single logout, started by applications and by our own page (decision 183, security X-9)."""
+"""Single logout, started by applications and by our own page (decision 183, security X-9).
+
+The module is long because all tests share the same two applications.
+"""
 
 from datetime import timedelta
 from urllib.parse import urlsplit

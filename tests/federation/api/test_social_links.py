@@ -1,6 +1,8 @@
 """Linking accounts at identity providers, and the providers' tokens.
 
 Covers security O-6 and O-7, and decisions 75 and 77.
+
+The module is long because all tests share the API client and the fake provider of its fixtures.
 """
 
 import re

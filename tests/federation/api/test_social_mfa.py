@@ -1,6 +1,8 @@
 """An identity is linked only after the second factor (security A-10, O-5, O-6).
 
 A link gives permanent access, so one factor must not create it.
+
+The module is long because all tests start from the pending sign-in that its fixtures build.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
