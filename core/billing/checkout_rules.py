@@ -32,7 +32,7 @@ class HasLiveSubscription(Invalid):
 
 
 class ReturnUrlInvalid(Invalid):
-    """The success_url and cancel_url must start with http:// or https:// and name a host, without spaces, control characters or backslashes."""
+    """The success_url and cancel_url must be http or https URLs with a host, without spaces, control characters or backslashes."""
 
 
 class BillingNotConfigured(PaymentsFailed):

@@ -89,8 +89,8 @@ def to_identity(row: Row) -> LinkedIdentity:
 # not exist.
 #
 # `by_membership` is true in a new row for a user who signs in as a member. It becomes false when
-# the user signs in another way: then they stay a user of the service after the membership ends. It
-# never becomes true again.
+# the user comes to the service by any other means. Then they stay a user of the service after the
+# membership ends. It never becomes true again.
 def _enroll(which: LiteralString, *, by_membership: LiteralString = "false") -> LiteralString:
     return f"""
         with held as (
