@@ -1,1 +1,1 @@
-"""Supervised tasks that do durable work beside the HTTP server: one module per actor, each with a mailbox."""
+"""Supervised tasks that run beside the HTTP server, and do the work that is stored in the database. Each has one module."""

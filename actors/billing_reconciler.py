@@ -1,4 +1,4 @@
-"""Asks the payment provider about subscriptions in doubt, and logs each repair and each problem for an operator."""
+"""The actor that asks the payment provider about subscriptions in doubt, and logs repairs and problems for the operator."""
 
 from collections.abc import Mapping
 from typing import Final, NoReturn

@@ -1,4 +1,4 @@
-"""Deletes obsolete rows."""
+"""The actor that deletes obsolete rows."""
 
 from typing import Final, NoReturn
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Marks invitations as expired, each at the second at which it expires."""
+"""The actor that marks invitations as expired, as soon as their time is over."""
 
 from typing import Final, NoReturn
 from uuid import UUID

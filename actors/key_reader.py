@@ -1,4 +1,4 @@
-"""Keeps the signing keys of each process the same as those in the database."""
+"""The actor that loads the signing keys from the database into its process."""
 
 from typing import Final, NoReturn
 
@@ -6,7 +6,7 @@ from actors.mailbox import Mailbox, jittered
 from core.authentication import signing_keys
 from ports import Ports
 
-# Seconds. A rotation is signaled, and a key retires only a minute after the last token that it signed has expired.
+# Seconds. The poll is only a fallback: a rotation wakes the actor. A key retires a minute after its last token has expired.
 POLL: Final = 60.0
 
 

@@ -1,4 +1,4 @@
-"""One LISTEN connection per process. Commits of other processes wake the actors of this one through it."""
+"""The actor that receives the notifications of other processes over one LISTEN connection, and wakes the actors of its process."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,13 +15,13 @@ class ListeningEnded(Exception):
 
 
 async def listener(listen: Listen, mailboxes: Mapping[str, Mailbox | TimedMailbox]) -> NoReturn:
-    """Post to the mailbox of each channel that is notified.
+    """Post each notification to the mailbox of its channel.
 
     `listen` raises StorageDown when the connection is lost or no longer answers. The supervisor then
     starts this actor again.
     """
     async with listen(tuple(mailboxes)) as notifications:
-        # Notifications from before the LISTEN are lost, so every actor looks once.
+        # Notifications from before the LISTEN are lost, so wake every actor once.
         for mailbox in mailboxes.values():
             mailbox.post()
         async for channel, payload in notifications:

@@ -1,4 +1,4 @@
-"""Mailboxes wake an actor. They carry no work: the work is in the database."""
+"""Mailboxes, which wake actors. They contain no work: the work is in the database."""
 
 import random
 from contextlib import suppress
@@ -9,8 +9,8 @@ import trio
 
 from ports.observe import Clock
 
-NOW: Final = datetime.min.replace(tzinfo=UTC)  # a time that has come, whatever the clock says
-# Seconds beyond the given time, so that the work is due by then however coarse the two clocks are.
+NOW: Final = datetime.min.replace(tzinfo=UTC)  # a time in the past of every clock
+# Seconds to wait after a due time, so that the work is also due by the other clock if one of them is coarse.
 CLOCK_GRAIN: Final = 0.05
 
 
@@ -48,7 +48,7 @@ class TimedMailbox:
         self._earliest: datetime | None = None
 
     def post(self, at: datetime = NOW) -> None:
-        """Wake the actor at this time, by the clock that it waits with. Callable from any task of the same Trio run."""
+        """Wake the actor at this time, by the clock that it passes to `wait`. Callable from any task of the same Trio run."""
         if self._earliest is None or at < self._earliest:
             self._earliest = at
             self._changed.post()
@@ -58,7 +58,7 @@ class TimedMailbox:
         self.post(datetime.fromisoformat(payload) if payload else NOW)
 
     async def wait(self, clock: Clock, at_most: float) -> None:
-        """Return when the earliest posted time has come, and after `at_most` seconds in any case. Forget the posts."""
+        """Return at the earliest posted time, but after at most `at_most` seconds. Then forget all posts."""
         deadline = trio.current_time() + at_most
         while True:
             seconds = deadline - trio.current_time()
@@ -72,5 +72,5 @@ class TimedMailbox:
 
 
 def jittered(seconds: float) -> float:
-    """Return up to a quarter more or less, so that processes started together do not query the database together."""
+    """Return `seconds`, randomly changed by up to a quarter, so that processes that start together do not query together."""
     return seconds * random.uniform(0.75, 1.25)  # noqa: S311  (spreads load, guards nothing)

@@ -26,12 +26,12 @@ class Mailboxes:
 
     @property
     def channels(self) -> Mapping[str, Mailbox | TimedMailbox]:
-        """The mailbox for each channel of the database that other processes notify.
+        """Return the mailbox for each database channel that other processes notify.
 
-        There is no channel for expiring invitations and subscriptions: they are due long after they are
-        written, and the sweeper of any process reads the next time from the database at every look. There
-        is none for figures either, since every commit with a notification takes a lock on the whole
-        database server, and the other processes refresh their gauges every 30 seconds.
+        Expiring invitations and subscriptions have no channel: they fall due long after they are written,
+        and each sweep reads the next time from the database. Figures have no channel, because every commit
+        with a notification takes a lock on the whole database server. The other processes refresh their
+        gauges every 30 seconds anyway.
         """
         return {
             "mails": self.mailer,

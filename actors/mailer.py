@@ -1,4 +1,4 @@
-"""Sends queued emails: claims due emails, prepares and sends them, and stores the outcomes."""
+"""The actor that sends queued emails: it claims due emails, prepares and sends them, and stores the outcomes."""
 
 import heapq
 import math
@@ -26,12 +26,12 @@ from ports.outside import EmailMessage, MailRefused
 log = structlog.get_logger("mailer")
 
 SLOTS: Final = 8  # emails sent at the same time, so that a slow recipient does not delay others
-# The part of SLOTS for emails through the organizations' own mail servers, which may be slow, and the part for each one of them.
+# The most slots for emails through the organizations' own mail servers, which may be slow; and the most for each such server.
 OWN_SERVER_SLOTS: Final = 4
 SLOTS_OF_ONE: Final = 2
 POLL: Final = 30.0  # seconds
 OUTAGE_PAUSE: Final = 5.0  # seconds
-GRACE: Final = 5.0  # seconds to finish a handover that has begun when the process is stopped
+GRACE: Final = 5.0  # seconds to finish sending an email when the process is stopped
 
 
 async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
@@ -41,8 +41,8 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
         while True:
             pause = POLL
             try:
-                # Claim an email only when it can be sent now: waiting would use up its lease. Claim one at a
-                # time: preparing it decides which server it uses, and the next claim depends on that.
+                # Claim an email only when a slot is free, because a wait would use up its lease. Claim one email at
+                # a time: the preparation determines its mail server, and the next claim depends on that.
                 while len(attempts.child_tasks) < slots and (mail := await _claim(ports, rotation)):
                     prepared = await _prepare(ports, mail, retries)
                     if prepared is not None:
@@ -56,11 +56,11 @@ async def mailer(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoRetur
 
 
 class _ServerRotation:
-    """Which organizations with their own mail server may send next.
+    """The rotation between organizations with their own mail server.
 
-    They take turns: after one of its emails was begun, an organization waits until one email of every other
-    organization with due emails was begun. The queue itself is ordered by age, so the organization with the
-    longest backlog would always come first, and a slow mail server causes a long backlog.
+    In each round, an organization may start one email. The next round begins when every organization with due
+    emails has started one. Without rounds, the queue would be ordered by age alone. Then the organization with
+    the longest backlog would always come first, and a slow mail server causes a long backlog.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _ServerRotation:
         return BusyServers(frozenset(self._served | self._busy), self._is_full)
 
     def next_round(self) -> bool:
-        """Start another round after nothing was found. Return whether it allows more emails than the last one."""
+        """Start the next round after a claim found no email. Return whether the new round allows more emails."""
         if self._is_full or self._served <= self._busy:
             return False
         self._served.clear()
@@ -106,7 +106,7 @@ async def _claim(ports: Ports, rotation: _ServerRotation) -> QueuedEmail | None:
 
 
 class _Retries:
-    """When the emails that failed here fall due again, if that is before the next poll."""
+    """The times at which emails that failed in this process fall due again, if that is before the next poll."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
@@ -169,7 +169,7 @@ async def _send(ports: Ports, mail: PreparedEmail, letter: EmailMessage) -> floa
     except Exception as defect:
         log.exception("mail_not_sent")
         return await _failed(ports, mail, f"it could not be sent: {type(defect).__name__}")
-    # Outside of the `try`: an error from here on must not make a sent email count as failed.
+    # Outside of the `try`: an error from here on must not count a sent email as failed.
     await retry_until_stored(lambda: email_queue.record_sent(ports, mail), _log_not_stored)
     _log_end(mail, EmailResult(EmailOutcome.SENT))
     return None

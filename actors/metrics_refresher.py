@@ -1,4 +1,4 @@
-"""Keeps the gauges fresh: the platform's figures, the connection pool, and the amount of work that is due."""
+"""The actor that refreshes the gauges: the platform's figures, the connection pool, and the amount of work that is due."""
 
 from typing import Final, NoReturn, Protocol
 
@@ -16,7 +16,7 @@ log = structlog.get_logger("metrics_refresher")
 PERIOD: Final = 30.0  # seconds, as documented with the metrics
 SHORTEST_PAUSE: Final = 1.0  # seconds between two refreshes of the figures
 # The pause after a refresh is this many times as long as the refresh, because counting reads a whole
-# table. However large that is, counting then takes at most 2 % of one connection's time.
+# table. With this factor, counting uses at most 2 % of the time of one connection, for a table of any size.
 PAUSE_FACTOR: Final = 50
 
 
@@ -58,7 +58,7 @@ async def metrics_refresher(ports: Ports, pool: Pool, inbox: Mailbox) -> NoRetur
 
 async def refresh(ports: Ports, pool: Pool) -> None:
     """Set all gauges. During an outage of the database its gauges keep their values, and only those of the pool are set."""
-    # Before the queries below, which would show up as connections in use.
+    # Read the numbers before the queries below, because these use connections themselves.
     stats = pool.stats
     ports.metrics.pool(stats.total, stats.idle, stats.maximum)
     await _refresh_figures(ports)

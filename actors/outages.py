@@ -1,4 +1,4 @@
-"""Storing an outcome, no matter how long the database is down."""
+"""Storing the outcome of finished work, even if the database is down for a while."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -16,7 +16,7 @@ LONGEST_PAUSE: Final = 5.0  # seconds
 async def retry_until_stored(store: Callable[[], Awaitable[T]], report: Callable[[Outage], object]) -> T:
     """Return the result of `store` once it succeeds, and call `report` for each outage before that.
 
-    For outcomes that only this process knows. Without them the same work would be done twice.
+    Use this for outcomes that only this process has. If one is lost, the same work is done twice.
     """
     pause = 0.1
     while True:

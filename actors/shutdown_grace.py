@@ -1,4 +1,4 @@
-"""Time to finish a step after the process was asked to stop."""
+"""Extra time for a step that is running when the process is stopped."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,9 +8,9 @@ import trio
 
 @asynccontextmanager
 async def shutdown_grace(seconds: float) -> AsyncIterator[None]:
-    """Let a block run for up to `seconds` after it was canceled from outside, and without limit otherwise.
+    """Let a block run for up to `seconds` after a cancellation from outside. Without a cancellation, there is no limit.
 
-    For steps that must store their outcome once they have begun, such as handing over an email.
+    Use this for steps that must store their outcome once they have started, such as sending an email.
     """
     async with trio.open_nursery() as nursery:
         with trio.CancelScope(shield=True) as shielded:

@@ -1,4 +1,4 @@
-"""Forwards audit logs to the organizations' SIEMs: claims a due queue, sends its entries, and stores the outcome."""
+"""The actor that forwards audit logs to SIEMs: it claims a due queue, sends its entries, and stores the outcome."""
 
 import random
 from typing import Final, NoReturn
@@ -18,13 +18,13 @@ from ports import Ports
 log = structlog.get_logger("siem_forwarder")
 
 SLOTS: Final = 32  # organizations served at the same time
-# The part of SLOTS for SIEMs that were slow or failed the last time. Any SIEM may be slow; the others need not wait for it.
+# The most slots for SIEMs that were slow or failed the last time, so that the others do not wait for these.
 STRUGGLING_SLOTS: Final = 24
 SLOW: Final = 1.0  # seconds
-# Seconds. It also bounds how late a retry starts, and how late another process takes over after a crash. A
-# look costs one short statement.
+# Seconds. A retry, or the takeover after the crash of another process, is late by at most this time. A poll
+# costs one short statement.
 POLL: Final = 5.0
-GRACE: Final = 5.0  # seconds to finish an attempt that has begun when the process is stopped
+GRACE: Final = 5.0  # seconds to finish an attempt that is running when the process is stopped
 
 
 async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, struggling_slots: int = STRUGGLING_SLOTS) -> NoReturn:
@@ -45,7 +45,7 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
 
         while True:
             try:
-                # Claim one at a time, and only when it can be sent now: its lease starts with the claim.
+                # Claim one queue at a time, and only when a slot is free, because its lease starts with the claim.
                 while len(attempts.child_tasks) < slots:
                     claimed = await siem.claim_queue(ports, struggling=len(struggling) < struggling_slots)
                     if claimed is None:

@@ -1,4 +1,4 @@
-"""Marks subscriptions as expired when their period ends, unless the payment provider manages them."""
+"""The actor that marks subscriptions as expired when their period ends, unless the payment provider manages them."""
 
 from typing import Final, NoReturn
 from uuid import UUID

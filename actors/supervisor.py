@@ -1,4 +1,4 @@
-"""Restarts failing actors, and ends the process when restarting does not help."""
+"""The supervision of actors: failing actors are restarted, and the process ends if an actor keeps failing."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ log = structlog.get_logger("supervisor")
 
 
 class ActorEnded(Exception):
-    """The actor returned, which no actor may do."""
+    """The actor returned. Actors must run forever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class RestartPolicy:
     """When a failing actor is restarted. Times are in seconds.
 
     The delay before a restart doubles each time, from `first_delay` to `longest_delay`. A run of at least
-    `healthy_after` resets the count. After `restarts` restarts the next failure ends the process: with
-    these defaults, after a minute in which every run failed at once.
+    `healthy_after` resets the count. After `restarts` restarts, the next failure ends the process. With
+    these defaults, an actor that fails immediately each time ends the process after about a minute.
     """
 
     first_delay: float = 0.5
     longest_delay: float = 30.0
-    longest_outage_delay: float = 5.0  # shorter: the other side may be back at any moment, and a look costs nothing
+    longest_outage_delay: float = 5.0  # shorter: the outage may end at any moment, and a restart is cheap
     healthy_after: float = 60.0
     restarts: int = 7
 
@@ -39,9 +39,9 @@ DEFAULT_POLICY: Final = RestartPolicy()
 async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: RestartPolicy = DEFAULT_POLICY) -> NoReturn:
     """Run an actor forever and restart it when it fails.
 
-    An Outage is not the actor's fault, so outages are never counted. After too many other failures in too
-    short a time the last one is raised. It ends the process, which is then replaced. Otherwise a process
-    that does half of its work would go unnoticed.
+    An Outage is not the actor's fault, so outages are not counted. After too many other failures in a short
+    time, the last error is raised. It ends the process, and the parent or the operator's supervisor starts a
+    new one. Without this, nobody would notice a process that does only part of its work.
     """
     failures = outages = 0
     while True:
@@ -65,9 +65,9 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: Restar
                 delay = min(policy.first_delay * 2 ** (failures - 1), policy.longest_delay)
                 log.exception("actor_failed", actor=name, failures=failures, restart_in=delay)
         except BaseExceptionGroup as group:
-            # The actor was canceled, and a part of it failed on the way out. The cancellation has to arrive
-            # where it came from. The failure is only logged: there is nothing left to restart, and a process
-            # that was asked to stop should stop without an error.
+            # The actor was canceled, and a part of it failed during its cleanup. Raise the cancellation again,
+            # because the canceling scope needs it. Only log the failure: a process that was asked to stop should
+            # stop without an error.
             stopped, errors = group.split(_is_no_error)
             if errors is not None:
                 log.exception("actor_failed_while_stopping", actor=name, exc_info=errors)
@@ -87,7 +87,7 @@ def _is_no_error(error: BaseException) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error and its causes in one line. Each error of a group is named once."""
+    """Return a line with an error and its causes. Equal errors of a group appear once."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(describe_error(each) for each in error.exceptions))
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

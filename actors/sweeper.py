@@ -1,4 +1,4 @@
-"""The loop of all actors that sweep: one process at a time looks for rows that are due (security N-9)."""
+"""The loop of all sweeping actors. Only the process with the lease processes the rows that are due (security N-9)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods
-# Between two sweeps that no use case asked for, in case a due row stays due because it cannot be claimed.
+# The time between two sweeps without a message, for the case that a due row stays due because it cannot be claimed.
 SHORTEST_PAUSE: Final = timedelta(seconds=1)
 
 log = structlog.get_logger("sweeper")
@@ -40,8 +40,8 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
 
     `holder` identifies this process in its leases. It survives a restart of the actor, which then
     continues with the same leases.
-    While an upstream service is down, messages are not waited for, and each pause is twice the one
-    before, up to LONGEST_PAUSE periods.
+    While an upstream service is down, messages do not wake the actor, and each pause is twice the previous
+    one, up to LONGEST_PAUSE periods.
     """
     pause = job.period
     while True:
@@ -57,7 +57,7 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
             await trio.sleep(jittered(pause))
             continue
         pause = job.period
-        # Without the lease this process cannot sweep, and the process that has it looks by itself.
+        # Without the lease this process cannot sweep. The process with the lease reads the next due time itself.
         if counts is not None and job.next_due is not None and (due := await job.next_due(ports)) is not None:
             inbox.post(max(due, ports.clock.now() + SHORTEST_PAUSE))
         await inbox.wait(ports.clock, at_most=jittered(pause))

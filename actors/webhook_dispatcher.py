@@ -1,4 +1,4 @@
-"""Delivers events to webhooks: claims due deliveries, sends them, and stores the outcomes."""
+"""The actor that delivers events to webhooks: it claims due deliveries, sends them, and stores the outcomes."""
 
 import random
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -22,8 +22,8 @@ log = structlog.get_logger("webhook_dispatcher")
 SLOTS: Final = 100  # deliveries in flight
 POLL: Final = 30.0  # seconds
 OUTAGE_PAUSE: Final = 5.0  # seconds
-GATHERING: Final = 0.005  # seconds in which more attempts may end before the next batch, while some are in flight
-GRACE: Final = 5.0  # seconds to finish attempts that have begun when the process is stopped
+GATHERING: Final = 0.005  # seconds to wait for more outcomes before the next batch, while attempts are in flight
+GRACE: Final = 5.0  # seconds to finish attempts that are running when the process is stopped
 
 
 async def webhook_dispatcher(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS) -> NoReturn:
@@ -46,8 +46,8 @@ async def webhook_dispatcher(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS
 class _DispatchState:
     """The deliveries in flight, and the outcomes that are not stored yet.
 
-    Outcomes that arrive during one batch are stored by the next one, all in one statement. So the busier the
-    dispatcher is, the fewer round trips a delivery costs.
+    The next batch stores all outcomes that arrive during one batch, in one statement. So a delivery costs fewer
+    round trips when the dispatcher is busy.
     """
 
     def __init__(self, ports: Ports, inbox: Mailbox) -> None:
@@ -62,7 +62,7 @@ class _DispatchState:
         self._inbox.post()
 
     async def store_outcomes(self) -> None:
-        """Store the outcomes without claiming more. In an outage the leases expire, and the deliveries are sent again."""
+        """Store the outcomes, but claim no more deliveries. After an outage the leases expire, and the deliveries are sent again."""
         outcomes, self.outcomes = self.outcomes, []
         if outcomes:
             try:
@@ -72,17 +72,17 @@ class _DispatchState:
 
 
 async def _run_batch(ports: Ports, state: _DispatchState, attempts: trio.Nursery, slots: int) -> float:
-    """Store the outcomes and start as many deliveries as there is room for.
+    """Store the outcomes, and start as many due deliveries as there are free slots.
 
-    Return the seconds until the next look, unless a message comes first.
+    Return the seconds until the next batch. A message can start it earlier.
     """
     outcomes = list(state.outcomes)
     try:
         batch = await deliveries.record_and_claim(ports, outcomes, DispatchCapacity.remaining(slots, tuple(state.in_flight.values())))
     except Outage as outage:
         # Do not let this reach the supervisor: its restart would cancel the attempts in flight.
-        # Unsaved outcomes stay in the state until they are stored. No other process has them, and without
-        # them every delivery would be sent twice.
+        # The outcomes stay in `state` until they are stored. No other process has them, and if they were lost,
+        # these deliveries would be sent twice.
         log.warning("deliveries_not_claimed", outcomes=len(outcomes), outage=describe_error(outage))
         return jittered(OUTAGE_PAUSE)
     del state.outcomes[: len(outcomes)]
@@ -121,7 +121,7 @@ async def _deliver(ports: Ports, state: _DispatchState, delivery: ClaimedDeliver
     _report(ports, outcome)
     if outcome.status == GONE:
         await _deactivate_webhook(ports, delivery)
-    # Before the outcome is added, because the next batch must not count this delivery as in flight.
+    # Remove the delivery before its outcome is added, because the next batch must not count it as in flight.
     state.in_flight.pop(delivery.id, None)
     state.end(outcome)
 
@@ -130,7 +130,7 @@ async def _deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
     try:
         await deliveries.deactivate_webhook(ports, delivery)
     except Outage as outage:
-        log.warning("webhook_not_turned_off", outage=describe_error(outage))  # the next attempt gets the same answer
+        log.warning("webhook_not_turned_off", outage=describe_error(outage))  # the next attempt gets the same response
     else:
         log.info("webhook_turned_off")
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class OperatorError(click.ClickException):
-    """An error that the operator can fix, shown as a sentence."""
+    """An error that the operator can fix. It is shown as a sentence without a traceback."""
 
     def show(self, file: object = None) -> None:
         """Print the message to standard error."""
@@ -48,7 +48,7 @@ def main() -> None:
 @click.option("--welcome", is_flag=True, help="Print the URLs, and the first platform owner if it was just created.")
 @click.option("--show-password", is_flag=True, help="Print the owner's password too. ./run uses this, because it generates the password.")
 def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
-    """Run the service until it is told to stop (SIGTERM or Ctrl-C)."""
+    """Run the service until SIGTERM or Ctrl-C."""
     from entrypoints import main as service
 
     settings = _settings()
@@ -61,7 +61,7 @@ def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
 @click.option("--socket", "descriptor", type=int, required=True)
 @click.option("--parent", type=int, required=True)
 def worker(descriptor: int, parent: int) -> None:
-    """Run one of several processes on one socket. Only `serve` starts this."""
+    """Run one of several processes on one socket. Only `serve` uses this command."""
     from entrypoints.main import work
 
     sys.exit(_run(work, _settings(), descriptor, parent))
@@ -149,7 +149,7 @@ def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
     """Create two organizations with members, services, a plan, an API key and end users, and print curl commands to try them.
 
     Run again, it adds nothing. It creates new passwords, client secrets and API keys, because the old
-    ones cannot be demo_output.
+    ones cannot be shown again.
     """
     from entrypoints import demo as demo_output
     from entrypoints.main import seed_demo_now

@@ -1,4 +1,4 @@
-"""The checks of `gatehouse doctor`: everything the service depends on, with a sentence for each problem."""
+"""The checks of `gatehouse doctor`: settings, libraries and external services, with a sentence about each problem."""
 
 import os
 import sys
@@ -107,7 +107,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 
 def unknown_settings() -> Iterator[Finding]:
-    """Find misspelled settings, which would have no effect."""
+    """Report environment variables that are not settings, such as misspelled ones, which have no effect."""
     known = {f"SSO_{name.upper()}" for name in Settings.model_fields}
     for name in sorted(set(filter(lambda name: name.startswith("SSO_"), os.environ)) - known):
         yield Finding("settings", Health.WARNING, f"{name} is not a setting of this release. Check its spelling.")
@@ -297,7 +297,7 @@ async def _check_database(settings: Settings, conninfo: str) -> list[Finding]:
     clock = SystemClock()
     pool = Pool(conninfo, size=1)
     try:
-        # Not with `wire`, which creates the service's files.
+        # Do not use `wire` here: it creates the service's files.
         storage = Postgres(pool, vault_of(settings), clock)
         began = time.time()
         version, theirs = await storage.about()

@@ -35,18 +35,18 @@ MASK: Final = "[masked]"
 _HEAD = ("timestamp", "level", "logger", "event", "request_id")
 _DEPTH = 6
 
-# A field is masked if one of the words of its name ends like this. This is the last line of defense, not the first.
+# A field is masked if a word of its name ends with one of these. This is a second line of defense: code must not log secrets.
 _SECRET_ENDINGS = (
     "password", "passwd", "passphrase", "secret", "token", "code", "key", "authorization", "cookie", "credential", "otp",
 )  # fmt: skip
-# A last word from this list makes the field a fact about the secret,
+# A field with one of these as the last word of its name contains a fact about a secret, and is not masked.
 _FACT_ENDINGS = frozenset({"id", "ids", "type", "use", "count", "ttl", "at"})
-# and these names are no secrets either.
+# Fields with these names are not masked either.
 _NO_SECRETS = frozenset({"error_code", "status_code", "exit_code", "country_code"})
 _WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 
-# Characters with which a value could leave its line or disguise itself on a terminal: C0 and C1 controls, line and paragraph
-# separators, bidirectional controls. JSON escapes all non-ASCII characters, and so these too.
+# Characters that could start a new line or hide text on a terminal: C0 and C1 controls, line and paragraph separators,
+# bidirectional controls. JSON escapes all non-ASCII characters, including these.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSAFE_IN_TRACEBACK = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
@@ -154,7 +154,7 @@ def _access_level(status: int) -> str:
 
 
 def _is_server_error(status: int) -> bool:
-    """Return whether a status is a failure of the server. 501 is not: the client asked for an unsupported feature."""
+    """Return whether a status means that the server failed. 501 does not: the client requested an unsupported feature."""
     return status >= 500 and status != 501
 
 
@@ -225,7 +225,7 @@ def _lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split the longest value into parts. Each part carries the other values, cut."""
+    """Split the longest value over several records. Each record contains the other values, shortened."""
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in record.items()}
     longest = max(texts, key=lambda name: len(texts[name]))
     beside = {name: record[name] if len(text) <= 30 else _fitting(text, 200) for name, text in texts.items() if name != longest}
@@ -240,7 +240,7 @@ def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _fitting(text: str, room: int) -> str:
-    """Return the longest prefix that fits when quoted. One character can become twelve."""
+    """Return the longest prefix that fits into `room` characters as a JSON string. One character can become twelve."""
     piece = text[:room]
     while (size := len(quoted(piece))) > room:
         piece = piece[: max(1, len(piece) * room // size - 1)]

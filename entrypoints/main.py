@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger("main")
 
-# Seconds for running requests to finish: after SIGTERM from a supervisor, and after Ctrl-C, when a person waits.
+# Seconds for running requests to finish after SIGTERM, which supervisors send, and after Ctrl-C, when a user is waiting.
 DRAIN_ON_SIGTERM: Final = 30.0
 DRAIN_ON_SIGINT: Final = 2.0
 DATABASE_RETRY: Final = 2.0  # seconds
@@ -89,7 +89,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 
 
 def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
-    """Run the service until it is told to stop. Return the exit code."""
+    """Run the service until a signal stops it. Return the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     _check(settings)
     _check_libraries()
@@ -104,7 +104,7 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
         if settings.database_url is not None:
             conninfo = settings.database_url.get_secret_value()
         else:
-            # Never attach to the database of another service, which would stop together with it.
+            # Never use the database of another running service: it stops together with that service.
             own = stack.enter_context(embedded.start(_embedded_data(settings)))
             conninfo = own.conninfo
         owner_created = trio.run(prepare, settings, address, conninfo, own)
@@ -250,10 +250,10 @@ async def run(
 
 
 def _tune_garbage_collector() -> None:
-    """Freeze the imported objects and collect less often.
+    """Exclude the imported objects from garbage collection, and collect less often.
 
-    A full collection would walk all imported objects during a request. That accounts for half of the
-    slowest percent of requests.
+    A full collection would visit all imported objects during a request. Such collections caused half of
+    the slowest percent of requests.
     """
     gc.collect()
     gc.freeze()
@@ -270,7 +270,7 @@ async def _load_keys(wired: Wired) -> bool:
 
 
 class _Stop:
-    """The stop request and its grace period. SIGTERM and Ctrl-C let requests finish, a second Ctrl-C does not."""
+    """The stop request and its grace period. After SIGTERM or Ctrl-C, requests can finish. A second Ctrl-C aborts them."""
 
     def __init__(self, at_once: trio.CancelScope) -> None:
         self.requested = trio.Event()

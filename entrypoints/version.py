@@ -1,4 +1,4 @@
-"""The version of this build: what `/health` reports (decisions, point 31)."""
+"""The version of this build, as `/health` reports it (decision 31)."""
 
 from typing import Final
 

@@ -93,11 +93,11 @@ def _known_keys(settings: Settings) -> str | None:
 
 
 def _make_keys(path: Path) -> str:
-    # If an earlier file was lost, the first encrypted value that cannot be decrypted reveals it. Nothing is overwritten.
+    # If an earlier file was lost, the new keys cannot decrypt the stored values. That causes an error, and nothing is overwritten.
     keys = generate_key()
-    # Two first starts can run this at the same time, because no lock is held yet. Only one of them can
-    # create the link to a complete file, and the other reads that file. With a rename, the last one would
-    # win after the first one has encrypted with its keys.
+    # Two processes can start for the first time at once, because no lock is held yet. Only one of them can
+    # create the link to a complete file, and the other reads that file. With a rename, the second process
+    # would replace keys that the first one may have used already.
     with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=f"{path.name}-") as file:  # mode 0600
         file.write(keys + "\n")
         file.flush()
@@ -266,7 +266,7 @@ def mail_folder(settings: Settings) -> Path:
 
 
 def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
-    """Return the transport to the mail server, or to a folder.
+    """Return the transport for emails: to the mail server, or to a folder if none is set.
 
     Raises: SettingsInvalid.
     """
@@ -344,7 +344,7 @@ def application(settings: Settings, base_url: str, wired: Wired) -> Application:
 
 
 def observe(metrics: PrometheusMetrics, record: RequestRecord) -> None:
-    """Log and measure a request, also a refused or aborted one."""
+    """Log and measure a request, including refused and aborted ones."""
     metrics.http(record.method, record.route, record.status, record.duration)
     logs.access(record)
 

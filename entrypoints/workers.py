@@ -1,7 +1,7 @@
 """The parent process of several identical workers that share one inherited socket.
 
-The parent replaces workers that die, and forwards signals. When the parent is gone, even by kill -9, its
-workers notice and stop, so that the port is free.
+The parent replaces workers that die, and forwards signals. When the parent ends, even by kill -9, its
+workers notice it and stop, so that the port becomes free.
 """
 
 import math
@@ -26,7 +26,7 @@ log = structlog.get_logger("workers")
 
 
 async def parent_gone(fd: int) -> None:
-    """Return when the parent is gone, or when it wants this worker to stop quickly, as after Ctrl-C."""
+    """Return when the parent has ended, or when it wants this worker to stop quickly, as after Ctrl-C."""
     # The pipe carries no data. It becomes readable when its only writer, the parent, has ended for any reason.
     await trio.lowlevel.wait_readable(fd)
 
@@ -63,7 +63,7 @@ def run_workers(
 
 @dataclass(slots=True)
 class _Worker:
-    """The slot of one worker process."""
+    """The current process of one worker, and its failures to start."""
 
     process: subprocess.Popen[bytes] | None = None
     since: float = 0.0

@@ -2,6 +2,7 @@
 
 The libraries need megabytes of memory, so `documents` imports this module with the first document.
 No document is assembled from text: every value enters through the DOM (security X-7).
+The module is longer than 400 lines, because reading, writing and signing share namespaces, algorithms and helpers.
 """
 
 import re

@@ -465,9 +465,9 @@ class Sessions(Repository):
         # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a rotation does not see the token that the
         # rotation inserted, so the statement is repeated until it deletes nothing.
         of_service = "" if service_id is None else "and s.service_id = %(service_id)s"
-        whose = {"user_id": user_id, "service_id": service_id}
+        values = {"user_id": user_id, "service_id": service_id}
         while await self._run(
-            f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **whose
+            f"delete from refresh_tokens t using sessions s where s.user_id = %(user_id)s and t.session_id = s.id {of_service}", **values
         ):
             pass
         if service_id is not None:  # otherwise foreign keys delete the codes with the browser sessions that issued them
@@ -475,9 +475,9 @@ class Sessions(Repository):
                 f"""
                 with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)
                 {DENY} and d.service_id = %(service_id)s and a.user_id = %(user_id)s""",
-                **whose,
+                **values,
             )
-        await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **whose)
+        await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **values)
 
     async def select_organization(
         self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime

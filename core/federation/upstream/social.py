@@ -3,7 +3,8 @@
 The browser goes to the provider with a state, and returns with it and a code, once. The user that
 the provider names is signed in in this browser and continues to their target. Applications get
 nothing here; their requests continue in `oauth.authorization` (security A-4, A-7, O-1, O-5, O-6,
-decisions 75, 86, 87, 101, 102).
+decisions 75, 86, 87, 101, 102). The module is longer than 400 lines, because the redirect, the callback
+and the search for the account form one flow.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Changes(TypedDict, total=False):
 
 
 class AccessDecorator:
-    """A decorator such as `@anyone`, or `@anyone(limit=LOGIN)` for a route with a changed rule."""
+    """A decorator such as `@anyone`. `@anyone(limit=LOGIN)` changes parts of its access rule for one route."""
 
     def __init__(self, access: Access, enter: Enter) -> None:
         """Create a decorator. `enter` identifies and authorizes the caller, or returns a redirect."""
@@ -148,7 +148,7 @@ async def _as_pre_auth(_: Access) -> None:
     claims = await signing_keys.read_pre_auth(ports(), bearer_token())
     request_record().caller = str(claims.user_id)
     g.pre_auth = claims
-    g.caller = anonymous()  # no one is signed in before the second factor is verified
+    g.caller = anonymous()  # the user is not signed in until the second factor is verified
 
 
 async def _as_browser(_: Access) -> Response | None:
@@ -198,15 +198,15 @@ async def _as_service_key(access: Access) -> None:
     assert access.permission is not None, "the access of an API key has a permission"
     # API keys are accepted only in this header (decision 120).
     key = request.headers.get("X-Api-Key") or refuse(api_keys_rules.ApiKeyInvalid)
-    found = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
-    request_record().caller, request_record().organization = str(found.key_id), found.service.org_slug
-    g.caller = found
+    program = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
+    request_record().caller, request_record().organization = str(program.key_id), program.service.org_slug
+    g.caller = program
 
 
 async def _as_scim_client(_: Access) -> None:
-    found = await scim_tokens.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent())
-    request_record().caller, request_record().organization = str(found.token_id), found.org_slug
-    g.caller = found
+    directory = await scim_tokens.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent())
+    request_record().caller, request_record().organization = str(directory.token_id), directory.org_slug
+    g.caller = directory
 
 
 async def _as_billing(_: Access) -> None:
@@ -235,7 +235,7 @@ async def _admit_user(user: Person, access: Access) -> None:
 anyone = AccessDecorator(Access("anyone"), _as_anyone)
 # OAuth clients. The body names the client; the route authenticates it and counts its requests (decision 100).
 application = AccessDecorator(Access("application", limited=False), _as_anyone)
-# Load balancers and metrics scrapers always get a response.
+# Health checks and metrics. They have no rate limit, so that load balancers and scrapers always get a response.
 operations = AccessDecorator(Access("operations", limited=False), _as_anyone)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
 # The organization of a token is only context (decision 54). Routes outside organizations, such as signing

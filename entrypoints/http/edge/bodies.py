@@ -33,7 +33,7 @@ MAX_ITEMS = 100
 
 MAX_QUERY_FIELDS = 100
 
-# One at a time, because a decoded body takes many times the memory of its bytes.
+# Only one thread decodes large bodies, because a decoded body takes many times the memory of its bytes.
 _large_bodies = trio.CapacityLimiter(1)
 
 
@@ -181,7 +181,7 @@ class RequestModel(BaseModel):
 
 
 def optional(**limits: Any) -> Any:
-    """Return the definition of a field that may be missing, which is KEEP then. Null is allowed only if the type allows it."""
+    """Return the definition of a field that may be missing. Its value is KEEP then. Null is allowed only if the type allows it."""
     return Field(default=KEEP, json_schema_extra=_without_default, **limits)
 
 

@@ -1,6 +1,6 @@
 """The client address of a request, which rate limits, the audit log and devices use (security N-1).
 
-Hypercorn's ProxyFix is no substitute. It does not check the peer, so any client could choose its address,
+Hypercorn's ProxyFix is not used. It does not check the peer, so any client could choose its address,
 and it also rewrites the Host header.
 """
 
@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# The address of a peer without one, such as a unix socket. No client has it.
+# The value for a peer without an address, such as a unix socket. No client has this address.
 NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a placeholder, nothing binds to it
 
 

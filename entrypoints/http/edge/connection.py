@@ -22,9 +22,9 @@ class WholeBodyConnection(TrioASGIHTTPConnection):
     Its nursery and task switches cost about a tenth of a small request. The middleware limits the size of
     the body and the time it takes.
 
-    Directories may send larger bodies than other clients (security N-3). A body is kept beyond MAX_BODY
-    only after its SCIM token was checked, or clients without one could fill the memory over many
-    connections. The rest of their body is discarded, and the request is then refused because of its token.
+    Directories may send larger bodies than other clients (security N-3). Beyond MAX_BODY, a body is kept
+    only after its SCIM token was checked. Otherwise clients without a token could fill the memory over many
+    connections. The rest of their bodies is discarded, and their requests are refused because of the token.
     """
 
     async def __call__(self, receive: Any, send: Any) -> None:
@@ -46,11 +46,11 @@ class WholeBodyConnection(TrioASGIHTTPConnection):
         await self._send_response(send, await self.app.handle_request(request))
 
     async def _has_scim_token(self, request: Request) -> bool:
-        # Shielded, because a cancelled statement costs the pool its connection.
+        # Shielded, because a canceled statement costs the pool its connection.
         with trio.CancelScope(shield=True):
             try:
                 await scim_tokens.authenticate(app_context(self.app).ports, bearer_token(request.headers), address=None, agent=None)
-            except (Refusal, Outage):  # the access decorator will meet it again and respond
+            except (Refusal, Outage):  # the access decorator raises it again and responds
                 return False
         return True
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from entrypoints.http.pages import Page
     from ports import Ports
 
-# The stored length of a User-Agent header. Longer ones could be an attempt to fill the disk (security L-3).
+# The number of characters of a User-Agent header that is stored. Without a limit, clients could fill the disk (security L-3).
 AGENT_LENGTH = 512
 
 

@@ -29,7 +29,7 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def cookie_name(kind: str) -> str:
-    """Return the name of a cookie. With https it has a prefix, with which browsers accept the cookie from this host only."""
+    """Return the name of a cookie. With https it has a prefix that makes browsers accept the cookie only from this host."""
     return f"__Host-gatehouse-{kind}" if _is_https() else f"gatehouse-{kind}"
 
 
@@ -119,10 +119,10 @@ def clear_saml_cookie(response: Response, state: str) -> None:
 
 
 def forget_old_sign_ons(state: str, response: Response) -> Response:
-    """Remove the oldest cookies of unfinished sign-ons, except this one, so that requests do not become too long.
+    """Remove the oldest cookies of unfinished sign-ons, except this one, so that request headers do not become too long.
 
-    Browsers send the oldest cookie first (RFC 6265 section 5.4). Calling this where a cookie is set is not
-    enough: a form of another site can start a sign-on, and comes without the other cookies.
+    Browsers send the oldest cookie first (RFC 6265 section 5.4). To call this where a cookie is set is not
+    enough: a form of another site can start a sign-on, and browsers send that request without the other cookies.
     """
     this, start = _saml_kind(state), cookie_name(SAML).removesuffix(SAML)
     kinds = [name.removeprefix(start) for name in request.cookies if name.startswith(start)]

@@ -37,7 +37,7 @@ def code_of(status: int) -> str:
 
 
 def failed(request_id: str) -> str:
-    """Return the message for an internal error. It reveals nothing but the request id, by which operators find the log line."""
+    """Return the message for an internal error. It contains only the request id, which leads operators to the log line."""
     return f"Something went wrong on our side. Try again. If it keeps happening, report it with the request id {request_id}."
 
 
@@ -47,7 +47,7 @@ def error_body(message: str, code: str) -> bytes:
 
 
 def oauth_error_of(status: int) -> str:
-    """Return the OAuth error code for a failure of which only the status is known."""
+    """Return the OAuth error code for a failure that has only a status."""
     return "server_error" if status >= 500 else "invalid_request"
 
 

@@ -168,7 +168,7 @@ def _view() -> Callable[..., Any] | None:
 def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None) -> bool:
     """Return whether to respond with a page: on routes for browsers, unless the client prefers JSON (security N-8).
 
-    Without a route, the path decides. If it does not tell, the client must accept HTML.
+    Without a route, the path decides. If the path is not known either, a client gets a page only if it accepts HTML.
     """
     accepted = parse_accept_header(accept, MIMEAccept)
     for_people = is_page(view) if view is not None else _is_for_people(path)

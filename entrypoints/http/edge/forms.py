@@ -96,8 +96,8 @@ def _refuse_foreign_origin() -> None:
         if site != "same-origin":
             raise ForeignOrigin
         return
-    # Our pages send no referrer, so browsers send the origin "null" for them, as for sandboxed frames of other
-    # sites. This header can therefore only prove a foreign origin. The form token proves our own.
+    # Our pages send no referrer, so browsers send the origin "null" with our forms, as with forms in sandboxed
+    # frames of other sites. So this header can only prove that a form is foreign. The form token proves that it is ours.
     origin = request.headers.get("Origin")
     if origin not in (None, "null", app_context().origin):
         raise ForeignOrigin

@@ -1,7 +1,7 @@
 """The ASGI middleware around the application: it refuses, limits, adds headers and records requests (security P-3, P-5, P-6, N-3, N-5).
 
-Every request passes here, so the headers are scanned once, without regular expressions and needless
-copies. The application fills in the route and the caller in `scope["request_record"]`. When the request
+Every request passes through this module, so it scans the headers only once, without regular expressions
+and needless copies. The application fills in the route and the caller in `scope["request_record"]`. When the request
 ends, `observe` gets the record exactly once, and writes the log line and the metrics.
 
 The module is longer than 400 lines, because one class and its per-request state share private details.
@@ -36,9 +36,9 @@ CLIENT_GONE = 499  # logged, never sent: the client disconnected before the resp
 
 MAX_HEADER_BLOCK = 16 * 1024
 BODY_WITHIN = 30.0  # seconds for the whole request body (security N-3)
-SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown cancelled
+SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown canceled
 
-# These headers must not be repeated: two parts of the system could each use another value (security P-6, Hypercorn issue 280).
+# These headers must not be repeated: two parts of the system could use different values (security P-6, Hypercorn issue 280).
 _SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
 _SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"x-api-key", b"transfer-encoding", b"content-length"}
 _READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
@@ -238,7 +238,7 @@ class EdgeMiddleware:
             else:
                 await self._app(scope, call.receive, call.send)
         except Exception as error:
-            # The application turns errors into responses. This one escaped its error handling, or came after the response started.
+            # The application turns errors into responses. This error was raised outside its error handler, or after the response started.
             if not call.cut:
                 call.record.error = error
         if call.started or call.record.aborted:
@@ -271,7 +271,7 @@ class EdgeMiddleware:
         if b"content-security-policy" not in names and not names.get(b"content-type", b"").startswith(b"text/html"):
             marked.append((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"))
         if cors:
-            # Also for other origins or none: a cache must not serve that response to the allowed origin.
+            # Set it for other origins too, and without an origin: a cache must not serve those responses to the allowed origin.
             marked.append((b"vary", b"Origin"))
             if allowed_origin is not None:
                 marked += [(b"access-control-allow-origin", allowed_origin), _EXPOSED]
@@ -382,7 +382,7 @@ def _unacceptable(scope: Scope, seen: dict[bytes, bytes], repeated: bytes, size:
     if version not in ("1.1", "1.0") and scope["scheme"] == "http":
         return _NOT_HTTP_1
     if b"transfer-encoding" in seen and (b"content-length" in seen or version == "1.0"):
-        # Request smuggling: a proxy could use the other of the two lengths (RFC 9112 section 6.1).
+        # This prevents request smuggling: a proxy could use the other one of the two lengths (RFC 9112 section 6.1).
         return _AMBIGUOUS
     if repeated:
         framing = repeated in (b"content-length", b"transfer-encoding")

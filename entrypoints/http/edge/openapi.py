@@ -304,7 +304,7 @@ def _errors(rule: Rule, method: str, access: Access, operation: dict[str, Any], 
     page = is_page(view)
     statuses = {500, *getattr(view, _REFUSES, frozenset())}
     if method in ("post", "put", "patch") or "requestBody" in operation:
-        statuses.add(413)  # the edge measures every body, even if the route reads none
+        statuses.add(413)  # the middleware limits every body, even if the route reads none
     if access.security is not None and not page:  # pages redirect to the sign-in page instead
         statuses |= {401, 403}
     if "requestBody" in operation:

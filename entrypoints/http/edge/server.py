@@ -63,7 +63,7 @@ UNACKNOWLEDGED_WITHIN = 20_000  # milliseconds until an unresponsive peer is dro
 
 
 class Malformed(Protocol):
-    """The function that returns the response to unparsable input. `observed` asks it to record the request too."""
+    """The function that returns the response to unparsable input. It also records the request if `observed` is true."""
 
     def __call__(self, status: int, peer: str | None, *, observed: bool) -> tuple[list[tuple[bytes, bytes]], bytes]: ...
 
@@ -129,8 +129,8 @@ async def serve_http(
 ) -> None:
     """Serve until `shutdown` is set, then stop accepting, let running requests finish within `grace` seconds, and return.
 
-    `grace` can be a function, which is called when the shutdown starts, because the signal decides it.
-    Requests that run longer are cancelled. The listening socket is closed here; workers that inherited it
+    `grace` can be a function, which is called when the shutdown starts: the signal determines the seconds.
+    Requests that run longer are canceled. The listening socket is closed here; workers that inherited it
     keep their copies.
     """
     server = _Server(app, malformed, headers_within, send_within)
@@ -228,8 +228,8 @@ class _Connection:
 
     def _set_idle(self) -> None:
         self._idle = True
-        # One absolute deadline, so that a slow header is cut off like silence. During a shutdown, data that a
-        # newly accepted client has already sent is still read.
+        # One absolute deadline, so that slow headers time out like missing ones. During a shutdown, the requests
+        # that new connections have already sent are still read.
         self._reading.deadline = trio.current_time() + (LINGER if self._server.draining else self._server.headers_within)
 
     def close_if_idle(self) -> None:
@@ -336,7 +336,7 @@ class _Http1(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         await super().stream_send(event)
         if isinstance(event, Body) and self._connection.gone:
-            # Lets a streaming application stop. It is told by an exception instead of being cancelled.
+            # Stop a streaming application by an exception instead of a cancellation.
             raise ClientGone
 
     async def _send_h11_event(self, event: Any) -> None:

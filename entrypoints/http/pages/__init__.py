@@ -23,7 +23,7 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A rendered page. The middleware adds the headers of all responses: `nosniff`, HSTS with https, the request id."""
+    """A rendered page. The middleware adds the headers that all responses have: `nosniff`, HSTS with https, the request id."""
 
     body: str
     status: int
@@ -108,7 +108,7 @@ def render(
     scripted: bool = False,
     **values: object,
 ) -> Page:
-    """Render a template with `status` and `values`, which are escaped. The head of each template lists its values.
+    """Render a template with `status` and `values`, which are escaped. The first comment of each template lists its values.
 
     `form_action` is the list of origins that forms may be sent to. `design` adds the name, logo and colors
     of an organization; the footer still names the platform. A `scripted` page has one script, and works

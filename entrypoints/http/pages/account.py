@@ -1,8 +1,8 @@
 """The pages of the user's account: overview, email address, password and second factor (decisions 53, 176; security G-1, G-2).
 
-They offer what the API offers, with forms that work without scripts. After a change, the browser is
-redirected, so that reloading the page repeats nothing. Only secrets that are shown once are in the response
-to the form itself. `account_access` has the devices, linked accounts and sessions.
+They offer the actions of the API as forms that work without scripts. After a change, the browser is
+redirected, so that reloading the page repeats nothing. Only a secret that is shown once is in the direct
+response to its form. `account_access` has the devices, linked accounts and sessions.
 """
 
 import base64
@@ -38,7 +38,7 @@ EMAIL: Final = "/app/account/email"
 PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
 TWO_FACTOR: Final = "/app/account/two-factor"
 
-# The notice after a redirect, by the value of the notice cookie.
+# The notices that pages show after a redirect, by the value of the notice cookie.
 NOTICES: Final = {
     "address": "Email address changed. Open the link in the email that we sent there to verify it.",
     "link": "Verification email sent. Check your inbox.",
@@ -73,7 +73,7 @@ def account_page_response(name: str, **values: Any) -> Response:
 
 
 def refused_account_page(refusal: Refusal, name: str, **values: Any) -> Response:
-    """Return the page of a refused form again, with the reason."""
+    """Return the page of a refused form, with the reason."""
     return refused_page(refusal, name, form_token=browser.form_token(_session_cookie()), done=None, **values)
 
 
@@ -132,7 +132,7 @@ async def show_account() -> Response:
 async def download_data() -> Response:
     """Download your data.
 
-    The JSON file has all data that we keep about you.
+    The JSON file contains your memberships, sign-ins, linked accounts, second-factor events and passkeys.
     """
     await read_account_form()
     user = signed_in()
@@ -151,7 +151,7 @@ async def download_data() -> Response:
 async def show_email() -> Response:
     """Show the form to change your email address.
 
-    If the address is not verified, the page can send another verification email.
+    If the address is not verified, you can also request another verification email.
     """
     user = signed_in()
     return account_page_response("account_email.html", email=user.email, verified=user.email_verified, typed="", problem=None)
@@ -252,7 +252,7 @@ def _setup_values(setup: MfaSetup) -> dict[str, Any]:
 async def show_two_factor() -> Response:
     """Show the status of your two-factor authentication.
 
-    The page turns it on or off, and replaces the backup codes.
+    On this page, you can turn it on or off, and replace the backup codes.
     """
     return account_page_response("account_two_factor.html", problem=None, **await _two_factor_values())
 
@@ -280,7 +280,7 @@ async def start_two_factor_setup() -> Response:
     form=["form_token", "code"],
 )
 async def confirm_two_factor() -> Response:
-    """Confirm the authenticator app by a code.
+    """Confirm the authenticator app with a code.
 
     This turns two-factor authentication on. The backup codes are shown only once.
     """

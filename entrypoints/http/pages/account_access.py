@@ -73,7 +73,7 @@ async def show_devices() -> Response:
 async def show_device(device_id: str) -> Response:
     """Show one of your devices.
 
-    The page renames or revokes it.
+    On this page, you can rename or revoke it.
     """
     listed = await devices.find(ports(), signed_in(), path_id(device_id))
     return account_page_response("account_device.html", device=_device_values(listed), typed=listed.device.name, problem=None)
@@ -183,8 +183,8 @@ async def link_identity(provider: str) -> Response:
         return refused_account_page(refusal, "account_identities.html", **await _identities_values())
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
     response = account_page_response("account_link.html", provider=provider.title(), address=address)
-    # Not a redirect: browsers apply the form-action policy of the form's page to all redirects that follow, and
-    # the hosts that a provider redirects through are not known.
+    # A page instead of a redirect: browsers apply the form-action policy of the form's page to all redirects that
+    # follow, and we do not know the hosts that a provider redirects through.
     response.headers["Refresh"] = f"0; url={address}"
     return response
 

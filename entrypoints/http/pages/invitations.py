@@ -109,7 +109,7 @@ async def decline_by_form() -> Response:
 
 
 async def _form_token() -> str:
-    """Return the form's token.
+    """Return the invitation token of the form.
 
     It also protects against CSRF, because other sites do not know it (security G-2).
     """

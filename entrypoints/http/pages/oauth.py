@@ -43,7 +43,7 @@ PARAMETERS: Final = {
 
 
 class NotOurForm(Forbidden):
-    """Only our own page sends a form here. Applications send the browser with GET, and the request in the query."""
+    """Only our own page may send a form here. Applications must open this URL with GET, with the parameters in the query."""
 
 
 class IdentityProviderUnknown(NotFound):
@@ -109,7 +109,7 @@ async def answer_consent() -> Response:
     Only the form of our page is accepted. `answer` is `continue`; every other value cancels.
     """
     form = await read_form()
-    if "form_token" not in form:  # RFC 6749 section 3.1 makes POST for applications optional, and we do not support it
+    if "form_token" not in form:  # RFC 6749 section 3.1: POST by applications is optional, and we do not support it
         raise NotOurForm
     authorization = await _authorization()
     user = await visitor_with_mfa()

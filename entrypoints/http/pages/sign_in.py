@@ -34,7 +34,7 @@ routes = Blueprint("sign_in", __name__)
 CODE: Final = "/app/sign-in/code"
 SIGNED_OUT: Final = "signed-out"  # the value of the notice cookie
 
-NEXT_LENGTH = 8192  # enough for the request of an application with its redirect URI and state
+NEXT_LENGTH = 8192  # enough for an authorization request with its redirect URI and state
 # A path with an optional query. It has only characters of URLs: no control characters, spaces or backslashes (security G-4).
 _NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
 _DOT_SEGMENTS = (".", "..")
@@ -76,7 +76,7 @@ def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **
 
 
 async def visitor() -> Visitor | None:
-    """Return the user that is signed in in this browser, if any."""
+    """Return the user of this browser's session, or None."""
     cookie = cookies.session_cookie()
     if cookie is None:
         return None
@@ -87,9 +87,9 @@ async def visitor() -> Visitor | None:
 
 
 async def visitor_with_mfa() -> Visitor | None:
-    """Return the user that is signed in in this browser, if the session may sign them in elsewhere.
+    """Return the user of this browser's session, or None if the session must not sign them in to applications.
 
-    It may not if the user enabled a second factor after it started, and did not show it here.
+    It must not if the user enabled a second factor after the session started, and has not verified it here.
     """
     user = await visitor()
     return None if user is None or user.mfa_missing else user
@@ -98,13 +98,13 @@ async def visitor_with_mfa() -> Visitor | None:
 def form_targets(redirect_uri: str | None) -> str:
     """Return the form-action policy of a page.
 
-    Browsers apply the policy also to the redirects that follow a form, so it must allow the application's redirect URI.
+    Browsers apply this policy to the redirects that follow a form too, so it must allow the application's redirect URI.
     """
     return "'self'" if redirect_uri is None else f"'self' {uris.csp_source(redirect_uri)}"
 
 
 async def _page_values(next_path: str) -> dict[str, Any]:
-    """Return the values that the sign-in pages take from the application that the user is signing in to."""
+    """Return the values of the sign-in pages that depend on the application that the user is signing in to."""
     options = await sign_in_flow.load_options(ports(), next_path)
     return {
         "providers": {provider.value.title(): path for provider, path in options.providers.items()},
@@ -138,7 +138,7 @@ async def read_own_form() -> dict[str, str]:
 async def sign_in_page() -> Response:
     """Show the sign-in page.
 
-    `next` is the path on this server to continue at after the sign-in. Without it, or if it is not a path, that is the account page.
+    `next` is the path on this server to continue at after the sign-in. Without a valid path, it is the account page.
     """
     next_path = safe_next(request.args.get("next", ACCOUNT))
     if await visitor_with_mfa() is not None:

@@ -72,8 +72,8 @@ def choose_data_location(data_dir: Path, user: ServerUser | None) -> Path:
     data = data_location(data_dir, user)
     data.parent.mkdir(parents=True, exist_ok=True)
     if user is not None and not user.can_reach(data):
-        # The random name is kept beside the service's other files. A person who deletes those also gets a new
-        # database, and not one without its encryption keys.
+        # The random name is stored beside the service's other files, such as the encryption keys. If the operator
+        # deletes them all, the next start creates a new database. The old one would be useless without its keys.
         location = data.with_name(data.name + ".location")
         location.write_text(f"{_public_directory('data') / secrets.token_hex(8)}\n")
         data = data_location(data_dir, user)

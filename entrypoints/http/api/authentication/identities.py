@@ -61,9 +61,9 @@ class LinkStartResponse(ResponseModel):
 @refuses(400)
 @validate_response(LinkStartResponse)
 async def start_link(provider: str) -> LinkStartResponse:
-    """Start to link an account at an identity provider.
+    """Start linking an account at an identity provider.
 
-    The link is completed in the browser that opens the URL. Your session must still be live then.
+    The browser that opens the URL completes the link. Your session must still be live then.
     """
     ticket = await identities.start_link(ports(), signed_in(), provider)
     return LinkStartResponse(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")
@@ -96,9 +96,9 @@ class ProviderTokenResponse(ResponseModel):
 @person(impersonated=False, applications=True)
 @validate_response(ProviderTokenResponse)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
-    """Return your access token of an identity provider.
+    """Return your access token for the API of an identity provider.
 
-    Use it to call the provider's API on behalf of the user. An expired token is renewed first, which can take a few seconds.
+    An application can use it to call this API on behalf of the user. An expired token is renewed first, which can take a few seconds.
     """
     token = await _load_provider_token(provider)
     return ProviderTokenResponse(
@@ -107,7 +107,7 @@ async def get_provider_token(provider: str) -> ProviderTokenResponse:
 
 
 async def _load_provider_token(provider: str) -> ProviderToken:
-    """Return the token, after a wait if another request renews it. Raises: the errors of `identities.load_provider_token`."""
+    """Return the token. If another request renews it, wait for the result. Raises: the errors of `identities.load_provider_token`."""
     deadline = trio.current_time() + identities_rules.RENEWAL_TTL.total_seconds()
     while True:
         try:

@@ -64,7 +64,7 @@ def _to_response(credentials: ServiceOAuthCredentials) -> OAuthCredentialsRespon
 
 
 def existing_provider(view: View) -> View:
-    """Decorate routes of `<provider>`: an unknown provider is refused before the body is validated (decision 16)."""
+    """Decorate a route with `<provider>`, so that an unknown provider is refused before the body is validated (decision 16)."""
 
     @wraps(view)
     async def checked(provider: str, **arguments: Any) -> Any:
@@ -98,7 +98,7 @@ async def put_oauth_credentials(
 async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Provider) -> OAuthCredentialsResponse:
     """Return the service's own OAuth credentials at an identity provider.
 
-    The client secret is never returned. 404: the service uses the credentials of the platform.
+    The client secret is never returned. The response is 404 if the service uses the credentials of the platform.
     """
     return _to_response(await oauth_credentials.load(ports(), acting_member(), service_slug, provider))
 

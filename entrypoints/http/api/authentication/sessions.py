@@ -35,7 +35,7 @@ class LoginRequest(RequestModel):
     org_slug: Text | None = Field(default=None, description="The organization of the service to sign in to. Send it with `service_slug`.")
     service_slug: Text | None = Field(
         default=None,
-        description="The service to sign in to. The tokens are for this application, or else for the platform.",
+        description="The service to sign in to. Without it, the tokens are for the platform.",
     )
     device_token: Text | None = Field(default=None, description="The token of a trusted device. It skips the second factor.")
 
@@ -88,7 +88,7 @@ class MfaVerificationResponse(TokenPairResponse):
 async def login(data: LoginRequest) -> LoginResponse:
     """Sign in with an email address and a password.
 
-    If the account has a second factor, the response contains a pre-auth token instead of tokens, unless the device is trusted. Send it as
+    If the account has a second factor and the device is not trusted, the response contains a pre-auth token instead of tokens. Send it as
     the bearer token of POST /api/auth/mfa/verify. Clients should store a random device id and send it as `X-Device-Id`.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
@@ -115,7 +115,7 @@ class MfaVerificationRequest(RequestModel):
 async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationResponse:
     """Complete a sign-in with a code of the second factor.
 
-    Send the pre-auth token as the bearer token. It works once, for 10 minutes, and ends after 5 wrong codes.
+    Send the pre-auth token as the bearer token. It works once. It expires after 10 minutes or after 5 wrong codes.
     """
     claims = pre_auth_claims()
     credentials = CodeCredentials(claims, data.code, trust_device=data.trust_device is True)
