@@ -31,7 +31,7 @@ COUNTRY: Final = "DE"  # the location of all addresses
 def password_of(email: str) -> str:
     """Return the device of this user.
 
-    Each user has another one, so that nobody is recognized by a foreign device.
+    Each user has another one, so that no user is recognized by the device of another.
     """
     return f"correct horse of {email}"
 

@@ -6,7 +6,7 @@ from typing import Final
 from adapters.postgres.engine.pool import Pool
 from tests.support.builders import run_sql
 
-# Side effects that are no matter of access, and tables that each test has of itself.
+# Side effects of requests that have nothing to do with access, and tables that every test fills.
 UNWATCHED: Final = frozenset({"schema_migrations", "signing_keys", "rates", "guesses", "leases"})
 
 State = frozenset[tuple[str, str]]  # table and content of each row, in JSON

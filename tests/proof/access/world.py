@@ -257,7 +257,7 @@ def _keys_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
 
 
 def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
-    """Add a directory with a SCIM token of the tenant, and one whose token has expired."""
+    """Add a directory with a SCIM token of the tenant, and one with an expired token."""
     return [
         Caller(name=f"{prefix}directory", at=tenant, directory=tenant.things["scim_token"], directory_of=tenant),
         Caller(name=f"{prefix}expired-directory", at=tenant, directory=tenant.things["expired_scim_token"]),

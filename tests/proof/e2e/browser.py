@@ -1,4 +1,4 @@
-"""Chromium, as Debian has it, driven the way a person would use it."""
+"""Debian's Chromium, driven as a user drives it."""
 
 import base64
 import shutil
@@ -23,7 +23,7 @@ DESKTOP, PHONE = (1000, 750), (390, 844)
 
 
 def missing() -> str | None:
-    """A sentence about what is not installed, or None."""
+    """Return a sentence about missing programs, or None."""
     absent = [name for name in ("chromium", "chromedriver", "oathtool") if shutil.which(name) is None]
     if absent:
         return (
@@ -33,19 +33,19 @@ def missing() -> str | None:
 
 
 def named(element: WebElement) -> str:
-    """What a link or a button is called, with the words that only those get who hear the page."""
+    """Return the name of a link or button, including its text for screen readers."""
     return " ".join((element.get_attribute("textContent") or "").split())
 
 
 class Browser:
-    """A browser with a fresh profile, and without anything that speaks to its maker."""
+    """A browser with a new profile that contacts no other host."""
 
     def __init__(self, profile: Path) -> None:
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium") or ""
         for argument in (
             "--headless=new",
-            "--no-sandbox",  # in a container, and as root, there is none to be had
+            "--no-sandbox",  # Chromium's sandbox does not start in containers and for root
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--no-first-run",
@@ -57,7 +57,7 @@ class Browser:
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        # With both paths given, selenium looks for nothing itself, neither here nor elsewhere.
+        # With both paths given, selenium searches and downloads nothing.
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         self._driver = webdriver.Chrome(options, service)
         self._driver.set_page_load_timeout(PATIENCE)
@@ -69,7 +69,7 @@ class Browser:
         self._driver.quit()
 
     def forget(self) -> None:
-        """Drop cookies and what the console said."""
+        """Delete cookies and console messages."""
         self._driver.get("about:blank")
         self._driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
         self._driver.execute_cdp_cmd("Network.clearBrowserCache", {})
@@ -102,41 +102,41 @@ class Browser:
         return self._driver.find_elements(By.CSS_SELECTOR, selector)
 
     def find_labelled(self, label: str) -> WebElement:
-        """The input that a label belongs to, as somebody who reads the page finds it."""
+        """Return the input of a label."""
         [found] = [each for each in self.find("label") if each.text == label]
         return self._driver.find_element(By.ID, str(found.get_attribute("for")))
 
     def press(self, label: str) -> None:
-        """Press a button, and wait for the page that it leads to."""
+        """Press a button, and wait for the next page."""
         [button] = [each for each in self.find("button") if named(each) == label]
         with self.leaving():
             button.click()
 
     def follow(self, label: str) -> None:
-        """Follow a link, and wait for the page that it leads to."""
+        """Follow a link, and wait for the next page."""
         [link] = [each for each in self.find("a") if named(each) == label]
         with self.leaving():
             link.click()
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """Wait for another page than the one that is shown on entry."""
+        """Wait until another page is shown than at entry."""
         before = self._driver.find_element(By.TAG_NAME, "html").id
         yield
         self.wait_until(lambda: self._driver.find_element(By.TAG_NAME, "html").id != before)
 
     def fill(self, label: str, text: str) -> None:
-        """Type into the field with this label, in the place of what it holds."""
+        """Replace the content of the field with this label."""
         field = self.find_labelled(label)
         field.clear()
         field.send_keys(text)
 
     def tab(self) -> None:
-        """Go on to the next thing that the keyboard can reach."""
+        """Move the focus to the next element."""
         self.strike(Keys.TAB)
 
     def strike(self, *keys: str) -> None:
-        """Use the keyboard, wherever the focus is."""
+        """Press keys at the focus."""
         ActionChains(self._driver).send_keys(*keys).perform()
 
     @property
@@ -147,32 +147,35 @@ class Browser:
         self._driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not allowed})
 
     def download_to(self, place: Path) -> None:
-        """Keep what is downloaded from now on."""
+        """Save downloads in this directory from now on."""
         self._driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(place)})
 
     def cookies(self) -> dict[str, dict[str, Any]]:
-        """All that is kept for this page's host, by name, with their attributes."""
+        """Return the cookies of the page's host, by name, with their attributes."""
         return {cookie["name"]: cookie for cookie in self._driver.get_cookies()}
 
     def wait_until(self, condition: Any) -> None:
         WebDriverWait(self._driver, PATIENCE, ignored_exceptions=[Exception]).until(lambda _: condition())
 
     def script(self, source: str) -> Any:
-        """What a function body in the page returns."""
+        """Return the result of a function body in the page."""
         return self._driver.execute_script(source)
 
     def complaints(self) -> list[str]:
-        """What the console said since it was asked last: errors of scripts, violations of policies, what could not be loaded."""
+        """Return the console messages since the last call:
+
+        script errors, policy violations, and files that failed to load.
+        """
         entries = self._driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if entry["level"] in ("WARNING", "SEVERE")]
 
     def use_dark(self, dark: bool) -> None:
-        """As if the person had set the system to dark, or to light."""
+        """Set the color scheme that the system prefers."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
     def photograph_whole(self, name: str) -> None:
-        """Keep how the page looks from its top to its end, however long it is: light and dark, and on a telephone."""
+        """Save screenshots of the whole page: light and dark, and on a phone."""
         ARTEFACTS.mkdir(exist_ok=True)
         for way, dark, (width, height) in (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE)):
             self.use_dark(dark)
@@ -185,7 +188,7 @@ class Browser:
         self.use_dark(False)
 
     def photograph(self, name: str) -> None:
-        """Keep how the page looks: light and dark, and on a telephone."""
+        """Save screenshots of the visible page: light and dark, and on a phone."""
         ARTEFACTS.mkdir(exist_ok=True)
         for dark in (False, True):
             self.use_dark(dark)
@@ -200,7 +203,7 @@ class Browser:
         self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
     def _settle(self) -> None:
-        """Wait until what moves or fades has arrived: two frames for it to begin, and then its end."""
+        """Wait until animations have ended: two frames for their start, and then their end."""
         self._driver.execute_async_script(
             """
             const done = arguments[0];

@@ -1,4 +1,4 @@
-"""Fixtures for tests of the running service: places, databases, mail servers, browsers."""
+"""Fixtures for tests of the running service: directories, databases, mail servers, browsers."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Start = Callable[..., Service]
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Where the service of this test keeps its things."""
+    """The directory for the service's files."""
     with database.reachable_directory() as path:
         for directory in (path / "var", path / "tmp"):
             directory.mkdir()
@@ -36,14 +36,15 @@ def sink() -> Iterator[MailSink]:
 
 @pytest.fixture
 def own_database() -> Iterator[dict[str, str]]:
-    """Settings that lead to a migrated database of this test's own on the run's server, as an operator with a PostgreSQL has them."""
+    """Settings for a migrated database of this test on the run's server, as for an operator with a
+    PostgreSQL server."""
     with database.Database(os.environ[database.SERVER_VARIABLE]) as fresh:
         yield {"SSO_DATABASE_URL": fresh.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
 
 
 @pytest.fixture
 def server(home: Path) -> Iterator[DatabaseServer]:
-    """A database server that the test may stop and start; it does not run yet."""
+    """A database server that the test can start and stop. It is not running yet."""
     own = DatabaseServer(home)
     yield own
     own.stop()
@@ -51,7 +52,10 @@ def server(home: Path) -> Iterator[DatabaseServer]:
 
 @pytest.fixture
 def service(home: Path) -> Iterator[Start]:
-    """A service with these arguments and settings, not started yet; whatever is left of it is ended after the test."""
+    """Return a function that creates services with these arguments and settings.
+
+    They are not started yet, and are stopped after the test.
+    """
     made: list[Service] = []
 
     def make(*arguments: str, **settings: str) -> Service:
@@ -65,7 +69,7 @@ def service(home: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests of a worker."""
+    """One browser process for all tests of a worker."""
     if reason := missing():
         if os.environ.get("CI"):
             pytest.fail(reason)
@@ -76,6 +80,6 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Browser:
-    """A browser without anything of the tests before."""
+    """A browser without data of earlier tests."""
     chromium.forget()
     return chromium

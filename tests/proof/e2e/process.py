@@ -1,4 +1,7 @@
-"""The real service as its operator has it: started, asked over its socket, signalled, killed, and looked at from outside."""
+"""The real service as an operator runs it:
+
+started, called over its socket, signaled, killed, and inspected from outside.
+"""
 
 import json
 import os
@@ -20,24 +23,26 @@ import httpx
 from tests import ROOT
 from tests.support.waiting import PATIENCE, until
 
-# Argon2id with the least that it takes: what hashing costs is measured by the benchmark.
+# Argon2id with minimal parameters. The benchmark measures real ones.
 CHEAP_HASHES: Final = {"SSO_ARGON2_MEMORY_KIB": "8", "SSO_ARGON2_TIME_COST": "1", "SSO_ARGON2_PARALLELISM": "1"}
-# Else every client would read the certificate authorities, which takes longer than anything asked of the service here.
+# Otherwise each client reads the certificate authorities, which takes longer than the requests.
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Port:
-    """A port of the loopback interface that nobody else is given while this is open, so that a service can come back to it."""
+    """A port of the loopback interface that stays reserved, so that a service can use it again
+    after a restart."""
 
     def __init__(self) -> None:
         self._socket = socket.socket()
-        # Bound, but not listening: the kernel hands the number to nobody, and who asks for it by number and may reuse it gets it.
+        # Bound without listening: the kernel gives the number to no other program, but a service
+        # that asks for it by number with SO_REUSEADDR gets it.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", 0))
         self.number: int = self._socket.getsockname()[1]
 
     def listen(self) -> None:
-        """Take the port oneself."""
+        """Listen on the port."""
         self._socket.listen()
 
     def close(self) -> None:
@@ -51,13 +56,13 @@ class Port:
 
 
 def environment(home: Path, **settings: str) -> dict[str, str]:
-    """Ours without anybody's settings of the service, plus these. What it makes goes below `home`."""
+    """Return our environment without settings of the service, plus these. Files go below `home`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SSO_", "PROMETHEUS_", "PG"))}
     return {**inherited, "SSO_DATA_DIR": str(home / "var"), "TMPDIR": str(home / "tmp"), **settings}
 
 
 def gatehouse(home: Path, *arguments: str, typed: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run one command of the command line to its end."""
+    """Run a command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "entrypoints.cli", *arguments],
         cwd=ROOT,
@@ -71,9 +76,10 @@ def gatehouse(home: Path, *arguments: str, typed: str = "", **settings: str) -> 
 
 
 class Service:
-    """`gatehouse serve` with these arguments and settings. `home` is a directory of its own.
+    """`gatehouse serve` with these arguments and settings, in the directory `home`.
 
-    It may be started again after it has ended; the address stays the same.
+
+    It can be started again after it has ended. Its address stays the same.
     """
 
     def __init__(self, home: Path, *arguments: str, **settings: str) -> None:
@@ -91,10 +97,13 @@ class Service:
         self.output_file = home / "service.output"
         self._process: subprocess.Popen[bytes] | None = None
 
-    # -- its life ---------------------------------------------------------------------------------------------------------
+    # Start and stop
 
     def launch(self, output: int | None = None) -> Self:
-        """Start it, and do not wait. What it writes goes to a file, or to the open descriptor `output`."""
+        """Start the process without waiting.
+
+        Its output goes to a file, or to the open descriptor `output`.
+        """
         assert self._process is None or self._process.poll() is not None, "it runs already"
         with self.output_file.open("ab") as file:
             self._process = subprocess.Popen(
@@ -104,7 +113,7 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=output or file,
                 stderr=output or file,
-                start_new_session=True,  # a process group of its own, as a terminal would give it
+                start_new_session=True,  # in its own process group, as a terminal would start it
             )
         return self
 
@@ -130,28 +139,28 @@ class Service:
         return self._process is not None and self._process.poll() is None
 
     def wait(self, patience: float = PATIENCE) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Return its exit code, as soon as it has ended."""
         try:
             return self.process.wait(patience)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"after {patience:g} s the service still runs:\n{self.output}") from None
 
     def interrupt(self) -> None:
-        """What Ctrl-C in a terminal does: an interrupt for its whole process group."""
+        """Interrupt its whole process group, as Ctrl-C in a terminal does."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def kill(self) -> None:
-        """kill -9 of the process that was started; whatever it has started in its turn has to end by itself."""
+        """Kill the process with SIGKILL. Its children must end by themselves."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM. Return the exit code."""
         self.process.terminate()
         return self.wait()
 
     def clean_up(self) -> None:
-        """End it if it still runs, and everything of it."""
+        """End the process and all its descendants."""
         if self.runs:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -163,31 +172,31 @@ class Service:
             self._process.wait()
         self._port.close()
 
-    # -- what it says -----------------------------------------------------------------------------------------------------
+    # Output
 
     @property
     def output(self) -> str:
-        """All that it has written so far, to either stream, in all its lives."""
+        """Return its output so far, of both streams, from all starts."""
         return self.output_file.read_text(errors="replace") if self.output_file.exists() else ""
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Its log lines so far."""
+        """Return its log lines so far."""
         return [json.loads(line) for line in self.output.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        """The log lines of one event."""
+        """Return the log lines of one event."""
         return [line for line in self.log if line["event"] == event]
 
     @property
     def workers(self) -> list[int]:
-        """The processes that serve, if it has several."""
+        """Return the worker processes."""
         return sorted(pid for pid in children(self.process.pid) if b"\0worker\0" in _read(pid, "cmdline"))
 
-    # -- what it answers --------------------------------------------------------------------------------------------------
+    # Requests
 
     def call(self, method: str, path: str, body: Any = None, *, token: str | None = None, **headers: str) -> httpx.Response:
-        """One request on a connection of its own. May be called from any thread."""
+        """Send one request on a new connection. Can be called from any thread."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         with httpx.Client(verify=NO_TLS, trust_env=False, timeout=PATIENCE) as client:
@@ -200,7 +209,7 @@ class Service:
         return self.call("POST", path, {} if body is None else body, token=token, **headers)
 
     def follow(self, link: str) -> httpx.Response:
-        """What a program gets that opens the link of a mail."""
+        """Open the link of an email as a program."""
         assert link.startswith(f"{self.address}/"), link
         return self.get(link.removeprefix(self.address), Accept="application/json")
 
@@ -209,25 +218,25 @@ class Service:
         assert answer.status_code == 200, answer.text
 
     def login(self, email: str, password: str) -> dict[str, Any]:
-        """The tokens."""
+        """Return the tokens of a login."""
         answer = self.post("/api/auth/login", {"email": email, "password": password})
         assert answer.status_code == 200, answer.text
         tokens: dict[str, Any] = answer.json()
         return tokens
 
     def metric(self, name: str) -> dict[str, float]:
-        """The samples of one name, by their labels as they are written."""
+        """Return the samples of a metric by their labels, as text."""
         return samples(self.get("/metrics").text, name)
 
 
 def samples(exposition: str, name: str) -> dict[str, float]:
-    """The samples of one name, by their labels as they are written."""
+    """Return the samples of a metric by their labels, as text."""
     found = re.findall(rf"^{name}(\{{.*\}})? (\S+)$", exposition, re.MULTILINE)
     return {labels: float(value) for labels, value in found}
 
 
 def is_storage_down(answer: httpx.Response) -> bool:
-    """Whether this is exactly what the interface promises while the database is away."""
+    """Return whether this is the response that is documented for a lost database."""
     if answer.status_code != 500:
         return False
     body = answer.json()
@@ -239,13 +248,14 @@ def is_storage_down(answer: httpx.Response) -> bool:
     )
 
 
-# -- a database server of the test's own --------------------------------------------------------------------------------------
+# A database server of the test
 
-# In a process of its own, because a server ends with the thread that has started it, and because starting one means to fork.
+# It runs in another process, because PostgreSQL ends with the thread that has started it, and
+# because starting it forks.
 _OWNER: Final = """
 import sys
 from pathlib import Path
-from adapters.postgres import embedded
+from adapters.postgres.engine import embedded
 with embedded.start(Path(sys.argv[1]), durable=sys.argv[2] == "durable") as running:
     print(running.conninfo, flush=True)
     sys.stdin.read()
@@ -253,7 +263,7 @@ with embedded.start(Path(sys.argv[1]), durable=sys.argv[2] == "durable") as runn
 
 
 class DatabaseServer:
-    """A PostgreSQL that a test starts and stops; `conninfo` stays the same."""
+    """A PostgreSQL server that a test starts and stops. `conninfo` stays the same."""
 
     def __init__(self, home: Path) -> None:
         self._data = home / "server"
@@ -276,7 +286,10 @@ class DatabaseServer:
         return self
 
     def stop(self) -> None:
-        """Shut down as `systemctl restart postgresql` does: sessions are ended, what was committed is kept."""
+        """Shut down as `systemctl restart postgresql` does:
+
+        sessions are ended, committed data stay.
+        """
         self.begin_stop()
         if self._process is not None:
             self._process.wait(PATIENCE)
@@ -292,7 +305,7 @@ class DatabaseServer:
         return self._process is not None and self._process.poll() is None
 
 
-# -- the processes of the machine -----------------------------------------------------------------------------------------------
+# Processes of the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,28 +317,31 @@ class _Running:
 def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:  # gone meanwhile, or somebody else's
+    except OSError:  # ended, or of another user
         return b""
 
 
 def _processes() -> Iterator[tuple[int, _Running]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            # The name, in parentheses, may hold anything.
+            # The name, in parentheses, can contain any characters.
             fields = _read(int(entry.name), "stat").rpartition(b")")[2].split()
             if fields and fields[0] != b"Z":
                 yield int(entry.name), _Running(int(fields[1]), fields[0].decode())
 
 
 def children(parent: int) -> list[int]:
-    """The living processes that this one has started."""
+    """Return the living children of this process."""
     return [pid for pid, running in _processes() if running.parent == parent]
 
 
 def family(home: Path) -> Mapping[int, str]:
-    """Every living process that belongs to a service or a database of this home, wherever it hangs; with its command line.
+    """Return the command lines of all living processes of services and databases of this home, by
+    process id.
 
-    Such a process names the home in its settings or its command line or works below it, or was started by one that does.
+
+    Such a process has the home in its settings, its command line or its working directory, or its
+    parent has.
     """
     living = dict(_processes())
     mark = os.fsencode(home)

@@ -1,4 +1,4 @@
-"""A mail server that keeps what it is given: real SMTP, on a port of its own."""
+"""A mail server that keeps emails: real SMTP on a free port."""
 
 import asyncio
 import email
@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE
 
 @dataclass(frozen=True)
 class Received:
-    """A letter as it came in."""
+    """A received email."""
 
     sender: str | None
     recipients: tuple[str, ...]
@@ -37,7 +37,7 @@ class Received:
 
     @property
     def link(self) -> str:
-        """The address that the text wants to be opened."""
+        """The URL in the text."""
         found = re.search(r"https?://\S+[?&]token=\S+", self.text)
         assert found, self.text
         return found[0]
@@ -55,19 +55,22 @@ class Received:
 
 
 class MailSink:
-    """Takes every letter, after `delay` seconds. It can be stopped and started again on the same port."""
+    """A mail server that accepts every email after `delay` seconds.
+
+    It can be stopped and started again on the same port.
+    """
 
     def __init__(self) -> None:
         self._port = Port()
         self.url = f"smtp://127.0.0.1:{self._port.number}"
         self.delay = 0.0
-        self.busy = False  # with at least one letter
+        self.busy = False  # closed until the first email
         self._letters: list[Received] = []
         self._changed = threading.Condition()
         self._controller: Controller | None = None
 
     def start(self) -> None:
-        # The greeting is said while it starts, and takes the name of the machine unless it has one.
+        # The greeting is built at the start, and would look up the machine's name.
         self._controller = Controller(self, hostname="127.0.0.1", port=self._port.number, server_hostname="sink.test")
         self._controller.start()
 
@@ -93,7 +96,7 @@ class MailSink:
 
     @property
     def letters(self) -> list[Received]:
-        """All that have come in, in that order."""
+        """Return all emails in their order."""
         with self._changed:
             return list(self._letters)
 
@@ -101,7 +104,7 @@ class MailSink:
         return [letter for letter in self.letters if letter.recipients == (address,)]
 
     def wait_for(self, address: str, count: int = 1) -> Received:
-        """The latest letter to this address, once there are `count` of them."""
+        """Return the latest email to this address, as soon as there are `count`."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self.letters_to(address)) >= count, PATIENCE)
         assert arrived, f"no letter number {count} to {address} came; there are {len(self.letters)} in all"

@@ -1,4 +1,5 @@
-"""The hosted sign-in and account pages in a real browser that runs no scripts, with codes of oathtool (issue 5; decisions, point 176)."""
+"""The sign-in and account pages in a real browser without scripts, with codes of oathtool (decision
+176)."""
 
 import json
 import subprocess
@@ -17,7 +18,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 ADA, PASSWORD, OTHER_PASSWORD = "ada@example.com", "nine lions at the river", "seven lions at the gate"
-STEP: Final = 30  # seconds that a code is good for
+STEP: Final = 30  # the validity of a code in seconds
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def scripts_afterwards(browser: Browser) -> object:
 
 
 def code_of(secret: str, later: int = 0) -> str:
-    """What an authenticator app shows, now or some seconds later."""
+    """Return the code of the authenticator app, now or some seconds later."""
     moment = f"@{int(time.time()) + later}"
     return subprocess.run(
         ["oathtool", "--totp", "--base32", "--now", moment, secret],
@@ -58,7 +59,7 @@ def sign_in(browser: Browser, service: Service, password: str = PASSWORD) -> Non
 
 
 def enrol(browser: Browser, service: Service) -> tuple[str, list[str]]:
-    """The secret and the backup codes of a second factor that is set up on the pages."""
+    """Set up a second factor on the pages. Return its secret and backup codes."""
     browser.open(f"{service.address}/app/account/two-factor")
     browser.press("Set up")
     [shown] = browser.find("code.secret")
@@ -76,7 +77,7 @@ def no_complaints(browser: Browser) -> None:
     assert browser.complaints() == []
 
 
-def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, still: Browser) -> None:
+def test_a_user_sets_up_and_uses_a_second_factor(running: Service, still: Browser) -> None:
     sign_in(still, running)
     assert still.heading == "Your account"
     assert ADA in still.text
@@ -94,7 +95,7 @@ def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, st
     sign_in(still, running)
     assert still.heading == "Enter your code"
     still.find_labelled("Don't ask for a code on this device for a while").click()
-    still.fill("Code", code_of(secret, later=STEP))  # the one before was used up by switching it on
+    still.fill("Code", code_of(secret, later=STEP))  # enabling the second factor used the code before
     still.press("Continue")
     assert still.heading == "Your account"
     still.press("Sign out")
@@ -128,7 +129,7 @@ def test_a_person_lives_with_the_second_factor_on_our_pages(running: Service, st
     assert still.heading == "Your account"
 
 
-def test_devices_and_sessions_are_looked_at_and_ended(running: Service, still: Browser) -> None:
+def test_devices_and_sessions_are_listed_and_ended(running: Service, still: Browser) -> None:
     tokens = running.login(ADA, PASSWORD)
     sign_in(still, running)
     still.follow("Manage your devices")
@@ -162,7 +163,7 @@ def test_devices_and_sessions_are_looked_at_and_ended(running: Service, still: B
     no_complaints(still)
 
 
-def test_a_password_is_changed_and_the_old_one_is_wrong_then(running: Service, still: Browser) -> None:
+def test_a_changed_password_replaces_the_old_one(running: Service, still: Browser) -> None:
     sign_in(still, running)
     still.follow("Change your password")
     still.fill("Current password", PASSWORD)
@@ -173,12 +174,12 @@ def test_a_password_is_changed_and_the_old_one_is_wrong_then(running: Service, s
     sign_in(still, running)
     assert still.heading == "Sign in"
     assert "wrong" in still.find("[role=alert]")[0].text
-    still.fill("Password", OTHER_PASSWORD)  # the address is there still
+    still.fill("Password", OTHER_PASSWORD)  # the typed address is kept
     still.press("Sign in")
     assert still.heading == "Your account"
 
 
-def test_the_own_data_are_downloaded(running: Service, still: Browser) -> None:
+def test_a_user_downloads_their_data(running: Service, still: Browser) -> None:
     sign_in(still, running)
     with database.reachable_directory() as place:
         still.download_to(place)
@@ -189,7 +190,7 @@ def test_the_own_data_are_downloaded(running: Service, still: Browser) -> None:
         assert json.loads(file.read_text("utf-8"))["email"] == ADA
 
 
-def test_cookies_are_beyond_scripts(running: Service, browser: Browser) -> None:
+def test_scripts_cannot_read_the_cookies(running: Service, browser: Browser) -> None:
     sign_in(browser, running)
     found = browser.cookies()
     assert {"gatehouse-session", "gatehouse-device"} <= found.keys()
@@ -203,7 +204,7 @@ PAGES: Final = ("account", "account/email", "account/password", "account/two-fac
 
 
 def reached(browser: Browser) -> list[str]:
-    """What the keyboard comes by on its way through the page, from its top."""
+    """Return the names of the elements that the Tab key reaches, from the top of the page."""
     found: list[str] = []
     for _ in browser.find(REACHABLE):
         browser.tab()
@@ -214,11 +215,11 @@ def reached(browser: Browser) -> list[str]:
     return found
 
 
-def test_the_keyboard_alone_does(running: Service, browser: Browser) -> None:
+def test_the_pages_can_be_used_with_the_keyboard_alone(running: Service, browser: Browser) -> None:
     browser.open(f"{running.address}/app/sign-in")
     assert reached(browser) == [each.id for each in browser.find(REACHABLE)]
     browser.open(f"{running.address}/app/sign-in")
-    browser.tab()  # the mark, which leads to the front page
+    browser.tab()  # the logo, which links to the front page
     browser.tab()
     with browser.leaving():
         browser.strike(ADA, Keys.TAB, PASSWORD, Keys.ENTER)
@@ -228,7 +229,7 @@ def test_the_keyboard_alone_does(running: Service, browser: Browser) -> None:
         assert reached(browser) == [each.id for each in browser.find(REACHABLE)], page
 
 
-def test_the_pages_look_as_they_should(running: Service, browser: Browser) -> None:
+def test_the_pages_can_be_captured(running: Service, browser: Browser) -> None:
     browser.open(f"{running.address}/")
     browser.photograph_whole("home")
     browser.open(f"{running.address}/app/forgot-password")

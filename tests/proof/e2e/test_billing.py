@@ -1,5 +1,9 @@
-"""What is bought at the payment provider, from outside: its events come twice, late and in any order, it fails, the process is killed, and
-what was never told is found out; in the end everybody has what they paid for."""
+"""Subscriptions at the payment provider, from outside.
+
+
+Events arrive twice, late and in any order, or never, the provider fails, and the process is killed.
+In the end every user has the paid plan.
+"""
 
 import json
 import time
@@ -28,7 +32,8 @@ SHOP: Final = "/api/organizations/acme/services/shop"
 
 
 class Provider(FakePayments):
-    """The time there goes on when it is told to, so that what comes after something has a later second."""
+    """A payment provider with a clock that tests advance, so that a later change has a later
+    second."""
 
     def __init__(self) -> None:
         super().__init__(now=lambda: time.time() + self.ahead)
@@ -39,7 +44,7 @@ class Provider(FakePayments):
 
 
 class Shop:
-    """A service whose plans are bought, and what its program sees of that."""
+    """A service with plans, and the service API of its program."""
 
     def __init__(self, service: Service, provider: Provider, database: str) -> None:
         self.service = service
@@ -82,7 +87,7 @@ class Shop:
         return self.provider.complete(answer.json()["session_id"])
 
     async def send(self, one: Object) -> int:
-        """As the provider does: whatever is no 200 comes again."""
+        """Deliver an event as the provider does: repeat it until the status is 200."""
         body = json.dumps(one).encode()
         headers = {"billing-signature": sign(body, SECRET, time.time()), "Content-Type": "application/json"}
         async with httpx.AsyncClient(verify=NO_TLS, trust_env=False) as client:
@@ -93,8 +98,12 @@ class Shop:
         return answer.status_code
 
     async def send_all(self, seed: int, copies: int, *, killed_at: int | None = None, fails: int = 0) -> None:
-        """All that has happened there, in some order. While the event of that number is under way, the process is killed; the next comes
-        when it has told of so many failures of the provider."""
+        """Deliver all events in a random order.
+
+
+        The process is killed during the event of that number. The next event comes after the
+        service has logged so many failures of the provider.
+        """
         number = 0
 
         async def send(one: Object) -> int:
@@ -106,25 +115,25 @@ class Shop:
                 nursery.start_soon(self.send, one)
                 await self.restart()
             await eventually(lambda: len(self.service.logged("payments_failed")) >= fails, "what failed is told")
-            return 0  # whether it was processed nobody knows, so it comes again
+            return 0  # it may have been processed, so it comes again
 
         await self.provider.deliver(send, seed, copies)
 
     async def restart(self) -> None:
-        """Killed and started again when so much time has passed that everything is to be asked about, and no lease is left."""
+        """Kill the service, and start it when all subscriptions are due and all leases have ended."""
         await self.kill()
         await self.let_time_pass()
         await self.start()
 
     async def sees(self) -> list[tuple[str, str, str]]:
-        """Status, plan and end of the period of all subscriptions, as its program is told."""
+        """Return status, plan and end of the period of all subscriptions in the service API."""
         headers = {"X-API-Key": self.key}
         answer = await trio.to_thread.run_sync(partial(self.service.get, "/api/service/subscriptions", **headers))
         assert answer.status_code == 200, answer.text
         return [(one["status"], one["plan_name"], one["current_period_end"]) for one in answer.json()["subscriptions"]]
 
     async def recorded(self) -> list[str]:
-        """The audit actions about subscriptions, the oldest first."""
+        """Return the audit actions about subscriptions, the oldest first."""
         found = await self.call("GET", "/api/organizations/acme/audit-log?target_type=subscription")
         return [entry["action"] for entry in reversed(found["logs"])]
 
@@ -140,7 +149,7 @@ class Shop:
 
 
 def ends(bought: Object) -> str:
-    """When the period of it ends, as we show it."""
+    """Return the end of its period in our format."""
     return rfc3339(datetime.fromtimestamp(bought["current_period_end"], UTC))
 
 
@@ -167,7 +176,7 @@ async def shop(service: Start, own_database: dict[str, str], provider: Provider)
     return shop
 
 
-async def test_everybody_has_what_they_paid_for_whatever_happens(shop: Shop, provider: Provider) -> None:
+async def test_every_user_has_the_paid_plan_after_any_failures(shop: Shop, provider: Provider) -> None:
     provider.answers["checkout/sessions"] = in_json({"error": {"message": TRAP}}, 500)
     refused = await shop.check_out()
     assert (refused.status_code, refused.json()["error_code"]) == (500, "BILLING_ERROR")
@@ -179,7 +188,7 @@ async def test_everybody_has_what_they_paid_for_whatever_happens(shop: Shop, pro
     assert await shop.sees() == [("active", "gold", ends(first))]
     assert len(provider.customers) == 1, "though it was begun twice"
 
-    # Another plan, a payment that fails, and one that succeeds, while the provider fails at all questions.
+    # Another plan, a failed payment, and a successful one, while the provider answers no questions.
     question = f"subscriptions/{first['id']}"
     provider.answers[question] = in_json({"error": {"message": TRAP}}, 500)
     provider.later()
@@ -200,7 +209,7 @@ async def test_everybody_has_what_they_paid_for_whatever_happens(shop: Shop, pro
     async def seen(*rows: tuple[str, str, str]) -> bool:
         return await shop.sees() == list(rows)
 
-    # Nobody tells that it is over.
+    # The event about the end is lost.
     provider.later()
     provider.change(first["id"], status="canceled")
     provider.events.clear()
@@ -208,7 +217,7 @@ async def test_everybody_has_what_they_paid_for_whatever_happens(shop: Shop, pro
     await shop.restart()
     await eventually(partial(seen, was), "the end is found out")
 
-    # Nor what came of another checkout.
+    # The event of another checkout is lost too.
     second = await shop.bought()
     provider.events.clear()
     assert await shop.sees() == [was]

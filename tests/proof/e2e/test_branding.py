@@ -1,4 +1,7 @@
-"""The design of an organization as people see it: the pages and mails in a browser, their computed colours, the logo from its own place."""
+"""The branding of an organization in a browser:
+
+pages and emails, their computed colors, and the logo from another host.
+"""
 
 import re
 import threading
@@ -24,7 +27,7 @@ LOGO = b"""<svg xmlns="http://www.w3.org/2000/svg" width="96" height="48" viewBo
 
 
 class LogoServer(ThreadingHTTPServer):
-    """Serves one image, and keeps what it was told by those who asked for it."""
+    """A server with one image that keeps the headers of requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), LogoRequest)
@@ -67,7 +70,7 @@ def running(service: Start, sink: MailSink, own_database: dict[str, str]) -> Ser
 
 
 def color_of(browser: Browser, selector: str, style: str) -> Color:
-    """What the browser has computed."""
+    """Return the computed style."""
     value: str = browser.script(f"return getComputedStyle(document.querySelector('{selector}'))['{style}']")
     found = re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", value)
     assert found, (selector, style, value)
@@ -75,7 +78,8 @@ def color_of(browser: Browser, selector: str, style: str) -> Color:
 
 
 def check_colors(browser: Browser, button: str, label: str, card: str, link: str, color: str) -> None:
-    """The button has the colour, and everything can be read, in both schemes."""
+    """Check that the button has the color, and that all text has enough contrast, in both color
+    schemes."""
     for dark in (False, True):
         browser.use_dark(dark)
         browser.wait_until(lambda: color_of(browser, button, "backgroundColor") == Color.parse(color))
@@ -107,7 +111,7 @@ def check_mail(browser: Browser, html: str, name: str, color: str, file: Path) -
     browser.wait_until(lambda: browser.script("return document.querySelector('img').naturalWidth") > 0)
     assert browser.text.startswith(f"{name}\n")
     check_colors(browser, "td.button", "a.label", ".card", "a.link", color)
-    # Without the logo it says the same.
+    # The page has the same text without the logo.
     browser.script("document.querySelector('img').remove()")
     assert browser.text.startswith(f"{name}\n")
 
@@ -119,7 +123,7 @@ LOOKS = [
 ]
 
 
-def test_pages_and_mails_have_the_design_of_the_organization_and_can_be_read(
+def test_pages_and_emails_have_the_branding_and_are_readable(
     running: Service, sink: MailSink, browser: Browser, logo: LogoServer, home: Path
 ) -> None:
     token = running.login(OWNER, PASSWORD)["access_token"]
@@ -154,7 +158,7 @@ def test_pages_and_mails_have_the_design_of_the_organization_and_can_be_read(
         assert browser.title.endswith(f" · {name}")
         assert made["token"] not in browser.source
 
-    # Whoever has the logo learns that it is looked at, and nothing else.
+    # The host of the logo learns that it is shown, and nothing else.
     assert logo.told
     assert all(not {"referer", "cookie", "authorization"} & headers.keys() for headers in logo.told)
     assert running.stop() == 0

@@ -1,4 +1,4 @@
-"""The command line, beside a running service and without one."""
+"""The command line, with and without a running service."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ PASSWORD: Final = "correct horse battery staple"
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
-    """Every command that is shown, as words."""
+    """Return every visible command, as words."""
     for name, command in group.commands.items():
         if not command.hidden:
             yield (*path, name)
@@ -39,19 +39,19 @@ def test_the_help_of_every_command_ends_with_an_example(words: tuple[str, ...], 
     shown = gatehouse(home, *words, "--help")
     assert shown.returncode == 0
     assert shown.stdout.startswith(f"Usage: {' '.join(('gatehouse', *words))} ")
-    # In one line, so that it can be copied from there.
+    # In one line, so that it can be copied.
     last = shown.stdout.rstrip().splitlines()[-1].strip()
     assert last.startswith("Example: "), shown.stdout
-    # It shows this very command.
+    # The example uses this command.
     assert " ".join(("gatehouse", *words)) in last
 
 
-def test_the_commands_are_those_that_are_promised() -> None:
+def test_the_commands_are_the_documented_ones() -> None:
     promised = {("serve",), ("migrate",), ("owner", "create"), ("keys", "rotate"), ("doctor",), ("openapi",)}
     assert promised <= set(commands(main))
 
 
-def test_an_unknown_command_is_told_in_a_sentence(home: Path) -> None:
+def test_an_unknown_command_is_reported_in_a_sentence(home: Path) -> None:
     told = gatehouse(home, "servve")
     assert told.returncode == 2
     assert "No such command 'servve'" in told.stderr
@@ -59,12 +59,12 @@ def test_an_unknown_command_is_told_in_a_sentence(home: Path) -> None:
 
 @pytest.fixture
 def blank() -> Iterator[dict[str, str]]:
-    """Settings that lead to a database without tables."""
+    """Settings for a database without tables."""
     with database.Database(os.environ[database.SERVER_VARIABLE], template="template1") as fresh:
         yield {"SSO_DATABASE_URL": fresh.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
 
 
-def test_migrate_says_what_it_did(blank: dict[str, str], home: Path) -> None:
+def test_migrate_reports_the_migrations(blank: dict[str, str], home: Path) -> None:
     first = gatehouse(home, "migrate", **blank)
     assert (first.returncode, first.stderr) == (0, "")
     assert "0001_first_slice" in first.stdout
@@ -72,7 +72,7 @@ def test_migrate_says_what_it_did(blank: dict[str, str], home: Path) -> None:
     assert (second.returncode, second.stdout) == (0, "Nothing to do: the database is up to date.\n")
 
 
-def test_the_first_owner_is_made_and_no_second_one(own_database: dict[str, str], service: Start, home: Path) -> None:
+def test_the_first_owner_is_created_only_once(own_database: dict[str, str], service: Start, home: Path) -> None:
     made = gatehouse(home, "owner", "create", EMAIL, typed=f"{PASSWORD}\n", **own_database)
     assert (made.returncode, made.stdout) == (0, f"{EMAIL} is the platform owner now.\n"), made.stderr
     refused = gatehouse(home, "owner", "create", "eve@example.com", typed=f"{PASSWORD}\n", **own_database)
@@ -85,7 +85,7 @@ def test_the_first_owner_is_made_and_no_second_one(own_database: dict[str, str],
 
 
 @pytest.mark.parametrize(("email", "password"), [("nobody", PASSWORD), (EMAIL, "short"), (EMAIL, "")])
-def test_an_owner_that_cannot_be_is_refused_in_a_sentence(own_database: dict[str, str], home: Path, email: str, password: str) -> None:
+def test_an_invalid_owner_is_refused_in_a_sentence(own_database: dict[str, str], home: Path, email: str, password: str) -> None:
     refused = gatehouse(home, "owner", "create", email, typed=password, **own_database)
     assert refused.returncode == 1
     assert refused.stderr.startswith("gatehouse: ")
@@ -95,19 +95,19 @@ def test_an_owner_that_cannot_be_is_refused_in_a_sentence(own_database: dict[str
 
 
 def claims(token: str, part: int) -> dict[str, Any]:
-    """A part of an access token, read without checking."""
+    """Return a part of an access token, without checking it."""
     text = token.split(".")[part]
     found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     return found
 
 
 def published(service: Service) -> set[str]:
-    """The ids of the keys that access tokens are checked with."""
+    """Return the ids of the published keys."""
     return {key["kid"] for key in service.get("/.well-known/jwks.json").json()["keys"]}
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_keys_rotate_beside_a_running_service_signs_nobody_out(workers: str, service: Start, sink: MailSink, home: Path) -> None:
+def test_rotating_keys_beside_a_running_service_signs_out_no_user(workers: str, service: Start, sink: MailSink, home: Path) -> None:
     running = service("--workers", workers, SSO_SMTP_URL=sink.url).start()
     running.register(EMAIL, PASSWORD)
     assert running.follow(sink.wait_for(EMAIL).link).status_code == 200
@@ -115,7 +115,7 @@ def test_keys_rotate_beside_a_running_service_signs_nobody_out(workers: str, ser
     old = claims(before["access_token"], 0)["kid"]
     assert published(running) == {old}
 
-    # It finds the embedded database of the service by its data directory.
+    # The command finds the embedded database by the data directory.
     rotated = gatehouse(home, "keys", "rotate")
     assert rotated.returncode == 0, rotated.stderr
     until(lambda: claims(running.login(EMAIL, PASSWORD)["access_token"], 0)["kid"] != old, "tokens are signed with another key")
@@ -130,7 +130,7 @@ def test_keys_rotate_beside_a_running_service_signs_nobody_out(workers: str, ser
     assert claims(renewed["access_token"], 0)["kid"] == new
 
 
-def test_a_command_without_a_running_service_starts_the_embedded_database_and_stops_it(home: Path) -> None:
+def test_a_command_without_a_running_service_starts_and_stops_the_embedded_database(home: Path) -> None:
     rotated = gatehouse(home, "keys", "rotate")
     assert rotated.returncode == 0, rotated.stderr
     assert not (home / "var" / "postgres" / "postmaster.pid").exists()
@@ -156,11 +156,11 @@ def test_an_encryption_key_is_replaced_without_loss(service: Start, own_database
 
     running.settings["SSO_ENCRYPTION_KEYS"] = new
     running.start()
-    # The key that signs is the one it was.
+    # The signing key is still the same.
     assert running.get("/api/user", token=token).status_code == 200
 
 
-def test_the_description_of_the_interface_is_the_one_that_is_served(service: Start, own_database: dict[str, str], home: Path) -> None:
+def test_the_printed_api_description_is_the_served_one(service: Start, own_database: dict[str, str], home: Path) -> None:
     printed = gatehouse(home, "openapi")
     assert (printed.returncode, printed.stderr) == (0, "")
     described = json.loads(printed.stdout)
@@ -168,17 +168,17 @@ def test_the_description_of_the_interface_is_the_one_that_is_served(service: Sta
     assert described == service(**own_database).start().get("/openapi.json").json()
 
 
-def test_doctor_is_content_with_a_good_installation(service: Start, own_database: dict[str, str], sink: MailSink, home: Path) -> None:
+def test_doctor_finds_no_problems_in_a_good_installation(service: Start, own_database: dict[str, str], sink: MailSink, home: Path) -> None:
     settings = {**own_database, "SSO_SMTP_URL": sink.url, "SSO_BASE_URL": "https://id.example.com"}
     assert gatehouse(home, "migrate", **settings).returncode == 0
     examined = gatehouse(home, "doctor", **settings)
     assert examined.returncode == 0, examined.stdout + examined.stderr
     assert "FAIL" not in examined.stdout
-    # A look at the mail server is no letter.
+    # Checking the mail server sends no email.
     assert sink.letters == []
 
 
-def test_doctor_says_what_is_wrong(home: Path) -> None:
+def test_doctor_reports_problems(home: Path) -> None:
     settings = {
         "SSO_DATABASE_URL": f"host={home} user=app",
         "SSO_ENCRYPTION_KEYS": generate_key(),

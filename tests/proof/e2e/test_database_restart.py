@@ -1,4 +1,7 @@
-"""The database goes away and comes back under load; the service stays, says so, and goes on by itself."""
+"""The database is restarted under load:
+
+the service stays, reports the outage, and continues by itself.
+"""
 
 import os
 import signal
@@ -26,7 +29,10 @@ PASSWORD: Final = "correct horse battery staple"
 
 
 class Load:
-    """Somebody who reads, somebody who signs in, and somebody who registers, for ever. Counts how they fare."""
+    """Endless load:
+
+    a user who reads, one who signs in, and one who registers. The outcomes are counted.
+    """
 
     def __init__(self, service: Service, token: str) -> None:
         self._service = service
@@ -73,15 +79,13 @@ def running(service: Start, server: DatabaseServer, sink: MailSink) -> Service:
     return service(**settings).start()
 
 
-async def test_a_restart_of_the_database_under_load_is_an_outage_and_not_the_end(
-    running: Service, server: DatabaseServer, sink: MailSink
-) -> None:
+async def test_a_restart_of_the_database_under_load_is_only_an_outage(running: Service, server: DatabaseServer, sink: MailSink) -> None:
     running.register(EMAIL, PASSWORD)
     assert running.follow(sink.wait_for(EMAIL).link).status_code == 200
     token = running.login(EMAIL, PASSWORD)["access_token"]
     pid = running.process.pid
     load = Load(running, token)
-    sink.delay = 0.2  # so that some mails wait in the queue when the database goes, and some are on their way
+    sink.delay = 0.2  # some emails are queued and some are being delivered when the database stops
     async with trio.open_nursery() as nursery:
         nursery.start_soon(load.run)
         await eventually(lambda: len(load.registered) >= 20 and min(load.succeeded.values()) >= 3, "the load has begun")
@@ -92,7 +96,7 @@ async def test_a_restart_of_the_database_under_load_is_an_outage_and_not_the_end
         await trio.to_thread.run_sync(check_away, running)
 
         await trio.to_thread.run_sync(server.start)
-        # From the first moment on: connections that died while they were idle are nobody's problem but the pool's.
+        # From the first moment on: dead idle connections are replaced by the pool.
         for _ in range(10):
             answer = await trio.to_thread.run_sync(load._read)
             assert answer.status_code == 200, answer.text
@@ -113,7 +117,7 @@ async def test_a_restart_of_the_database_under_load_is_an_outage_and_not_the_end
 
 
 def check_away(service: Service) -> None:
-    """What is said while the database is away."""
+    """Check the responses during the outage."""
     ready = service.get("/health/ready")
     assert ready.status_code == 503
     assert ready.json() == {"status": "unhealthy", "version": ready.json()["version"], "database": "disconnected"}
@@ -126,7 +130,7 @@ def check_away(service: Service) -> None:
         assert is_storage_down(service.post(path, {"email": EMAIL, "password": PASSWORD}))
     assert is_storage_down(service.post("/api/auth/refresh", {"refresh_token": "unknown"}))
     assert is_storage_down(service.post("/api/auth/forgot-password", {"email": EMAIL}))
-    # Nobody's mistakes are blamed on the database.
+    # Errors of clients stay errors of clients.
     assert service.post("/api/auth/login", {"email": EMAIL}).status_code == 400
     assert service.get("/api/user").status_code == 401
     assert service.get("/api/nothing").status_code == 404
@@ -137,11 +141,12 @@ def check_away(service: Service) -> None:
 
 
 def unsent(conninfo: str, away: datetime) -> int:
-    """How many mails are not finished.
+    """Return the number of unfinished emails.
 
-    What was claimed, and then could not be prepared because the database was gone, waits for the end of its lease. That takes two
-    minutes by itself; here it ends now. A letter that was handed over meanwhile is not such a mail: its mailer tries to record that
-    every few seconds. So what has a token is left alone until that must have happened.
+
+    An email that was claimed but not prepared waits for the end of its lease, which takes two
+    minutes. Here the lease ends now. An email that was delivered during the outage has a token: its
+    mailer tries every few seconds to record the delivery, so it keeps its lease until then.
     """
     with psycopg.connect(conninfo) as connection:
         connection.execute(
@@ -157,19 +162,20 @@ def unsent(conninfo: str, away: datetime) -> int:
 
 
 def check_told_in_the_log(service: Service) -> None:
-    """Each of the outage's failures is in the log, as an error with its code, and nothing is told as a defect of ours."""
+    """Check that each failure of the outage is logged as an error with its code, and none as a
+    defect."""
     failures = [line for line in service.logged("request") if line["status"] == 500]
     assert failures
     assert {(line["level"], line["error_code"]) for line in failures} == {("error", "DATABASE_ERROR")}
     assert [line for line in service.log if "exception" in line] == []
-    # What is told beside the lines of the requests can be found by the request's id.
+    # Other log lines of a request have its id too.
     told = [line.get("request_id") for line in service.logged("storage_down")]
     assert {line["request_id"] for line in failures} <= set(told)
     assert None not in told
     assert "Traceback" not in service.output
 
 
-def test_the_service_waits_for_a_database_that_is_started_later(service: Start, server: DatabaseServer) -> None:
+def test_the_service_waits_for_a_database_that_starts_later(service: Start, server: DatabaseServer) -> None:
     server.start().stop()
     settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
     running = service("--welcome", **settings).launch()
@@ -183,7 +189,7 @@ def test_the_service_waits_for_a_database_that_is_started_later(service: Start, 
     assert "Traceback" not in running.output
 
 
-def test_workers_that_are_replaced_while_the_database_is_away_wait_for_it(service: Start, server: DatabaseServer) -> None:
+def test_workers_that_are_replaced_during_an_outage_wait_for_the_database(service: Start, server: DatabaseServer) -> None:
     server.start()
     settings = {"SSO_DATABASE_URL": server.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
     running = service("--workers", "2", **settings).start()

@@ -1,5 +1,5 @@
-"""Programs without a browser, as other people write them, against the running service, and a person in a real browser who approves them
-(decisions, points 91 to 99; RFC 8628)."""
+"""The device flow with third-party clients against the running service, approved in a real browser
+(decisions 91, 92, 93, 94, 95, 96, 97, 98, 99, RFC 8628)."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,7 +31,7 @@ def running(service: Start, own_database: dict[str, str]) -> Service:
 
 @pytest.fixture
 def known(running: Service) -> dict[str, Any]:
-    """What a client finds out by itself."""
+    """Return the metadata that a client discovers."""
     found: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
     assert GRANT in found["grant_types_supported"]
     return found
@@ -39,7 +39,7 @@ def known(running: Service) -> dict[str, Any]:
 
 @pytest.fixture
 def client_id(running: Service) -> str:
-    """Of an application, whose client secret nobody needs here."""
+    """Return the client id of an application. Its client secret is not used here."""
     token = running.login(ADA, PASSWORD)["access_token"]
     assert running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token).status_code == 200
     answer = running.post("/api/organizations/acme/services", {"slug": "shop", "name": "Shop", "service_type": "web"}, token=token)
@@ -48,7 +48,7 @@ def client_id(running: Service) -> str:
 
 
 def ask(known: dict[str, Any], client_id: str) -> dict[str, Any]:
-    """The codes that a program is given."""
+    """Request codes as a program does."""
     answer = httpx.post(
         known["device_authorization_endpoint"], data={"client_id": client_id}, headers={"User-Agent": "acme-cli/2.1"}, trust_env=False
     )
@@ -58,7 +58,7 @@ def ask(known: dict[str, Any], client_id: str) -> dict[str, Any]:
 
 
 def have_waited(own_database: dict[str, str]) -> None:
-    """As if the interval were over."""
+    """End the polling interval."""
     with psycopg.connect(own_database["SSO_DATABASE_URL"], autocommit=True) as connection:
         connection.execute("update device_codes set polled_at = null")
 
@@ -75,7 +75,7 @@ def check(running: Service, tokens: dict[str, Any]) -> None:
     assert (profile["email"], profile["org"], profile["service"]) == (ADA, "acme", "shop")
 
 
-def test_authlib_is_signed_in_from_a_browser(
+def test_authlib_signs_in_through_a_browser(
     running: Service, known: dict[str, Any], client_id: str, browser: Browser, own_database: dict[str, str]
 ) -> None:
     codes = ask(known, client_id)
@@ -106,7 +106,7 @@ def test_authlib_is_signed_in_from_a_browser(
         have_waited(own_database)
         tokens = client.fetch_token(endpoint, **wanted)
         check(running, tokens)
-        # No secret is needed to refresh what a device was given (decisions, point 92).
+        # Refreshing tokens of a device needs no client secret (decision 92).
         check(running, client.refresh_token(endpoint))
         have_waited(own_database)
         with pytest.raises(OAuthError, match="invalid_grant"):
@@ -115,7 +115,7 @@ def test_authlib_is_signed_in_from_a_browser(
     assert "on unknown" in browser.text.lower()
 
 
-def test_requests_oauthlib_is_signed_in_with_a_typed_code(
+def test_requests_oauthlib_signs_in_with_a_typed_code(
     running: Service,
     known: dict[str, Any],
     client_id: str,
@@ -123,7 +123,7 @@ def test_requests_oauthlib_is_signed_in_with_a_typed_code(
     own_database: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
     codes, endpoint = ask(known, client_id), known["token_endpoint"]
     with OAuth2Session(client=DeviceClient(client_id)) as client:
         client.trust_env = False
@@ -147,10 +147,10 @@ def test_requests_oauthlib_is_signed_in_with_a_typed_code(
             client.fetch_token(endpoint, device_code=codes["device_code"], include_client_id=True)
 
 
-def test_a_program_that_is_denied_hears_it(
+def test_a_denied_program_gets_access_denied(
     known: dict[str, Any], client_id: str, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
     codes = ask(known, client_id)
     browser.open(codes["verification_uri_complete"])
     sign_in(browser)

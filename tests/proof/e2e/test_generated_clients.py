@@ -1,4 +1,4 @@
-"""Clients that other people's generators make from the API description, used against the running service."""
+"""API clients from third-party generators, used against the running service."""
 
 import importlib
 import json

@@ -1,4 +1,7 @@
-"""An invitation, from outside: made by program, mailed, opened in a browser, accepted or declined there, and used."""
+"""Invitations, from outside:
+
+created over the API, emailed, accepted or declined in a browser, and used.
+"""
 
 import re
 from dataclasses import dataclass
@@ -57,7 +60,7 @@ def acme(service: Start, sink: MailSink, own_database: dict[str, str]) -> Acme:
 
 
 def check_page(browser: Browser, acme: Acme) -> None:
-    """It is our own page behind the link, and it says what the invitation says."""
+    """Check that the link opens our page, and that it shows the invitation."""
     assert browser.address.startswith(f"{acme.service.address}/app/invitations/accept?token=")
     assert browser.heading == "You are invited to Acme & Sons"
     for words in (OWNER, INVITED, "You can answer until"):
@@ -70,11 +73,11 @@ def check_error(browser: Browser, token: str, sentence: str) -> None:
     assert browser.heading == "That did not work"
     assert sentence in browser.text
     assert token not in browser.source
-    # The only complaint is that the page itself has an error's status.
+    # The console reports only the error status of the page.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
 
 
-def test_an_invited_newcomer_accepts_in_a_browser_chooses_a_password_and_is_in(acme: Acme, sink: MailSink, browser: Browser) -> None:
+def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink: MailSink, browser: Browser) -> None:
     service = acme.service
     made = acme.invite("admin")
     letter = sink.wait_for(INVITED)
@@ -100,7 +103,7 @@ def test_an_invited_newcomer_accepts_in_a_browser_chooses_a_password_and_is_in(a
     check_error(browser, made["token"], "answered or cancelled already")
     browser.photograph("invitation-used")
 
-    # What the page has said to do next does work.
+    # The next step on the page works.
     assert service.post("/api/auth/forgot-password", {"email": INVITED}).status_code == 200
     reset = sink.wait_for(INVITED, 2)
     browser.open(reset.link)
@@ -155,6 +158,6 @@ def test_an_invitation_is_answered_on_the_frontend_if_there_is_one(service: Star
     assert (answer.headers["Cache-Control"], answer.headers["Referrer-Policy"]) == ("no-store", "no-referrer")
 
 
-def test_a_running_service_looks_after_invitations(acme: Acme) -> None:
+def test_a_running_service_expires_invitations(acme: Acme) -> None:
     measured = "sso_job_processing_duration_seconds_count"
     until(lambda: acme.service.metric(measured)['{job_type="invitation_expiry"}'] > 0, "the sweeper has been round")

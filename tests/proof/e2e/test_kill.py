@@ -1,4 +1,7 @@
-"""kill -9 in the middle of everything: what was acknowledged is there after the restart, and nothing is left running."""
+"""kill -9 under load:
+
+acknowledged changes are there after the restart, and no process stays behind.
+"""
 
 import os
 import random
@@ -31,7 +34,10 @@ PASSWORD: Final = "correct horse battery staple"
 
 @dataclass
 class Session:
-    """The latest tokens that were acknowledged; `renewing` while the answer to a refresh is out, and for ever if it never came."""
+    """The last acknowledged tokens.
+
+    `renewing` is true while a refresh is unanswered, and stays true if no answer came.
+    """
 
     access_token: str
     refresh_token: str
@@ -40,9 +46,9 @@ class Session:
 
 @dataclass
 class Ledger:
-    """What the service has acknowledged, and is held to."""
+    """The changes that the service has acknowledged."""
 
-    people: list[str] = field(default_factory=list)  # verified
+    people: list[str] = field(default_factory=list)  # verified accounts
     registered: list[str] = field(default_factory=list)  # since the last kill
     sessions: list[Session] = field(default_factory=list)
     signed_out: list[str] = field(default_factory=list)
@@ -51,7 +57,8 @@ class Ledger:
 
 
 class Load:
-    """People who register, sign in, renew and sign out at the same time, until the service is gone."""
+    """Users who register, sign in, refresh and sign out at the same time, until the service is
+    killed."""
 
     def __init__(self, service: Service, ledger: Ledger, rng: random.Random) -> None:
         self._service = service
@@ -59,7 +66,7 @@ class Load:
         self._rng = rng
 
     async def run_until_killed(self, after: float) -> None:
-        """Kill the service so many seconds after the load has begun to show."""
+        """Kill the service this many seconds after the first acknowledgements."""
         before = len(self._ledger.sessions)
         async with trio.open_nursery() as nursery:
             for act in (self._register, self._register, self._sign_in, self._sign_in, self._renew, self._renew, self._sign_out):
@@ -70,7 +77,7 @@ class Load:
             self._service.kill()
 
     async def _again_and_again(self, act: Callable[[], Awaitable[bool]]) -> None:
-        """Until the service hangs up; who has nothing to ask of a service that is being killed leaves as well."""
+        """Act until the service disconnects. Users without a request left stop too."""
         try:
             while await act() or not self._ledger.killed:
                 pass
@@ -81,11 +88,11 @@ class Load:
         answer = await trio.to_thread.run_sync(partial(self._service.post, path, body, token=token))
         if answer.status_code == 200:
             return answer.json()
-        if not self._ledger.killed:  # workers whose parent was killed may still say that the database is gone
+        if not self._ledger.killed:  # workers can still report a lost database after their parent was killed
             self._ledger.refused.append(f"{path}: {answer.status_code} {answer.text}")
         return None
 
-    # Each of these asks for one thing, or returns False because there is nothing to ask for.
+    # Each act sends one request, or returns False if it has nothing to do.
 
     async def _register(self) -> bool:
         email = f"{self._rng.getrandbits(64):x}@example.com"
@@ -111,7 +118,7 @@ class Load:
         return True
 
     async def _sign_out(self) -> bool:
-        # Seldom, so that most sessions are there to be checked.
+        # Rarely, so that most sessions are left to be checked.
         session = self._take_one() if self._rng.random() < 0.1 else None
         if session is None:
             await trio.sleep(0.01)
@@ -127,7 +134,7 @@ class Load:
 
 
 def end_leases(home: Path, since: datetime) -> None:
-    """Let the leases of killed processes, which end by themselves after two minutes, end now."""
+    """End the leases of killed processes now, and not after two minutes."""
     conninfo = embedded.attach(home / "var" / "postgres")
     assert conninfo is not None
     with psycopg.connect(conninfo) as connection:
@@ -145,7 +152,7 @@ def unfinished_mails(home: Path) -> int:
 
 
 async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
-    """All that is in the ledger is true."""
+    """Check all entries of the ledger."""
     for email in ledger.registered:
         letters = sink.letters_to(email)
         assert 1 <= len(letters) <= 2, f"{len(letters)} letters to {email}"
@@ -179,9 +186,7 @@ async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
 
 
 @pytest.mark.parametrize(("workers", "rounds"), [(1, 3), (2, 2)])
-async def test_nothing_that_was_acknowledged_is_lost_when_the_process_is_killed(
-    workers: int, rounds: int, service: Start, sink: MailSink, home: Path
-) -> None:
+async def test_acknowledged_changes_survive_kill_9(workers: int, rounds: int, service: Start, sink: MailSink, home: Path) -> None:
     running = service("--workers", str(workers), SSO_SMTP_URL=sink.url).start()
     ledger = Ledger(people=[f"person{number}@example.com" for number in range(4)])
     for email in ledger.people:
@@ -205,9 +210,9 @@ async def test_nothing_that_was_acknowledged_is_lost_when_the_process_is_killed(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_service_whose_own_database_dies_ends_so_that_it_is_started_again(workers: int, service: Start, home: Path) -> None:
+def test_the_service_ends_when_its_embedded_database_dies(workers: int, service: Start, home: Path) -> None:
     running = service("--workers", str(workers)).start()
-    # Not by the command line, which a child of it has as well for the moment in which it has no title yet.
+    # A new child of PostgreSQL has the same command line until it sets its title.
     server = int((home / "var" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
     assert "postgres" in family(home)[server]
     os.kill(server, signal.SIGKILL)

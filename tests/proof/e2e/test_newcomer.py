@@ -1,4 +1,7 @@
-"""The main job, from outside: register, get a real mail, verify in a browser, sign in, stay signed in, sign out."""
+"""A new user, from outside:
+
+registers, gets a real email, verifies it in a browser, signs in, stays signed in, and signs out.
+"""
 
 import email
 import json
@@ -30,7 +33,8 @@ def running(service: Start, sink: MailSink, own_database: dict[str, str]) -> Ser
 
 
 def check_letter(letter: Received, service: Service, path: str) -> None:
-    """It has both parts, from and to whom it should be, and its one link is below the configured address."""
+    """Check sender, recipient and both parts of the email, and that its one link starts with the
+    configured address."""
     message = letter.message
     assert message.get_content_type() == "multipart/alternative"
     assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
@@ -38,16 +42,14 @@ def check_letter(letter: Received, service: Service, path: str) -> None:
     assert message["To"].addresses[0].addr_spec == EMAIL
     assert message["From"].addresses[0].display_name == "Gatehouse"
     assert letter.link.startswith(f"{service.address}{path}?token=")
-    # Nothing in it is fetched from anywhere, and every link leads to us.
+    # The email loads nothing, and all its links lead to us.
     assert not re.search(r"""(src|background)=|url\(""", letter.html)
     hrefs = re.findall(r'href="([^"]*)"', letter.html)
     assert letter.link in hrefs
     assert {urlsplit(href).netloc for href in hrefs} == {urlsplit(service.address).netloc}
 
 
-def test_a_newcomer_signs_up_in_a_browser_and_comes_back_after_forgetting_the_password(
-    running: Service, sink: MailSink, browser: Browser
-) -> None:
+def test_a_new_user_registers_in_a_browser_and_resets_a_forgotten_password(running: Service, sink: MailSink, browser: Browser) -> None:
     secrets = [PASSWORD, NEW_PASSWORD]
     running.register(EMAIL, PASSWORD)
     unverified = running.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD})
@@ -65,7 +67,7 @@ def test_a_newcomer_signs_up_in_a_browser_and_comes_back_after_forgetting_the_pa
     browser.open(letter.link)
     assert browser.heading == "That did not work"
     assert letter.token not in browser.source
-    # The only complaint is that the page itself has an error's status.
+    # The console reports only the error status of the page.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]
     browser.photograph("used-link")
 
@@ -115,7 +117,7 @@ def test_a_newcomer_signs_up_in_a_browser_and_comes_back_after_forgetting_the_pa
 
 
 def check_log(service: Service, secrets: list[str]) -> None:
-    """Every exchange has left its line, and no secret is in any of them."""
+    """Check that every request is logged, and that no secret is."""
     found = [secret for secret in secrets if secret in service.output or json.dumps(secret)[1:-1] in service.output]
     assert found == []
     lines = service.logged("request")
@@ -134,13 +136,13 @@ def check_log(service: Service, secrets: list[str]) -> None:
     assert len({line["caller"] for line in known}) == 1
 
 
-def test_a_request_id_that_a_caller_gives_is_in_the_answer_and_in_the_log(running: Service) -> None:
+def test_a_request_id_of_the_client_is_in_the_response_and_in_the_log(running: Service) -> None:
     answer = running.get("/api/user", **{"X-Request-Id": "trace-0815-abc"})
     assert answer.headers["X-Request-Id"] == "trace-0815-abc"
     until(lambda: [line for line in running.logged("request") if line["request_id"] == "trace-0815-abc"], "the line is there")
 
 
-def test_the_page_about_the_interface_shows_every_operation_and_loads_nothing_from_elsewhere(running: Service, browser: Browser) -> None:
+def test_the_api_page_shows_every_operation_and_loads_only_our_files(running: Service, browser: Browser) -> None:
     browser.open(f"{running.address}/docs")
     description = running.get("/openapi.json").json()
     areas = Counter(operation["tags"][0] for methods in description["paths"].values() for operation in methods.values())
@@ -157,7 +159,7 @@ def test_the_page_about_the_interface_shows_every_operation_and_loads_nothing_fr
     browser.photograph("docs")
 
 
-def test_the_home_page_leads_to_the_page_about_the_interface(running: Service, browser: Browser) -> None:
+def test_the_home_page_links_to_the_api_page(running: Service, browser: Browser) -> None:
     browser.open(running.address)
     assert "Gatehouse" in browser.title
     browser.photograph("home")
@@ -167,7 +169,7 @@ def test_the_home_page_leads_to_the_page_about_the_interface(running: Service, b
     assert browser.complaints() == []
 
 
-def test_without_a_mail_server_mails_are_files_that_a_mail_program_opens(service: Start, own_database: dict[str, str], home: Path) -> None:
+def test_without_a_mail_server_emails_are_files_for_a_mail_program(service: Start, own_database: dict[str, str], home: Path) -> None:
     running = service(**own_database).start()
     running.register(EMAIL, PASSWORD)
     folder = home / "var" / "mail"
@@ -178,11 +180,11 @@ def test_without_a_mail_server_mails_are_files_that_a_mail_program_opens(service
     text, html = (message.get_body((kind,)) for kind in ("plain", "html"))
     assert text is not None
     assert html is not None
-    # As it stands in the file, so that it can be copied from there.
+    # As it stands in the file, so that it can be copied.
     [link] = re.findall(rf"^{re.escape(running.address)}/auth/verify-email\?token=\S+$", file.read_text(), re.MULTILINE)
     assert link in html.get_content()
     assert running.follow(link).status_code == 200
     running.login(EMAIL, PASSWORD)
-    # It holds a one-time link, which is nobody's business but the operator's.
+    # It contains a one-time link, so only the operator can read it.
     assert file.stat().st_mode & 0o077 == 0
     assert folder.stat().st_mode & 0o077 == 0

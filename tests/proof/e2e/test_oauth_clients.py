@@ -1,5 +1,5 @@
-"""Other people's OAuth clients against the running service, with a person in a real browser between (decisions, points 34, 36 and 88 to
-93)."""
+"""Third-party OAuth clients against the running service, with a user in a real browser (decisions
+34, 36, 88, 89, 90, 91, 92, 93)."""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -26,7 +26,7 @@ ADA, PASSWORD = "ada@example.com", "nine lions at the river"
 
 
 class Callback:
-    """Where an application waits for the browser to come back."""
+    """The redirect URI of an application."""
 
     def __init__(self) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -65,7 +65,7 @@ def running(service: Start, own_database: dict[str, str]) -> Service:
 
 @pytest.fixture
 def known(running: Service) -> dict[str, Any]:
-    """What a client finds out by itself."""
+    """Return the metadata that a client discovers."""
     found: dict[str, Any] = running.get("/.well-known/oauth-authorization-server").json()
     assert found["issuer"] == running.address
     return found
@@ -73,7 +73,7 @@ def known(running: Service) -> dict[str, Any]:
 
 @pytest.fixture
 def shop(running: Service, callback: Callback) -> tuple[str, str]:
-    """The client id and the client secret of an application."""
+    """Return the client id and the client secret of an application."""
     token = running.login(ADA, PASSWORD)["access_token"]
     made = running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token)
     assert made.status_code == 200, made.text
@@ -86,7 +86,7 @@ def shop(running: Service, callback: Callback) -> tuple[str, str]:
 
 
 def walk(browser: Browser, address: str, uri: str) -> str:
-    """Sign in, say yes, and come back: where to."""
+    """Sign in and continue in the browser. Return the redirect to the application."""
     browser.open(address)
     assert browser.heading == "Sign in to Shop"
     browser.photograph("oauth-sign-in")
@@ -104,7 +104,7 @@ def walk(browser: Browser, address: str, uri: str) -> str:
 
 
 def check(running: Service, known: dict[str, Any], client_id: str, token: str) -> None:
-    """An access token holds for whoever has nothing but our published keys."""
+    """Check the access token with the published keys only."""
     published = httpx.get(known["jwks_uri"], trust_env=False).json()
     found = jwt.decode(token, KeySet.import_key_set(published), algorithms=["RS256"])
     registry = jwt.JWTClaimsRegistry(iss={"essential": True, "value": known["issuer"]}, aud={"essential": True, "value": client_id})
@@ -112,7 +112,7 @@ def check(running: Service, known: dict[str, Any], client_id: str, token: str) -
     assert (found.claims["org"], found.claims["service"], found.claims["email"]) == ("acme", "shop", ADA)
 
 
-def test_authlib_signs_somebody_in(
+def test_authlib_signs_a_user_in(
     running: Service, known: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser
 ) -> None:
     client_id, client_secret = shop
@@ -132,7 +132,7 @@ def test_authlib_signs_somebody_in(
             client.fetch_token(known["token_endpoint"], authorization_response=back, state=state, code_verifier=verifier)
 
 
-def test_requests_oauthlib_signs_somebody_in(
+def test_requests_oauthlib_signs_a_user_in(
     running: Service,
     known: dict[str, Any],
     shop: tuple[str, str],
@@ -140,7 +140,7 @@ def test_requests_oauthlib_signs_somebody_in(
     browser: Browser,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
     client_id, client_secret = shop
     with OAuth2Session(client_id, redirect_uri=callback.uri, pkce="S256") as client:
         client.trust_env = False
@@ -152,10 +152,10 @@ def test_requests_oauthlib_signs_somebody_in(
         check(running, known, client_id, renewed["access_token"])
 
 
-def test_whoever_refuses_comes_back_with_nothing(
+def test_a_user_who_cancels_returns_without_a_code(
     known: dict[str, Any], shop: tuple[str, str], callback: Callback, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # or it speaks https only
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # otherwise it requires https
     client_id, client_secret = shop
     with OAuth2Session(client_id, redirect_uri=callback.uri) as client:
         address, _ = client.authorization_url(known["authorization_endpoint"])

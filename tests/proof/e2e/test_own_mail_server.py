@@ -1,4 +1,7 @@
-"""The mail server of an organization, from outside: out of reach until the operator opens the way to it, then used for its invitations."""
+"""The mail server of an organization, from outside:
+
+unreachable until the operator allows it, then used for invitations.
+"""
 
 from typing import Any
 
@@ -14,7 +17,7 @@ OWNER, OWNERS_PASSWORD, INVITED = "grace@example.com", "nine lions at the river"
 
 
 def started(service: Start, own_database: dict[str, str], **settings: str) -> tuple[Service, str]:
-    """A running service that files the platform's mails, and a token of its owner."""
+    """A running service that stores the platform's emails as files, and a token of its owner."""
     running = service(
         SSO_PLATFORM_OWNER_EMAIL=OWNER,
         SSO_PLATFORM_OWNER_PASSWORD=OWNERS_PASSWORD,
@@ -30,9 +33,7 @@ def try_out(running: Service, token: str) -> dict[str, Any]:
     return tried
 
 
-def test_invitations_go_through_it_once_the_operator_lets_tenants_reach_it(
-    service: Start, sink: MailSink, own_database: dict[str, str]
-) -> None:
+def test_invitations_use_it_as_soon_as_the_operator_allows_it(service: Start, sink: MailSink, own_database: dict[str, str]) -> None:
     port = int(sink.url.rpartition(":")[2])
     closed, token = started(service, own_database)
     assert "SSO_OUTBOUND_ALLOW" not in closed.output

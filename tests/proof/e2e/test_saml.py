@@ -1,5 +1,5 @@
-"""An application that has people signed in with SAML, and a person in a real browser who goes there, shows two factors, and signs out again
-(organizations.md section 4.3; decisions, points 173 to 183)."""
+"""A SAML application and a user in a real browser, who signs in with two factors and signs out
+(decisions 173, 174, 175, 176, 177, 178, 179, 180, 181, 182, 183)."""
 
 import base64
 import threading
@@ -25,7 +25,7 @@ NOBODY = UUID(int=0)
 
 
 class Shop(ThreadingHTTPServer):
-    """An application on a port of its own, which has python3-saml look at what comes."""
+    """An application on a free port that checks messages with python3-saml."""
 
     provider: Python3Saml
 
@@ -111,7 +111,7 @@ def sign_in(browser: Browser, heading: str = "Sign in") -> None:
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_a_person_goes_to_an_application_and_signs_out_again(running: Service, shop: Shop, browser: Browser, scripts: bool) -> None:
+def test_a_user_signs_in_to_an_application_and_out(running: Service, shop: Shop, browser: Browser, scripts: bool) -> None:
     browser.open(f"{running.address}/app/sign-in")
     sign_in(browser)
     secret, _ = enrol(browser, running)

@@ -1,5 +1,9 @@
-"""The audit log in a SIEM, from outside: the SIEM fails, hangs, goes away and comes back, the process is killed, the database restarts, and
-everything arrives in its order."""
+"""The audit log in a SIEM, from outside.
+
+
+The SIEM fails, hangs, disappears and returns, the process is killed, and the database restarts. All
+entries arrive in order.
+"""
 
 from typing import Any
 
@@ -21,11 +25,14 @@ TOKEN = "t0ken-of-the-siem"
 
 
 class Diary:
-    """Somebody who renames an organization again and again. `written` are the names that were acknowledged, in their order."""
+    """A user who renames an organization repeatedly.
+
+    `written` are the acknowledged names in order.
+    """
 
     def __init__(self, service: Service) -> None:
         self.written: list[str] = []
-        self.maybe: set[str] = set()  # about which no answer came
+        self.maybe: set[str] = set()  # names without an answer
         self.paused = False
         self._service = service
 
@@ -58,18 +65,18 @@ class Diary:
 
 
 def arrived(sink: FakeSiem) -> list[str]:
-    """The names, each when it came first."""
+    """Return the names in the order of their first arrival."""
     names = [entry["details"]["name"]["new"] for entry in sink.entries() if entry["action"] == "organization.updated"]
     return list(dict.fromkeys(names))
 
 
 def let_time_pass(conninfo: str) -> None:
-    """What waits to be tried again has waited. A lease ends by itself."""
+    """Make all retries due now. Leases end by themselves."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("update siem_configurations set due_at = now() where due_at > now()")
 
 
-async def test_everything_arrives_in_its_order_whatever_happens(service: Start, server: DatabaseServer) -> None:
+async def test_all_entries_arrive_in_order_after_any_failures(service: Start, server: DatabaseServer) -> None:
     async with siem_sink() as sink:
         server.start()
         running = service(
@@ -91,7 +98,7 @@ async def test_everything_arrives_in_its_order_whatever_happens(service: Start, 
         assert tried.json() == {"success": True, "message": "The SIEM accepted the entries."}
 
         async def arrives(what: str) -> None:
-            """All that is written up to now."""
+            """Wait until all entries so far have arrived."""
             upto = len(diary.written)
 
             async def there() -> bool:
@@ -124,7 +131,7 @@ async def test_everything_arrives_in_its_order_whatever_happens(service: Start, 
             await sink.open()
             await arrives("when it is there again")
 
-            # Killed while the SIEM has something, and has not answered yet.
+            # Killed while the SIEM has a batch and has not answered.
             posts = len(sink.posts)
             sink.gates["/services/collector/event"] = trio.Event()
             await diary.some_more()

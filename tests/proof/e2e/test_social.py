@@ -1,4 +1,7 @@
-"""Identity providers in a real browser that runs no scripts: signing in with the second factor, and linking on the account page."""
+"""Identity providers in a real browser without scripts:
+
+sign-in with the second factor, and linking on the account page.
+"""
 
 from collections.abc import Iterator
 
@@ -35,12 +38,12 @@ def still(browser: Browser) -> Iterator[Browser]:
 
 
 def photograph(browser: Browser, name: str) -> None:
-    browser.let_scripts_run(True)  # which tell when all that moves has arrived
+    browser.let_scripts_run(True)  # they report the end of animations
     browser.photograph(name)
     browser.let_scripts_run(False)
 
 
-def test_a_person_signs_in_through_one_provider_and_links_another(
+def test_a_user_signs_in_through_one_provider_and_links_another(
     service: Start, own_database: dict[str, str], still: Browser, websuite: FakeProvider, codehost: FakeProvider
 ) -> None:
     running = service(**websuite.variables(), **codehost.variables(), **own_database).start()

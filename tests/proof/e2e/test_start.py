@@ -1,4 +1,4 @@
-"""Starting: what an operator sees when it works, and the one sentence when it cannot."""
+"""The start of the service: the operator's view of a success, and one sentence for each failure."""
 
 import base64
 import json
@@ -19,13 +19,16 @@ pytestmark = pytest.mark.slow
 
 OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": "owner@example.com", "SSO_PLATFORM_OWNER_PASSWORD": "all the keys of the house"}
 
-# Promised for a warm machine that has nothing else to do, and measured on one. This one may be busy with other tests just now, so what
-# is seen here is that it comes to pass at all, and in no more than ten times as long.
+# Promised for a warm idle machine, and measured on one. Other tests can run on this machine, so
+# here the start only has to happen, within ten times that time.
 SECONDS_TO_START_AGAIN: Final = 2
 
 
 def sentence(service: Service) -> str:
-    """What a service says that ends at once, which is no traceback, but some words for its operator."""
+    """Return the error of a service that ends at once.
+
+    It is a text for the operator, not a traceback.
+    """
     assert service.wait() != 0
     output = "".join(line for line in service.output.splitlines(keepends=True) if not line.startswith("{"))
     assert "Traceback" not in output
@@ -35,7 +38,7 @@ def sentence(service: Service) -> str:
     return output
 
 
-def test_a_port_that_is_taken_is_told(service: Start) -> None:
+def test_a_port_in_use_is_reported(service: Start) -> None:
     with Port() as taken:
         taken.listen()
         told = sentence(service(SSO_BIND=f"127.0.0.1:{taken.number}").launch())
@@ -65,7 +68,7 @@ def test_a_port_that_is_taken_is_told(service: Start) -> None:
         ("SSO_DATA_DIR", "/proc/gatehouse"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_told_by_its_name(service: Start, name: str, value: str) -> None:
+def test_an_invalid_setting_is_reported_by_its_name(service: Start, name: str, value: str) -> None:
     needed = {"SSO_ENCRYPTION_KEYS": generate_key()} if name == "SSO_DATABASE_URL" else {}
     assert name in sentence(service(**{**needed, name: value}).launch())
 
@@ -79,7 +82,7 @@ def test_a_setting_that_cannot_be_used_is_told_by_its_name(service: Start, name:
         ("SSO_DATABASE_URL", "postgres:gatehouse:S3cretS3cret"),
     ],
 )
-def test_a_secret_that_cannot_be_used_is_not_repeated(service: Start, name: str, value: str) -> None:
+def test_an_invalid_secret_is_not_repeated(service: Start, name: str, value: str) -> None:
     needed = {"SSO_ENCRYPTION_KEYS": generate_key()} if name == "SSO_DATABASE_URL" else {}
     told = sentence(service(**{**needed, name: value}).launch())
     assert name in told
@@ -87,7 +90,7 @@ def test_a_secret_that_cannot_be_used_is_not_repeated(service: Start, name: str,
     assert value.partition(":")[2] not in told
 
 
-def test_several_mistakes_are_told_at_once(service: Start) -> None:
+def test_several_mistakes_are_reported_together(service: Start) -> None:
     running = service(SSO_WORKERS="several", SSO_BIND="nowhere").launch()
     assert running.wait() != 0
     assert "SSO_WORKERS" in running.output
@@ -95,13 +98,13 @@ def test_several_mistakes_are_told_at_once(service: Start) -> None:
     assert "Traceback" not in running.output
 
 
-def test_a_database_of_ones_own_needs_encryption_keys(service: Start, own_database: dict[str, str]) -> None:
+def test_an_external_database_needs_encryption_keys(service: Start, own_database: dict[str, str]) -> None:
     told = sentence(service(SSO_DATABASE_URL=own_database["SSO_DATABASE_URL"]).launch())
     assert "SSO_ENCRYPTION_KEYS" in told
     assert "gatehouse keys generate" in told
 
 
-def test_an_encryption_key_that_is_not_the_one_of_the_database_is_told(service: Start, own_database: dict[str, str]) -> None:
+def test_a_wrong_encryption_key_is_reported(service: Start, own_database: dict[str, str]) -> None:
     first = service(**own_database).start()
     assert first.stop() == 0
     key_id, _, _ = own_database["SSO_ENCRYPTION_KEYS"].partition(":")
@@ -111,7 +114,7 @@ def test_an_encryption_key_that_is_not_the_one_of_the_database_is_told(service: 
         assert key_id in sentence(other.launch())
 
 
-def test_an_owner_whose_password_is_too_short_is_told(service: Start, own_database: dict[str, str]) -> None:
+def test_a_too_short_password_of_the_owner_is_reported(service: Start, own_database: dict[str, str]) -> None:
     told = sentence(service(**own_database, SSO_PLATFORM_OWNER_EMAIL="owner@example.com", SSO_PLATFORM_OWNER_PASSWORD="S3cret").launch())
     assert "8" in told
     assert "S3cret" not in told
@@ -121,13 +124,14 @@ def test_a_second_service_on_one_data_directory_is_refused(service: Start, home:
     first = service().start()
     second = service()
     second.output_file = home / "second.output"
-    # By its own start-up, not by the address, which is another one: with the first one its database would go.
+    # Refused by the data directory, not by the address, which differs: the start would take away
+    # the database of the first one.
     told = sentence(second.launch())
     assert str(first.process.pid) in told
     assert first.get("/health/ready").status_code == 200
 
 
-def test_a_later_start_serves_soon(service: Start) -> None:
+def test_a_later_start_is_fast(service: Start) -> None:
     running = service().start()
     assert running.stop() == 0
     running.start(patience=10 * SECONDS_TO_START_AGAIN)
@@ -135,8 +139,9 @@ def test_a_later_start_serves_soon(service: Start) -> None:
 
 
 @pytest.mark.parametrize(("workers", "shown"), [("1", True), ("2", False)])
-def test_the_welcome_says_where_everything_is_and_the_owner_only_once(service: Start, workers: str, shown: bool, home: Path) -> None:
-    """The password only where ./run has made it up, never one that the operator has chosen (security.md L-3)."""
+def test_the_welcome_shows_addresses_and_the_owner_only_once(service: Start, workers: str, shown: bool, home: Path) -> None:
+    """It shows the password only if ./run has generated it, and never one of the operator (security
+    L-3)."""
     running = service("--welcome", *["--show-password"] * shown, "--workers", workers, **OWNER)
     for is_first in (True, False):
         if running.output_file.exists():
@@ -150,14 +155,14 @@ def test_the_welcome_says_where_everything_is_and_the_owner_only_once(service: S
         assert (OWNER["SSO_PLATFORM_OWNER_EMAIL"] in welcome) is is_first
         assert (OWNER["SSO_PLATFORM_OWNER_PASSWORD"] in welcome) is (is_first and shown)
         assert ("the one in SSO_PLATFORM_OWNER_PASSWORD" in welcome) is (is_first and not shown)
-        # What is shown is shown to a person; logs go elsewhere and stay.
+        # It is printed for the operator and not logged, because logs are kept.
         assert OWNER["SSO_PLATFORM_OWNER_PASSWORD"] not in "\n".join(str(line) for line in running.log)
         tokens = running.login(OWNER["SSO_PLATFORM_OWNER_EMAIL"], OWNER["SSO_PLATFORM_OWNER_PASSWORD"])
         assert running.get("/api/user", token=tokens["access_token"]).json()["email"] == OWNER["SSO_PLATFORM_OWNER_EMAIL"]
         assert running.stop() == 0
 
 
-def test_tiers_are_as_the_settings_of_the_last_start_say(service: Start, own_database: dict[str, str]) -> None:
+def test_tiers_follow_the_settings_of_the_last_start(service: Start, own_database: dict[str, str]) -> None:
     gold = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500}
     seen = []
     for price in (4900, 5900):
@@ -171,7 +176,7 @@ def test_tiers_are_as_the_settings_of_the_last_start_say(service: Start, own_dat
     assert seen[0] == seen[1]
 
 
-def test_on_a_terminal_logs_are_for_people(service: Start, own_database: dict[str, str], home: Path) -> None:
+def test_logs_on_a_terminal_are_readable(service: Start, own_database: dict[str, str], home: Path) -> None:
     leader, follower = os.openpty()
     try:
         running = service(**own_database, SSO_LOG_FORMAT="auto", NO_COLOR="1")
@@ -189,18 +194,18 @@ def test_on_a_terminal_logs_are_for_people(service: Start, own_database: dict[st
         os.close(leader)
 
 
-def test_what_the_service_makes_is_for_its_own_user_only(service: Start, home: Path) -> None:
+def test_only_the_services_user_can_read_its_files(service: Start, home: Path) -> None:
     running = service().start()
     for secret in (home / "var" / "encryption-keys", home / "var" / "mail"):
         assert secret.stat().st_mode & 0o077 == 0, secret
     assert running.stop() == 0
-    # Nothing stays behind among the temporary files either.
+    # No temporary files are left either.
     assert list((home / "tmp").iterdir()) == []
 
 
 @pytest.fixture
 def waiting(service: Start, home: Path) -> Iterator[Service]:
-    """A service that waits for a database which never comes."""
+    """A service that waits for a database that never starts."""
     settings = {"SSO_DATABASE_URL": f"host={home} user=app", "SSO_ENCRYPTION_KEYS": generate_key()}
     running = service(**settings).launch()
     until(lambda: [line for line in running.log if line["event"].startswith("waiting")], "it waits")
@@ -219,8 +224,8 @@ def test_sigterm_ends_a_service_that_waits_for_its_database(waiting: Service) ->
     assert waiting.wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 
-def test_an_xmlsec_that_does_not_go_with_lxml_is_told(service: Start, home: Path) -> None:
-    # What xmlsec itself raises when it finds another libxml2 than the one it was built for.
+def test_an_xmlsec_that_does_not_match_lxml_is_reported(service: Start, home: Path) -> None:
+    # The error of xmlsec if it finds another libxml2 than that of its build.
     (home / "xmlsec.py").write_text('raise ImportError("lxml & xmlsec libxml2 library version mismatch")')
     told = sentence(service(PYTHONPATH=str(home)).launch())
     assert "version mismatch" in told

@@ -1,4 +1,8 @@
-"""Webhooks of the running service: what was acknowledged is told, through kill -9 and restarts of the database; nobody waits for others."""
+"""Webhooks of the running service:
+
+acknowledged events are delivered, through kill -9 and restarts of the database, and slow receivers
+delay no others.
+"""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -22,9 +26,9 @@ pytestmark = pytest.mark.slow
 EMAIL: Final = "owner@example.com"
 PASSWORD: Final = "correct horse battery staple"
 ORG: Final = "/api/organizations/acme"
-# Whom a process that was killed has taken along: the lease of what it had under way ends, as it would after some time.
+# End the leases of killed processes now, and not after some minutes.
 END_LEASES: Final = "update webhook_deliveries set due_at = now() where status = 'waiting' and next_retry_at is null"
-# What has failed is tried again now, rather than in an hour.
+# Retry failed deliveries now, and not in an hour.
 RETRY: Final = """
     with retried as (
         update webhook_deliveries set due_at = now() where status = 'waiting' and claims = attempt_count and attempt_count > 0 returning 1)
@@ -33,14 +37,14 @@ RETRY: Final = """
 
 @dataclass
 class House:
-    """A service with an organization, whose webhooks are at a receiver of ours."""
+    """A service with an organization, and webhooks to a receiver."""
 
     service: Service
     receiver: Receiver
     database: str
     token: str = ""
     secrets: dict[str, str] = field(default_factory=dict)  # by path
-    changes: list[str] = field(default_factory=list)  # names of the organization that were acknowledged
+    changes: list[str] = field(default_factory=list)  # acknowledged names of the organization
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
         given = await trio.to_thread.run_sync(partial(self.service.call, method, path, body, token=self.token))
@@ -59,14 +63,15 @@ class House:
         return str(made["id"])
 
     async def change(self, count: int = 1) -> None:
-        """So many events, each of which is told."""
+        """Cause this many events, each of which is delivered."""
         for _ in range(count):
             name = f"Acme {len(self.changes)}"
             await self.call("PATCH", ORG, {"name": name})
             self.changes.append(name)
 
     def told(self, path: str) -> dict[str, set[str]]:
-        """Which changes came there, as far as they were taken and are signed, and under which ids."""
+        """Return the changes that the receiver accepted with valid signatures, and their delivery
+        ids."""
         found: dict[str, set[str]] = {}
         for got in self.receiver.at(path):
             payload = Verifier(self.secrets[path]).verify(got.body, got.headers)
@@ -104,7 +109,7 @@ async def house(service: Start, server: DatabaseServer, receiver: Receiver, home
         SSO_PLATFORM_OWNER_PASSWORD=PASSWORD,
         SSO_AUTO_APPROVE_ORGANIZATIONS="true",
         SSO_OUTBOUND_ALLOW=f"127.0.0.1:{receiver.port}",
-        SSO_WEBHOOK_RETRY_DELAYS="0,3600,3600,3600,3600",  # so nothing is tried again before a test says so, however slow it is
+        SSO_WEBHOOK_RETRY_DELAYS="0,3600,3600,3600,3600",  # no retry happens before a test asks for it
     )
     await trio.to_thread.run_sync(running.start)
     house = House(running, receiver, server.conninfo)
@@ -112,7 +117,7 @@ async def house(service: Start, server: DatabaseServer, receiver: Receiver, home
     return house
 
 
-async def test_everything_arrives_through_kill_9(house: House) -> None:
+async def test_all_events_are_delivered_through_kill_9(house: House) -> None:
     receiver = house.receiver
     gate = trio.Event()
 
@@ -124,7 +129,7 @@ async def test_everything_arrives_through_kill_9(house: House) -> None:
     for path in ("/fast", "/slow", "/hangs"):
         await house.hook(path)
     await house.change(5)
-    await house.all_told("/fast")  # though others hang
+    await house.all_told("/fast")  # although other receivers hang
     await receiver.wait_for_requests("/slow")
     await receiver.wait_for_requests("/hangs")
     await trio.to_thread.run_sync(house.service.kill)
@@ -139,7 +144,7 @@ async def test_everything_arrives_through_kill_9(house: House) -> None:
     assert await trio.to_thread.run_sync(house.service.stop) == 0
 
 
-async def test_everything_arrives_through_a_restart_of_the_database(house: House, server: DatabaseServer) -> None:
+async def test_all_events_are_delivered_through_a_restart_of_the_database(house: House, server: DatabaseServer) -> None:
     await house.hook("/fast")
     await house.change(3)
     await house.all_told("/fast")
@@ -153,7 +158,7 @@ async def test_everything_arrives_through_a_restart_of_the_database(house: House
     assert house.service.process.pid == pid
 
 
-async def test_what_fails_is_tried_again_and_what_is_paused_waits(house: House) -> None:
+async def test_failed_deliveries_are_retried_and_paused_ones_wait(house: House) -> None:
     receiver = house.receiver
     paused, deleted = await house.hook("/paused"), await house.hook("/deleted")
     await house.hook("/redirects")

@@ -1,4 +1,4 @@
-"""Several processes behind one socket, and the ways in which they, or a single one, are told to stop."""
+"""Several processes on one socket, and the ways to stop one or all of them."""
 
 import json
 import os
@@ -27,14 +27,14 @@ PASSWORD: Final = "correct horse battery staple"
 
 
 def member(service: Service, sink: MailSink) -> None:
-    """Somebody who can sign in."""
+    """A user who can sign in."""
     service.register(EMAIL, PASSWORD)
     assert service.follow(sink.wait_for(EMAIL).link).status_code == 200
 
 
 @contextmanager
 def only(service: Service, worker: int) -> Iterator[None]:
-    """Whatever is asked meanwhile is answered by this one of the workers, because the others stand still."""
+    """Let only this worker answer, by stopping the others."""
     others = [pid for pid in service.workers if pid != worker]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
@@ -46,7 +46,7 @@ def only(service: Service, worker: int) -> Iterator[None]:
 
 
 def all_serving(service: Service, count: int) -> Service:
-    """The service, once each of its workers answers."""
+    """The service, as soon as all its workers answer."""
     until(lambda: len(service.workers) == count, f"there are {count} workers")
     for worker in service.workers:
         with only(service, worker):
@@ -54,9 +54,9 @@ def all_serving(service: Service, count: int) -> Service:
     return service
 
 
-def test_every_worker_shows_the_same_metrics_and_they_count_every_request(service: Start, own_database: dict[str, str]) -> None:
+def test_every_worker_shows_the_same_metrics_of_all_requests(service: Start, own_database: dict[str, str]) -> None:
     running = all_serving(service("--workers", "2", **own_database).start(), 2)
-    # Nobody has asked for this one before, so that what is counted is exactly what is asked here.
+    # No other test calls this route, so all of its requests are counted here.
     asked = '{method="GET",route="/.well-known/jwks.json",status_class="2xx"}'
     for count, worker in ((7, running.workers[0]), (5, running.workers[1])):
         with only(running, worker):
@@ -67,7 +67,7 @@ def test_every_worker_shows_the_same_metrics_and_they_count_every_request(servic
         with only(running, worker):
             refused = running.post("/api/auth/login", {"email": "nobody@example.com", "password": PASSWORD})
             assert refused.status_code == 401
-    # An exchange is counted when its answer is out, which may be an instant after it has arrived.
+    # A request is counted after its response was sent, which can be an instant after it arrives.
     logins = '{method="POST",route="/api/auth/login",status_class="4xx"}'
     for labels, count in ((asked, 12), (logins, 2)):
         until(lambda: running.metric("sso_http_request_duration_seconds_count").get(labels) == count, f"{count} are counted")  # noqa: B023
@@ -80,15 +80,15 @@ def test_every_worker_shows_the_same_metrics_and_they_count_every_request(servic
         assert samples(answer.text, "sso_db_pool_connections_max") == {'{backend="postgres"}': 20}
 
     def agree() -> bool:
-        """But for the requests to /metrics itself, one worker says what the other one says."""
+        """Compare the metrics of two workers, except for the requests to /metrics."""
         one, other = ([line for line in answer.text.splitlines() if "/metrics" not in line] for answer in expositions(running))
         return one == other
 
-    until(agree, "both say the same")  # a job in the background may end between the two answers, but not each time
+    until(agree, "both say the same")  # a background job can end between the two responses, but not each time
 
 
 def expositions(running: Service) -> list[httpx.Response]:
-    """The metrics, as each of the workers shows them."""
+    """Return the metrics of each worker."""
     shown = []
     for worker in running.workers:
         with only(running, worker):
@@ -104,21 +104,21 @@ def test_rate_limits_hold_across_workers(service: Start, own_database: dict[str,
             for number in range(6):
                 credentials = {"email": f"nobody{len(answers) + number}@example.com", "password": PASSWORD}
                 answers.append(running.post("/api/auth/login", credentials))
-    # Ten in a minute, which refill one by one in six seconds.
+    # Ten per minute, which refill at one per six seconds.
     assert [answer.status_code for answer in answers[:10]] == [401] * 10
     assert answers[11].status_code == 429
     assert 1 <= int(answers[11].headers["Retry-After"]) <= 6
     assert answers[11].json()["error_code"] == "RATE_LIMIT_EXCEEDED"
 
 
-def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(service: Start, sink: MailSink, own_database: dict[str, str]) -> None:
+def test_a_killed_worker_is_replaced_and_the_others_continue(service: Start, sink: MailSink, own_database: dict[str, str]) -> None:
     running = all_serving(service("--workers", "2", **own_database, SSO_SMTP_URL=sink.url).start(), 2)
     member(running, sink)
     tokens = running.login(EMAIL, PASSWORD)
     killed, survivor = running.workers
     counted = running.metric("sso_auth_tokens_issued_total")[""]
     os.kill(killed, signal.SIGKILL)
-    # The other one answers meanwhile, and knows the session.
+    # Another worker answers in that time, and knows the session.
     until(lambda: killed not in running.workers, "the worker is gone")
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 200
     until(lambda: len(running.workers) == 2, "there are two workers again")
@@ -127,12 +127,12 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(service: Start
         assert running.get("/api/user", token=tokens["access_token"]).status_code == 200
         assert running.metric("sso_auth_tokens_issued_total")[""] == counted
     assert [line["pid"] for line in running.logged("worker_died")] == [killed]
-    # What only a living process has, its connections, is not counted for the dead one.
+    # The connections of the dead process are no longer counted.
     until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 20}, "two pools are counted")
     assert running.stop() == 0
 
 
-async def test_a_worker_that_is_killed_under_load_costs_only_the_requests_it_had(
+async def test_a_worker_that_is_killed_under_load_loses_only_its_running_requests(
     service: Start, sink: MailSink, own_database: dict[str, str]
 ) -> None:
     running = all_serving(service("--workers", "2", **own_database, SSO_SMTP_URL=sink.url).start(), 2)
@@ -156,12 +156,12 @@ async def test_a_worker_that_is_killed_under_load_costs_only_the_requests_it_had
             nursery.start_soon(ask)
         os.kill(running.workers[0], signal.SIGKILL)
     assert refused == []
-    assert lost <= 4  # who was being answered by it: no more than ask at a time
+    assert lost <= 4  # at most one request per client was running there
     assert running.stop() == 0
 
 
 class Conversation:
-    """One request over a bare socket, in two halves."""
+    """A request over a bare socket, in two halves."""
 
     def __init__(self, service: Service, path: str, body: Any) -> None:
         host, _, port = service.address.removeprefix("http://").partition(":")
@@ -172,16 +172,16 @@ class Conversation:
             f"Content-Length: {len(self._body)}\r\nExpect: 100-continue\r\n\r\n"
         )
         self._socket.sendall(head.encode())
-        # Said when the application asks for the body: from here on the request is running.
+        # The application asks for the body with 100 Continue, so the request is running.
         assert self._receive(b"\r\n\r\n").startswith(b"HTTP/1.1 100 ")
 
     def finish(self) -> tuple[int, dict[str, str], Any]:
-        """Send the body, and hear the answer."""
+        """Send the body, and read the response."""
         self._socket.sendall(self._body)
         return self.hear()
 
     def hear(self) -> tuple[int, dict[str, str], Any]:
-        """Status, headers, and what the answer's body says."""
+        """Return status, headers and body."""
         raw = self._receive(None)
         head, _, body = raw.partition(b"\r\n\r\n")
         status, *lines = head.decode().split("\r\n")
@@ -189,7 +189,7 @@ class Conversation:
         return int(status.split()[1]), headers, json.loads(body)
 
     def _receive(self, end: bytes | None) -> bytes:
-        """What arrives until `end`, or until the other side hangs up."""
+        """Read until `end`, or until the server closes the connection."""
         received = b""
         while end is None or not received.endswith(end):
             piece = self._socket.recv(65536)
@@ -206,7 +206,7 @@ class Conversation:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_lets_a_running_login_finish_and_takes_no_new_connection(
+def test_sigterm_lets_a_running_login_finish_and_accepts_no_new_connection(
     workers: int, service: Start, sink: MailSink, own_database: dict[str, str], home: Path
 ) -> None:
     running = service("--workers", str(workers), **own_database, SSO_SMTP_URL=sink.url).start()
@@ -229,7 +229,7 @@ def test_sigterm_lets_a_running_login_finish_and_takes_no_new_connection(
 
 
 def is_taken(service: Service) -> bool:
-    """Whether a new connection would be accepted, or wait for somebody to accept it."""
+    """Return whether a new connection would be accepted, or wait in the backlog."""
     host, _, port = service.address.removeprefix("http://").partition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1).close()
@@ -240,9 +240,7 @@ def is_taken(service: Service) -> bool:
     return True
 
 
-def test_a_letter_that_is_being_handed_over_when_the_service_stops_goes_out_once(
-    service: Start, sink: MailSink, own_database: dict[str, str]
-) -> None:
+def test_an_email_in_delivery_at_shutdown_is_sent_once(service: Start, sink: MailSink, own_database: dict[str, str]) -> None:
     running = service(**own_database, SSO_SMTP_URL=sink.url).start()
     sink.delay = 1.0
     running.register(EMAIL, PASSWORD)
@@ -254,14 +252,15 @@ def test_a_letter_that_is_being_handed_over_when_the_service_stops_goes_out_once
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_stops_everything_the_database_included(workers: int, service: Start, home: Path) -> None:
+def test_ctrl_c_stops_all_processes_including_the_database(workers: int, service: Start, home: Path) -> None:
     running = service("--workers", str(workers)).start()
     if workers > 1:
         all_serving(running, workers)
     assert any("postgres" in command for command in family(home).values())
     running.interrupt()
-    # Two seconds are promised for an idle service on an idle machine, where it is a quarter of a second. This one may be busy with
-    # other tests just now, so what is seen here is that it comes to pass at all, and in no more than ten times as long.
+    # Two seconds are promised for an idle service on an idle machine, where it takes a quarter of a
+    # second. Other tests can run on this machine, so here it only has to happen, within ten times
+    # that time.
     until(lambda: not family(home), "nothing is left", patience=20)
     assert running.wait() in (0, 130)
     assert "Traceback" not in running.output
@@ -284,7 +283,7 @@ def test_a_second_ctrl_c_does_not_wait_for_running_requests(workers: int, servic
     assert "Traceback" not in running.output
 
 
-def test_nothing_is_left_when_the_parent_of_idle_workers_is_killed(service: Start, home: Path) -> None:
+def test_no_process_stays_when_the_parent_of_idle_workers_is_killed(service: Start, home: Path) -> None:
     running = all_serving(service("--workers", "2").start(), 2)
     assert len(children(running.process.pid)) == 3
     running.kill()
