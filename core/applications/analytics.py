@@ -1,7 +1,7 @@
 """Login analytics for members of an organization and for API keys of a service (decisions 10, 117, 233, 234, 235).
 
-Only successful logins to existing services count. Each login adds to a total per day (UTC), so the
-cost of a range grows with its number of days, not with the number of logins (security N-6).
+Only successful logins to existing services count. Each login adds to a total per day (UTC). So the
+cost of a range depends on its number of days, not on the number of logins (security N-6).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Cancellation at the payment provider of subscriptions that ended here (decisions 115, 159, 229).
 
-A row in the database requests each cancellation. It is written in the transaction that makes the
-change: by core.billing.subscriptions; by core.billing.provider_state for a purchase when the service
-no longer exists; or by a database trigger when a subscription is removed with its service,
-organization or account. The caller of the change tries the cancellation immediately. The reconciler
-retries it until it succeeds.
+A row in the database requests each cancellation. The transaction that makes the change also writes
+the row. There are three writers: core.billing.subscriptions; core.billing.provider_state, for a
+purchase after the service was deleted; and a database trigger, for a subscription that is deleted
+with its service, organization or account. The use case tries the cancellation immediately. The
+reconciler retries it until it succeeds. If the provider does not know the subscription, it gives
+up after GIVE_UP_AFTER.
 """
 
 from __future__ import annotations

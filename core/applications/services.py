@@ -124,7 +124,7 @@ def _quota(organization: Organization, count: int) -> ServiceQuota:
 async def list_services(
     ports: Ports, caller: Member, service_type: ServiceType | None, limit: int | None, offset: int
 ) -> tuple[Batches[ServiceSummary], ServiceQuota]:
-    """Return the services of this type, oldest first, and the quota, which counts all types. None stands for all types.
+    """Return the services of this type, oldest first, and the quota, which counts all types. None means all types.
 
     Raises: OrganizationNotFound.
     """

@@ -46,7 +46,7 @@ class PaidPeriod:
 
 @dataclass(frozen=True, slots=True)
 class DerivedState:
-    """The state of our subscription that follows from the facts. None stands for an unknown value."""
+    """The state of our subscription that follows from the facts. None means that a value is unknown."""
 
     status: SubscriptionStatus
     period_end: datetime | None
@@ -75,8 +75,8 @@ class SubscriptionFacts:
     paid: tuple[PaidPeriod, ...] = ()  # newest first, without periods that end no later than that of a newer payment
     failed_at: datetime | None = None
     action_at: datetime | None = None  # when the provider last asked the user to complete a payment
-    # The page for completing the payment. Its URL gives access to everyone who has it, so it is
-    # kept only until the user can be notified.
+    # The page for completing the payment. Anyone who has its URL can open it, so it is kept only
+    # until the user can be notified.
     action_page: str | None = field(default=None, repr=False)
     latest: LatestEvent | None = None
     ended: bool = False  # canceled at the provider or here, which is final for this id

@@ -59,7 +59,7 @@ async def find_own(ports: Ports, caller: Person) -> Subscription:
 async def list_subscriptions(
     ports: Ports, caller: ServiceKey, status: SubscriptionStatus | None, *, limit: int, offset: int
 ) -> PageResult[Subscription]:
-    """Return a page of the service's subscriptions with this current status, oldest first. None stands for any status."""
+    """Return a page of the service's subscriptions with this current status, oldest first. None means any status."""
     service = caller.service
     async with ports.storage.reading() as read:
         return await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())

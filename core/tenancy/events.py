@@ -140,8 +140,9 @@ def invitation_declined(invitation: Invitation) -> Event:
 def invitation_revoked(invitation: Invitation) -> Event:
     """An invitation was canceled.
 
-    A member canceled it, or the inviter may no longer give this role (security R-4), or the
-    recipient was removed or deactivated, or the account of the inviter or recipient was anonymized.
+    A member canceled it, or the inviter may no longer give this role (security R-4). The system also
+    cancels invitations to users who are removed or deactivated, and those from or to anonymized
+    accounts.
     """
     return Event(EVENT_KINDS["invitation.revoked"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 

@@ -360,10 +360,9 @@ async def next_expiry(ports: Ports) -> datetime | None:
 
 
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Expire invitations in batches, and return their number if there were any.
+    """Mark overdue invitations as expired, in batches. Return their number by kind, or None if another process holds the lease.
 
-    Returns None if another holder has the lease. Nothing depends on the sweep: every use case
-    checks the expiry itself.
+    No rule relies on this sweep: every use case checks the expiry itself.
     """
 
     async def batch(tx: Transaction, now: datetime) -> int:

@@ -94,7 +94,7 @@ class PlansRead(Protocol):
         ...
 
     async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
-        """Return the service's plans that come after `after`, oldest first. None stands for the start."""
+        """Return the service's plans that come after `after`, oldest first. None means the start of the list."""
         ...
 
 
@@ -224,7 +224,7 @@ class EndUsers(EndUsersRead, Protocol):
 class AnalyticsRead(Protocol):
     """Successful logins to the existing services of an organization, by day in UTC.
 
-    Where a method takes a `service_id`, None stands for all services.
+    A `service_id` of None means all services.
     """
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:

@@ -246,7 +246,7 @@ class SubscriptionsRead(Protocol):
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
     ) -> PageResult[Subscription]:
-        """Return a page of the service's subscriptions with this current status, oldest first. None stands for any status."""
+        """Return a page of the service's subscriptions with this current status, oldest first. None means any status."""
         ...
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
@@ -284,7 +284,7 @@ class Subscriptions(SubscriptionsRead, Protocol):
         ...
 
     async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
-        """Store that no payment provider manages the subscription any longer."""
+        """Store that the payment provider no longer manages the subscription."""
         ...
 
     async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
