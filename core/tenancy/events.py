@@ -141,8 +141,7 @@ def invitation_revoked(invitation: Invitation) -> Event:
     """An invitation was canceled.
 
     A member canceled it, or the inviter may no longer give this role (security R-4). The system also
-    cancels invitations to users who are removed or deactivated, and those from or to anonymized
-    accounts.
+    cancels invitations to users who are removed, deactivated or anonymized.
     """
     return Event(EVENT_KINDS["invitation.revoked"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 
