@@ -29,7 +29,6 @@ class FakeClock:
 class FakeMailTransport:
     """ports.outside.MailTransport that keeps the emails.
 
-
     While `refusal` is set, it refuses all. An email to an address in `gates` waits for that event.
     For an address in `stuck_after`, the email is accepted, and then the conversation never ends.
     """

@@ -20,7 +20,6 @@ class Request:
     async def read(cls, stream: trio.abc.Stream) -> Self:
         """Read the next request.
 
-
         Raises: trio.BrokenResourceError if the client disconnects before it is complete;
         h11.RemoteProtocolError.
         """

@@ -1,6 +1,5 @@
 """Malformed requests to all routes.
 
-
 No response is a 5xx, no request hangs, all responses are our own, and none has internal details.
 """
 

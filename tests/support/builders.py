@@ -306,7 +306,6 @@ async def sign_in(
     """Begin a session as a login does, and select the organization `org`, without hashing and
     without a login event.
 
-
     With `impersonator`, that user acts as `account`, from a new session of their own account.
     """
     now = ports.clock.now()
@@ -491,7 +490,6 @@ async def everyone(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
 async def meanwhile(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
     """Return the outcome of `act`, which begins during these uncommitted changes and has to wait
     for them.
-
 
     `changes` are statements with parameters. `act` reads nothing of them before it waits, so that
     it sees the changes only if it reads again afterwards.

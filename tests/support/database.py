@@ -85,7 +85,6 @@ class Server:
 def start_server(migrations: Path = MIGRATIONS) -> Server:
     """Start the server of this run, in memory if there is enough, and create the migrated template.
 
-
     The controller calls this in its main thread. Workers that start later find the server by
     SERVER_VARIABLE.
     """
@@ -140,7 +139,6 @@ class Database:
     def empty(self) -> None:
         """Delete all rows of all tables but SEEDED, in one round trip of less than a millisecond.
 
-
         Sequences continue, so no test can expect a certain number. A lock that a test left behind
         is an error after five seconds.
         """
@@ -171,7 +169,6 @@ class Database:
 def settle(connection: psycopg.Connection, *tables: str) -> None:
     """Vacuum and analyze until every page is visible to all transactions, as plans of index-only
     scans need it.
-
 
     One vacuum is not enough: it skips rows that the oldest snapshot might not see, and a client
     that is just connecting has a snapshot for all databases. For connections in autocommit mode.

@@ -62,7 +62,6 @@ async def restore(pool: Pool, ruler: Account) -> None:
     """Restore the organization as active, with the ruler as its owner, a member, a service, and a
     plan.
 
-
     The member uses the service and has a subscription. The service has an API key, and the ruler a
     device.
     """

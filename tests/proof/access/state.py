@@ -42,7 +42,6 @@ async def tables(pool: Pool) -> dict[str, Table]:
 async def state(pool: Pool) -> State:
     """Return all rows.
 
-
     The database tells cheaply which row versions exist. Only tables that changed are read.
     """
     known = await tables(pool)

@@ -362,7 +362,6 @@ POST   /auth/device/verify            401  200  200  200  200  200  200  200  40
 POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
 """  # noqa: E501  (a table)
 
-
 HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
 
 ORG: Final = "/api/organizations/<org_slug>"
@@ -548,7 +547,6 @@ _SENT_IS_LOOKED_AT: Final = frozenset({"POST /api/invitations/accept", "POST /ap
 
 def read_matrix() -> dict[str, dict[str, str]]:
     """Return the expected status of each caller by route, such as `GET /api/user`.
-
 
     Raises: ValueError if a row has the wrong number of cells.
     """

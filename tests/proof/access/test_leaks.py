@@ -167,7 +167,6 @@ class Attempt:
 def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[Attempt]:
     """Yield the valid request, and requests with a value of the home organization in each text.
 
-
     The owner and the API key, who get furthest, try every id and a text of every kind. Others try
     the named things of a request to the home organization. Secrets, such as the token of an
     invitation, are not sent alone.
@@ -394,7 +393,6 @@ def written_of_home(route: str, secrets: Secrets, before: State, after: State, *
 
 def is_of_the_platform(table: str, row: str) -> bool:
     """Return whether the row may contain such data.
-
 
     Failed logins are recorded, even for unknown addresses. Requests during impersonation are
     recorded in the platform's log only (security I-5).

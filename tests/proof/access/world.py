@@ -278,7 +278,6 @@ async def _people_of(
 ) -> list[Caller]:
     """Add sessions of the owner, the admin and the member.
 
-
     With a platform owner, add impersonation sessions, the member with a second factor, and
     browsers.
     """

@@ -78,7 +78,6 @@ def gatehouse(home: Path, *arguments: str, typed: str = "", **settings: str) -> 
 class Service:
     """`gatehouse serve` with these arguments and settings, in the directory `home`.
 
-
     It can be started again after it has ended. Its address stays the same.
     """
 
@@ -338,7 +337,6 @@ def children(parent: int) -> list[int]:
 def family(home: Path) -> Mapping[int, str]:
     """Return the command lines of all living processes of services and databases of this home, by
     process id.
-
 
     Such a process has the home in its settings, its command line or its working directory, or its
     parent has.

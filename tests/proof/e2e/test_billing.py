@@ -1,6 +1,5 @@
 """Subscriptions at the payment provider, from outside.
 
-
 Events arrive twice, late and in any order, or never, the provider fails, and the process is killed.
 In the end every user has the paid plan.
 """
@@ -99,7 +98,6 @@ class Shop:
 
     async def send_all(self, seed: int, copies: int, *, killed_at: int | None = None, fails: int = 0) -> None:
         """Deliver all events in a random order.
-
 
         The process is killed during the event of that number. The next event comes after the
         service has logged so many failures of the provider.

@@ -143,7 +143,6 @@ def check_away(service: Service) -> None:
 def unsent(conninfo: str, away: datetime) -> int:
     """Return the number of unfinished emails.
 
-
     An email that was claimed but not prepared waits for the end of its lease, which takes two
     minutes. Here the lease ends now. An email that was delivered during the outage has a token: its
     mailer tries every few seconds to record the delivery, so it keeps its lease until then.

@@ -1,6 +1,5 @@
 """The audit log in a SIEM, from outside.
 
-
 The SIEM fails, hangs, disappears and returns, the process is killed, and the database restarts. All
 entries arrive in order.
 """

@@ -1,7 +1,6 @@
 """Events of the payment provider, out of order, twice, late, and within one second, against a
 simple model.
 
-
 The state follows from the newest event of each kind (security H-3, H-4, decisions 165, 166, 169).
 """
 
@@ -69,7 +68,6 @@ class Heard:
 
 def expected(heard: list[Heard]) -> tuple[str, str | None, datetime | None] | None:
     """Return status, plan and end of the period of the subscription after these events.
-
 
     Unknown values are None. A canceled subscription has only a status.
     """

@@ -175,7 +175,6 @@ class KnownLink:
 class Counter:
     """Wrong attempts at one secret, within 15 minutes of the first.
 
-
     From the limit on, each attempt blocks the next, for `first_wait`, then twice as long, and so
     on. After `quiet` without attempts they are forgotten.
     """

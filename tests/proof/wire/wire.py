@@ -141,7 +141,6 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """Serve the application with its middleware on a socket.
 
-
     Timeouts that a test does not set are too long to happen, so a closed connection has the reason
     under test.
     """
