@@ -147,23 +147,23 @@ async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[
 
 
 async def _attempt(
-    ports: Ports, mail: PreparedEmail, letter: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation
+    ports: Ports, mail: PreparedEmail, message: EmailMessage, inbox: Mailbox, retries: _Retries, rotation: _ServerRotation
 ) -> None:
     started = trio.current_time()
     try:
         with _log_fields(mail):
             async with shutdown_grace(GRACE):
-                retries.add(await _send(ports, mail, letter))
+                retries.add(await _send(ports, mail, message))
     finally:
         ports.metrics.job_done("mail", trio.current_time() - started)
         rotation.end(mail)
         inbox.post()  # a slot is free, and more emails may be due
 
 
-async def _send(ports: Ports, mail: PreparedEmail, letter: EmailMessage) -> float | None:
+async def _send(ports: Ports, mail: PreparedEmail, message: EmailMessage) -> float | None:
     """Send the email and store the outcome. Return the seconds until a retry, or None if there is none."""
     try:
-        await ports.mail.send(letter, mail.server)
+        await ports.mail.send(message, mail.server)
     except MailRefused as refusal:
         return await _failed(ports, mail, str(refusal))
     except Exception as defect:

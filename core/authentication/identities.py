@@ -83,12 +83,12 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         # The lock on the account makes the second of two concurrent requests see the result of the first.
         account = await lock_own_account(tx, caller, now)
-        here = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context_of(caller))}
-        if provider not in (here if caller.service else await tx.identities.list_providers(account.id)):
+        linked = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context_of(caller))}
+        if provider not in (linked if caller.service else await tx.identities.list_providers(account.id)):
             raise NotLinked
         # A password does not sign in while the address is not verified (security A-4).
         has_password = account.password_hash is not None and account.email_verified_at is not None
-        if not has_password and here <= {provider}:
+        if not has_password and linked <= {provider}:
             raise LastSignInMethod
         if caller.service is not None:
             if not await tx.identities.remove(account.id, caller.service.id, provider):

@@ -48,8 +48,8 @@ def _kinds(category: str, target: Target, *names: str, audited: bool = True, pla
 
 def _label(name: str) -> str:
     words = name.replace(".", " ").replace("_", " ")
-    for shown in ("API", "MFA", "SAML", "SCIM", "SIEM", "SMTP", "OAuth", "HRD"):
-        words = " ".join(shown if word == shown.lower() else word for word in words.split())
+    for acronym in ("API", "MFA", "SAML", "SCIM", "SIEM", "SMTP", "OAuth", "HRD"):
+        words = " ".join(acronym if word == acronym.lower() else word for word in words.split())
     return words[0].upper() + words[1:]
 
 

@@ -327,7 +327,7 @@ class OrganizationNotFound(NotFound):
     """This organization does not exist."""
 
 
-def person(claims: Claims, standing: SessionContext | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
+def person(claims: Claims, session: SessionContext | None, *, address: str | None, agent: str | None, anywhere: bool = False) -> Person:
     """Return the user of a token, from its claims and the current state of its session.
 
     `anywhere` accepts users who have left the organization or the service of the token, which is only
@@ -336,24 +336,24 @@ def person(claims: Claims, standing: SessionContext | None, *, address: str | No
     Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if the
     user has left the organization; NotAnEndUser if the user no longer uses the service (decision 52).
     """
-    if standing is None:
+    if session is None:
         raise SessionEnded
-    organization = standing.organization if claims.org_id is not None else None
-    if standing.service is not None:
-        if not standing.uses_service and not anywhere:
+    organization = session.organization if claims.org_id is not None else None
+    if session.service is not None:
+        if not session.uses_service and not anywhere:
             raise NotAnEndUser
     elif claims.org_id is not None and organization is None and not anywhere:
         raise NotAMember
     return Person(
-        user_id=standing.user_id,
-        email=standing.email,
-        email_verified=standing.email_verified_at is not None,
+        user_id=session.user_id,
+        email=session.email,
+        email_verified=session.email_verified_at is not None,
         session_id=claims.session_id,
-        is_platform_owner=standing.is_platform_owner,
+        is_platform_owner=session.is_platform_owner,
         organization=organization,
-        service=standing.service,
-        impersonator_id=standing.impersonator_id,
-        mfa_missing=standing.mfa_missing,
+        service=session.service,
+        impersonator_id=session.impersonator_id,
+        mfa_missing=session.mfa_missing,
         address=address,
         agent=agent,
     )

@@ -95,9 +95,9 @@ def _guard(view: View, access: Access, enter: Enter) -> View:
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
             await take_token(access.limits)
-        elsewhere = await enter(access)
-        if elsewhere is not None:
-            return elsewhere
+        redirect = await enter(access)
+        if redirect is not None:
+            return redirect
         check_query()
         try:
             return await view(*args, **kwargs)
@@ -129,12 +129,12 @@ def bearer_token(headers: Headers | None = None) -> str:
 
 
 async def _as_person(access: Access, *, anywhere: bool = False) -> None:
-    found = await sessions.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent(), anywhere=anywhere)
-    await _admit_user(found, access)
-    if found.organization is not None:
-        request_record().organization = found.organization.slug
-    elif found.service is not None:
-        request_record().organization = found.service.org_slug
+    user = await sessions.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent(), anywhere=anywhere)
+    await _admit_user(user, access)
+    if user.organization is not None:
+        request_record().organization = user.organization.slug
+    elif user.service is not None:
+        request_record().organization = user.service.org_slug
 
 
 async def _as_person_if_present(access: Access) -> None:
@@ -156,11 +156,11 @@ async def _as_browser(_: Access) -> Response | None:
     if cookie is None:
         return to_sign_in()
     try:
-        found = await browser.authenticate(ports(), cookie, address=request_record().address, agent=agent())
+        visitor = await browser.authenticate(ports(), cookie, address=request_record().address, agent=agent())
     except SessionEnded:
         return to_sign_in()
-    request_record().caller = str(found.user_id)
-    g.caller = found
+    request_record().caller = str(visitor.user_id)
+    g.caller = visitor
     return None
 
 
@@ -182,10 +182,10 @@ async def _as_member(access: Access) -> None:
     assert access.capability is not None, "the access of a member has a capability"
     slug = (request.view_args or {})["org_slug"]
     request_record().organization = slug
-    found = await sessions.authenticate_member(
+    user = await sessions.authenticate_member(
         ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=request_record().address, agent=agent()
     )
-    await _admit_user(found, access)
+    await _admit_user(user, access)
 
 
 async def _as_platform_owner(access: Access) -> None:

@@ -224,10 +224,10 @@ def _described(most: int) -> WithJsonSchema:
 
 
 def _id(value: Any) -> UUID:
-    found = parse_id(value) if isinstance(value, str) else None
-    if found is None:
+    id_ = parse_id(value) if isinstance(value, str) else None
+    if id_ is None:
         raise ValueError("it must be a UUID")
-    return found
+    return id_
 
 
 def _domain(text: str) -> str:

@@ -49,8 +49,8 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
         if user is None or cookie is None or ticket is not None or not wants_page():
             raise
         # The sign-on is still pending, so the page offers to continue it as another user.
-        here = safe_next(request.full_path)
-        return refused_page(refusal, "no_access.html", form_token=browser.form_token(cookie), next=here, email=user.email)
+        next_path = safe_next(request.full_path)
+        return refused_page(refusal, "no_access.html", form_token=browser.form_token(cookie), next=next_path, email=user.email)
     if isinstance(result, LoginRequired):
         return await sign_in_form(result.path)
     response = result_page(result)
