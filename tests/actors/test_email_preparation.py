@@ -54,7 +54,7 @@ async def test_no_email_goes_to_an_address_without_an_account(ports: Ports, pool
     with logged() as log:
         async with mailing(ports):
             await all_finished(pool)
-    assert sent.letters == []
+    assert sent.emails == []
     [row] = await rows(pool)
     assert (row["outcome"], row["token"], row["attempts"]) == ("dropped", None, 0)
     assert {entry["log_level"] for entry in log} == {"debug"}
@@ -80,18 +80,18 @@ async def test_a_recipient_gets_five_emails_with_tokens_per_hour(
     await queue(ports, EmailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
     async with mailing(ports) as [inbox]:
         await all_finished(pool)
-        assert sorted(letter.to for letter in sent.letters) == [ADA] * 5 + [BOB]
+        assert sorted(letter.to for letter in sent.emails) == [ADA] * 5 + [BOB]
         clock.advance(timedelta(minutes=59))
         await queue(ports, EmailKind.RESET_PASSWORD, ADA)  # all kinds with a token count
         await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)  # has no token
         inbox.post()
         await all_finished(pool)
-        assert [letter.subject for letter in sent.letters[6:]] == ["Your password was changed - Gatehouse"]
+        assert [letter.subject for letter in sent.emails[6:]] == ["Your password was changed - Gatehouse"]
         clock.advance(timedelta(minutes=1))
         await queue(ports, EmailKind.RESET_PASSWORD, ADA)
         inbox.post()
         await all_finished(pool)
-    assert [letter.subject for letter in sent.letters[7:]] == ["Set a new password - Gatehouse"]
+    assert [letter.subject for letter in sent.emails[7:]] == ["Set a new password - Gatehouse"]
 
 
 async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: FakeClock) -> None:

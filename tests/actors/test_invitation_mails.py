@@ -65,7 +65,7 @@ async def row(pool: Pool) -> tuple[Any, ...]:
 async def test_the_email_contains_the_link_and_goes_to_the_invited_address(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
     token = await invite(ports, owner)
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert letter.to == ADA
     assert letter.subject == "You are invited to Acme - Gatehouse"
     assert f"\n{BASE_URL}/invitations/accept?token={token}\n" in letter.text
@@ -104,7 +104,7 @@ async def test_an_invitation_that_has_ended_is_not_emailed(
         case "deleted":
             await run_sql(pool, "delete from organizations")
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
     assert await row(pool) == (EmailOutcome.DROPPED, None, None)
 
 
@@ -117,7 +117,7 @@ async def test_an_invitation_that_expired_before_sending_is_given_up(
     if marked:
         await invitations.sweep(ports, new_id())
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
     assert await row(pool) == (EmailOutcome.GIVEN_UP, email_queue_rules.LINK_EXPIRED, None)
 
 
@@ -125,7 +125,7 @@ async def test_an_unreadable_token_cannot_be_emailed(ports: Ports, owner: Member
     await invite(ports, owner)
     await run_sql(pool, "update mails set token = 'x'")
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
     outcome, reason, _ = await row(pool)
     assert outcome == EmailOutcome.GIVEN_UP
     assert "link is lost" in reason
@@ -153,16 +153,16 @@ async def test_an_address_gets_a_limited_number_of_invitations_per_hour_from_all
         await invite(ports, owner)
         clock.advance(timedelta(minutes=1))
     await deliver(ports)
-    assert len(sent.letters) == 5
+    assert len(sent.emails) == 5
     await invite(ports, owners[0], Email("eve@example.com"))
     await deliver(ports)
-    assert [letter.to for letter in sent.letters].count(Email("eve@example.com")) == 1
+    assert [letter.to for letter in sent.emails].count(Email("eve@example.com")) == 1
     # The sixth invitation still exists, and the invitee's list shows it.
     assert await run_sql(pool, "select count(*) from invitations where status = 'pending' and email = %s", ADA) == [(6,)]
     clock.advance(HOUR)
     await invite(ports, owners[6])
     await deliver(ports)
-    assert len(sent.letters) == 7
+    assert len(sent.emails) == 7
 
 
 async def test_invitations_do_not_count_towards_the_limit_of_account_emails(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
@@ -173,7 +173,7 @@ async def test_invitations_do_not_count_towards_the_limit_of_account_emails(port
     for _ in range(6):
         await accounts.forgot_password(ports, Anonymous(), ADA)
         await deliver(ports)
-    subjects = [letter.subject for letter in sent.letters]
+    subjects = [letter.subject for letter in sent.emails]
     assert subjects.count("Set a new password - Gatehouse") == 5
     assert sum(subject.startswith("You are invited") for subject in subjects) == 5
 
@@ -185,7 +185,7 @@ async def test_account_emails_do_not_count_towards_the_limit_of_invitations(port
         await deliver(ports)
     await invite(ports, owner)
     await deliver(ports)
-    assert sent.letters[-1].subject == "You are invited to Acme - Gatehouse"
+    assert sent.emails[-1].subject == "You are invited to Acme - Gatehouse"
 
 
 async def test_an_email_within_the_limit_is_counted_once_and_stays_allowed(ports: Ports, pool: Pool, clock: FakeClock) -> None:

@@ -82,7 +82,7 @@ async def test_two_mailers_with_few_slots_send_each_email_once(ports: Ports, poo
     await queue(ports, EmailKind.PASSWORD_CHANGED, *addresses)
     async with mailing(ports, count=2, slots=3):
         await all_finished(pool)
-    assert sorted(letter.to for letter in sent.letters) == sorted(addresses)
+    assert sorted(letter.to for letter in sent.emails) == sorted(addresses)
     assert {(row["outcome"], row["claims"]) for row in await rows(pool)} == {("sent", 1)}
 
 
@@ -139,7 +139,7 @@ async def test_an_outage_of_the_mail_server_delays_emails_but_loses_none(
                 clock.advance(timedelta(milliseconds=1))
                 inbox.post()
             await all_finished(pool)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert letter.message_id.startswith(f"<{mail.id}@")
     assert [entry["event"] for entry in log] == ["mail_attempt_failed"] * 3 + ["mail_sent"]
     assert ADA not in str(log)
@@ -250,7 +250,7 @@ async def test_an_outcome_is_stored_once_the_database_is_back(ports: Ports, pool
             shaky.outages = 1
             sent.gates[ADA].set()
             await all_finished(pool)
-    assert len(sent.letters) == 1
+    assert len(sent.emails) == 1
     assert "mail_outcome_not_recorded" in [entry["event"] for entry in log]
 
 
@@ -314,14 +314,14 @@ async def test_a_crash_between_sending_and_storing_the_outcome_causes_one_duplic
     sent.stuck_after.clear()
     async with mailing(ports) as [inbox]:
         await settled(inbox)
-        assert len(sent.letters) == 1  # as long as the lease lasts
+        assert len(sent.emails) == 1  # as long as the lease lasts
         clock.advance(email_queue_rules.LEASE)
         inbox.post()
         await all_finished(pool)
         clock.advance(timedelta(days=1))
         inbox.post()
         await settled(inbox)
-    first, second = sent.letters
+    first, second = sent.emails
     assert first == second
 
 
@@ -336,7 +336,7 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
     clock.advance(email_queue_rules.LEASE)
     async with mailing(ports):
         await all_finished(pool)
-    assert [letter.to for letter in sent.letters] == [ADA]
+    assert [letter.to for letter in sent.emails] == [ADA]
     [row] = await rows(pool)
     assert (row["outcome"], row["attempts"], row["claims"]) == ("sent", 1, 2)
 

@@ -104,7 +104,7 @@ async def test_invitations_use_the_mail_server_of_their_organization(ports: Port
     for org, slug in ((acme, "acme"), (other_tenant, "twin"), (plain, "plain")):
         await invite(ports, org, f"new@{slug}.example")
     await deliver(ports)
-    through = {letter.to: sent.servers[letter.message_id] for letter in sent.letters}
+    through = {letter.to: sent.servers[letter.message_id] for letter in sent.emails}
     assert through == {
         "new@acme.example": mail_server(acme, password="secret"),
         "new@twin.example": mail_server(other_tenant, password="secret"),
@@ -120,7 +120,7 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
     await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
     await queue(ports, new_email(kind, ADA, ports.clock.now(), org_id=acme))
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert sent.servers == {letter.message_id: None}
 
 
@@ -142,7 +142,7 @@ async def test_each_attempt_uses_the_server_that_is_configured_at_that_time(
         clock.advance(due_at - clock.now())
     assert uses_own_server == [True, False, True, False]
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert sent.servers == {letter.message_id: None}
 
 
@@ -153,7 +153,7 @@ async def test_an_unreadable_server_password_does_not_fall_back_to_another_serve
     await run_sql(pool, "update smtp_settings set password = 'x'")
     async with mailing(ports) as inbox:
         await settled(inbox)
-    assert sent.letters == []
+    assert sent.emails == []
     [(attempts, failure)] = await run_sql(pool, "select attempts, last_failure from mails")
     assert (attempts, failure) == (1, "it could not be prepared: SealBroken")
 
@@ -216,8 +216,8 @@ async def test_organizations_take_turns_despite_a_long_backlog_of_one(
         await invite(ports, await add(ports, pool, slug), *people(slug, count))
         clock.advance(email_queue_rules.LEASE)
     async with mailing(ports, slots=1):
-        letters = await sent.arrived(8)
-    order = [letter.to.domain.removesuffix(".example") for letter in letters]
+        emails = await sent.arrived(8)
+    order = [letter.to.domain.removesuffix(".example") for letter in emails]
     assert order == ["acme", "twin", "third", "acme", "twin", "acme", "acme", "acme"]
 
 

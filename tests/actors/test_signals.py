@@ -40,7 +40,7 @@ from ports import Ports
 from ports.signals import NoSignals, Signals
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.fakes.receiver import Receiver, receiving
-from tests.support.builders import add_account, add_organization, at_home, make_vault, run_sql
+from tests.support.builders import add_account, add_organization, with_loopback_sender, make_vault, run_sql
 from tests.support.siem import configure, make_sink
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.webhooks import add_webhook, happen
@@ -159,7 +159,7 @@ async def is_counted(world: World) -> object:
 
 
 async def is_sent(world: World) -> object:
-    return world.sent.letters
+    return world.sent.emails
 
 
 async def is_published(world: World) -> object:
@@ -185,7 +185,7 @@ async def undone_work(
     """Run the actors, leave each kind of work, and return those kinds that were not done."""
     clock, payments = SystemClock(), RecordingPayments()
     storage = Postgres(pool, make_vault(), clock, signals=signals)
-    ports = at_home(replace(ports, clock=clock, storage=storage, payments=cast("Payments", payments)))
+    ports = with_loopback_sender(replace(ports, clock=clock, storage=storage, payments=cast("Payments", payments)))
     undone = set(WORK)
     async with receiving() as receiver:
         world = World(ports, pool, receiver, payments, metrics, sent, await add_organization(pool, "acme"))

@@ -71,7 +71,7 @@ def of_message(message: MimeMessage) -> Arrived:
 
 def fake() -> Iterator[Case]:
     transport = FakeMailTransport()
-    yield Case(transport, lambda: [of_letter(letter) for letter in transport.letters])
+    yield Case(transport, lambda: [of_letter(letter) for letter in transport.emails])
 
 
 def dispatch(platform: SmtpTransport | FolderTransport) -> MailRouter:
@@ -125,13 +125,13 @@ async def test_an_email_that_is_sent_again_has_the_same_message_id(case: Case) -
 
 
 async def test_emails_arrive_in_their_order(case: Case) -> None:
-    letters = [
+    emails = [
         replace(LETTER, message_id=f"<{number}@id.example.com>", date=LETTER.date.replace(second=20 - number), subject=str(number))
         for number in range(9, 0, -1)
     ]
-    for letter in letters:
+    for letter in emails:
         await case.send(letter)
-    assert case.arrived() == [of_letter(letter) for letter in letters]
+    assert case.arrived() == [of_letter(letter) for letter in emails]
 
 
 @pytest.mark.parametrize("character", ["\r", "\n", "\0", "\x1b", "\x85", "\u202e", "\ud800"])

@@ -276,7 +276,7 @@ async def test_head_has_the_status_and_the_headers_of_get(app: QuartTrio) -> Non
 async def test_head_is_recognized_in_every_spelling_of_a_path(app: QuartTrio, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await api.post("/api/auth/register", {"email": "ada@example.com", "password": "a good long text"})
     await deliver(ports)
-    token = link(sent.letters[0])
+    token = link(sent.emails[0])
     spellings = ["/auth/verify-email", "/auth/verify-email/", "//auth/verify-email", "///auth/verify-email", "/%61uth/verify-email"]
     spellings += ["/auth/./verify-email", "http://gatehouse.test/auth/verify-email", "http://gatehouse.test//auth/verify-email"]
     for path in spellings:

@@ -31,7 +31,7 @@ async def token(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
     await add_account(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL})
     await deliver(ports)
-    return link(sent.letters[-1])
+    return link(sent.emails[-1])
 
 
 def filled(token: str, password: str = NEW_PASSWORD) -> bytes:

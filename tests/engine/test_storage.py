@@ -88,7 +88,7 @@ async def test_everything_at_once_on_two_accounts_ends_without_a_deadlock(ports:
     for person in people:
         await accounts.forgot_password(ports, SYSTEM, person.email)
     await deliver(ports)
-    resets = [link(letter) for letter in sent.letters]
+    resets = [link(letter) for letter in sent.emails]
     holder = uuid4()
 
     def acts(person: int, number: int) -> Awaitable[object]:

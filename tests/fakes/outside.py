@@ -34,7 +34,7 @@ class FakeMailTransport:
     """
 
     def __init__(self) -> None:
-        self.letters: list[EmailMessage] = []
+        self.emails: list[EmailMessage] = []
         self.servers: dict[str, MailServer | None] = {}  # by message id
         self.tried: list[MailServer] = []
         self.trial = MailServerCheck.GOOD
@@ -59,7 +59,7 @@ class FakeMailTransport:
             await self.gates[letter.to].wait()
         if self.refusal is not None:
             raise MailRefused(self.refusal)
-        self.letters.append(letter)
+        self.emails.append(letter)
         self.servers[letter.message_id] = server
         self._tell()
         if letter.to in self.stuck_after:
@@ -67,9 +67,9 @@ class FakeMailTransport:
 
     async def arrived(self, count: int) -> list[EmailMessage]:
         """Return the emails, as soon as there are `count`."""
-        while len(self.letters) < count:
+        while len(self.emails) < count:
             await self._changed.wait()
-        return self.letters
+        return self.emails
 
     async def at_the_gate(self, address: str) -> None:
         """Return as soon as the delivery of an email to the address has started."""

@@ -124,7 +124,7 @@ def _authorities() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def at_home(ports: Ports) -> Ports:
+def with_loopback_sender(ports: Ports) -> Ports:
     """Return ports with a sender that can also reach the loopback interface, where the receivers of
     tests listen.
 

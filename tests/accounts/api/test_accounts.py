@@ -33,7 +33,7 @@ async def ask_for_reset(api: Api, ports: Ports, sent: FakeMailTransport, email: 
     answer = await api.post("/api/auth/forgot-password", {"email": email})
     assert answer.status == 200
     await deliver(ports)
-    return link(sent.letters[-1])
+    return link(sent.emails[-1])
 
 
 async def value(pool: Pool, query: str, *parameters: object) -> object:
@@ -49,7 +49,7 @@ async def test_a_new_user_registers_verifies_and_signs_in(api: Api, ports: Ports
     assert set(answer.json) == {"message"}
     assert (await api.login()).json["error"].startswith("This email address is not verified")
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert letter.to == EMAIL
     page = await api.get(f"/auth/verify-email?token={link(letter)}")
     assert page.status == 200
@@ -122,12 +122,12 @@ async def test_a_password_is_not_changed(api: Api, pool: Pool, password: str) ->
 async def test_a_verification_link_works_once_and_for_a_day(api: Api, ports: Ports, sent: FakeMailTransport, clock: FakeClock) -> None:
     await register(api)
     await deliver(ports)
-    token = link(sent.letters[0])
+    token = link(sent.emails[0])
     clock.advance(timedelta(hours=24))
     assert (await api.get(f"/auth/verify-email?token={token}")).status == 400
     await api.post("/api/auth/resend-verification", {"email": EMAIL})
     await deliver(ports)
-    token = link(sent.letters[1])
+    token = link(sent.emails[1])
     clock.advance(timedelta(hours=24) - timedelta(seconds=1))
     assert (await api.get(f"/auth/verify-email?token={token}")).status == 200
     again = await api.get(f"/auth/verify-email?token={token}")
@@ -140,15 +140,15 @@ async def test_earlier_verification_links_stay_valid(api: Api, ports: Ports, sen
     await register(api)
     await api.post("/api/auth/resend-verification", {"email": EMAIL})
     await deliver(ports)
-    assert len(sent.letters) == 2
-    assert (await api.get(f"/auth/verify-email?token={link(sent.letters[0])}")).status == 200
+    assert len(sent.emails) == 2
+    assert (await api.get(f"/auth/verify-email?token={link(sent.emails[0])}")).status == 200
 
 
 async def test_a_client_that_prefers_json_gets_json(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await register(api)
     await deliver(ports)
     accept = {"Accept": "application/json"}
-    answer = await api.get(f"/auth/verify-email?token={link(sent.letters[0])}", headers=accept)
+    answer = await api.get(f"/auth/verify-email?token={link(sent.emails[0])}", headers=accept)
     assert (answer.status, set(answer.json)) == (200, {"message"})
     assert (await api.get("/auth/verify-email", headers=accept)).code == "BAD_REQUEST"
 
@@ -156,7 +156,7 @@ async def test_a_client_that_prefers_json_gets_json(api: Api, ports: Ports, sent
 async def test_head_of_a_verification_link_changes_nothing(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await register(api)
     await deliver(ports)
-    path = f"/auth/verify-email?token={link(sent.letters[0])}"
+    path = f"/auth/verify-email?token={link(sent.emails[0])}"
     head = await api.call("HEAD", path)
     assert (head.status, head.text) == (200, "")
     assert (await api.get(path)).status == 200
@@ -165,7 +165,7 @@ async def test_head_of_a_verification_link_changes_nothing(api: Api, ports: Port
 async def test_a_token_works_only_for_its_purpose(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await register(api)
     await deliver(ports)
-    verification = link(sent.letters[0])
+    verification = link(sent.emails[0])
     refused = await api.post("/api/auth/reset-password", {"token": verification, "new_password": NEW_PASSWORD})
     assert refused.status == 400
     reset = await ask_for_reset(api, ports, sent)
@@ -187,7 +187,7 @@ async def test_a_reset_ends_all_sessions_and_starts_none(api: Api, ports: Ports,
     again = await api.post("/api/auth/reset-password", {"token": token, "new_password": PASSWORD})
     assert (again.status, again.code) == (400, "BAD_REQUEST")
     await deliver(ports)
-    assert "password" in sent.letters[-1].subject.lower()
+    assert "password" in sent.emails[-1].subject.lower()
 
 
 async def test_a_reset_link_ends_after_an_hour_or_with_the_next_one(
@@ -214,7 +214,7 @@ async def test_a_reset_verifies_the_address_and_removes_the_access_of_a_squatter
 ) -> None:
     await register(api, password="the squatter's password")
     await deliver(ports)
-    squatters_link = link(sent.letters[0])
+    squatters_link = link(sent.emails[0])
     token = await ask_for_reset(api, ports, sent)
     assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
     assert (await api.login(password=NEW_PASSWORD)).status == 200
@@ -274,7 +274,7 @@ async def test_responses_do_not_reveal_whether_an_account_exists(api: Api, ports
         }
         assert len(answers) == 1
     await deliver(ports)
-    assert [letter.to for letter in sent.letters] == [EMAIL]  # a verified account gets no verification email
+    assert [letter.to for letter in sent.emails] == [EMAIL]  # a verified account gets no verification email
 
 
 async def test_a_recipient_gets_at_most_five_emails_with_tokens_per_hour(
@@ -284,10 +284,10 @@ async def test_a_recipient_gets_at_most_five_emails_with_tokens_per_hour(
     for _ in range(7):
         assert (await api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
     await deliver(ports)
-    assert len(sent.letters) == 5
+    assert len(sent.emails) == 5
     clock.advance(timedelta(hours=1, seconds=1))
     await ask_for_reset(api, ports, sent)
-    assert len(sent.letters) == 6
+    assert len(sent.emails) == 6
 
 
 async def test_tokens_are_stored_hashed_and_sealed_only_until_the_email_is_sent(
@@ -297,7 +297,7 @@ async def test_tokens_are_stored_hashed_and_sealed_only_until_the_email_is_sent(
     await deliver(ports)
     assert await value(pool, "select count(*) from mails where token is not null") == 0
     dump = await value(pool, "select string_agg(t::text, '') from one_time_tokens t")
-    assert link(sent.letters[0]) not in str(dump)
+    assert link(sent.emails[0]) not in str(dump)
 
 
 async def test_a_changed_address_is_unverified_and_other_sessions_end(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
@@ -310,10 +310,10 @@ async def test_a_changed_address_is_unverified_and_other_sessions_end(api: Api, 
     assert (await api.get("/api/user", token=other["access_token"])).status == 401
     assert (await api.login("lovelace@example.com")).status == 401
     assert (await api.post("/api/auth/reset-password", {"token": old_reset, "new_password": NEW_PASSWORD})).status == 400
-    sent.letters.clear()
+    sent.emails.clear()
     await deliver(ports)
-    assert {letter.to for letter in sent.letters} == {EMAIL, "lovelace@example.com"}
-    token = next(link(letter) for letter in sent.letters if letter.to == "lovelace@example.com")
+    assert {letter.to for letter in sent.emails} == {EMAIL, "lovelace@example.com"}
+    token = next(link(letter) for letter in sent.emails if letter.to == "lovelace@example.com")
     assert (await api.get(f"/auth/verify-email?token={token}")).status == 200
     assert (await api.login("lovelace@example.com")).status == 200
 
@@ -426,13 +426,13 @@ async def test_of_20_concurrent_registrations_one_succeeds(api: Api, pool: Pool,
     assert sorted(statuses) == [200] + [409] * 19
     assert await value(pool, "select count(*) from users") == 1
     await deliver(ports)
-    assert len(sent.letters) == 1
+    assert len(sent.emails) == 1
 
 
 async def test_of_20_concurrent_verifications_one_succeeds(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await register(api)
     await deliver(ports)
-    token = link(sent.letters[0])
+    token = link(sent.emails[0])
     answers = await everyone(20, lambda _: api.get(f"/auth/verify-email?token={token}"))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
 

@@ -202,7 +202,7 @@ async def test_removing_a_second_factor_ends_sessions_and_deletes_its_data(
     assert {id_ for (id_,) in await run_sql(pool, "select user_id from backup_codes")} == {other_user.id}
     assert await mfa_log(pool, user.id) == [("mfa_force_disabled_by_admin", True, platform.account.id, "The phone was lost.")]
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert letter.to == "ada@example.com"
     assert "phone" not in letter.text
 
@@ -312,7 +312,7 @@ async def test_without_a_second_factor_only_a_pending_secret_is_deleted(
     assert await run_sql(pool, "select 1 from mfa union all select 1 from mfa_events union all select 1 from audit_log") == []
     assert (await platform.api.get("/api/user", token=token)).status == 200
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
 
 
 async def test_a_second_removal_records_nothing(platform: Platform, ports: Ports, pool: Pool) -> None:

@@ -153,7 +153,7 @@ async def test_a_new_user_originates_from_the_organization_and_uses_the_service(
     assert (await shop.create("NEW@example.com")).json == answer.json
     assert len(await shop.tenant.told()) == 2
     await deliver(shop.tenant.ports)
-    assert sent.letters == []
+    assert sent.emails == []
 
 
 async def test_a_new_user_signs_in_after_setting_a_password_with_a_reset_link(shop: Shop, sent: FakeMailTransport) -> None:
@@ -162,7 +162,7 @@ async def test_a_new_user_signs_in_after_setting_a_password_with_a_reset_link(sh
     assert (await api.login("new@example.com")).status == 401
     await api.post("/api/auth/forgot-password", {"email": "new@example.com"})
     await deliver(shop.tenant.ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert (await api.post("/api/auth/reset-password", {"token": link(letter), "new_password": "a good long password"})).status == 200
     login = {"email": "new@example.com", "password": "a good long password", "org_slug": "acme", "service_slug": "shop"}
     token = (await api.post("/api/auth/login", login)).json["access_token"]
@@ -268,7 +268,7 @@ async def test_the_email_address_of_a_managed_account_can_be_changed(
     )
     await deliver(shop.tenant.ports)
     # The old address gets an email if it was verified. The new one gets none.
-    assert [letter.to for letter in sent.letters] == (["old@example.com"] if verified else [])
+    assert [letter.to for letter in sent.emails] == (["old@example.com"] if verified else [])
     await check_counts(shop.tenant.pool)
 
 

@@ -191,7 +191,7 @@ async def test_a_backup_code_works_once(api: Api, app_of_ada: Authenticator, sen
     assert (await verify(api, await pre_auth(api), code)).status == 200
     assert (await verify(api, await pre_auth(api), code)).status == 401
     await deliver(ports)
-    assert ["backup code" in letter.subject.lower() for letter in sent.letters] == [True]
+    assert ["backup code" in letter.subject.lower() for letter in sent.emails] == [True]
 
 
 @pytest.mark.parametrize("kind", ["step", "backup code", "pre-auth token"])
@@ -250,7 +250,7 @@ async def test_security_changes_end_pending_sign_ins(
         case "reset":
             await api.post("/api/auth/forgot-password", {"email": EMAIL})
             await deliver(ports)
-            body = {"token": link(sent.letters[-1]), "new_password": NEW_PASSWORD}
+            body = {"token": link(sent.emails[-1]), "new_password": NEW_PASSWORD}
             assert (await api.post("/api/auth/reset-password", body)).status == 200
         case "disable":
             assert (await api.delete("/api/user/mfa", token=signed_in)).status == 200
@@ -331,7 +331,7 @@ async def test_security_changes_end_trust(
         case "reset":
             await api.post("/api/auth/forgot-password", {"email": EMAIL})
             await deliver(ports)
-            body = {"token": link(sent.letters[-1]), "new_password": (password := NEW_PASSWORD)}
+            body = {"token": link(sent.emails[-1]), "new_password": (password := NEW_PASSWORD)}
             assert (await api.post("/api/auth/reset-password", body)).status == 200
         case "disable and enable":
             assert (await api.delete("/api/user/mfa", token=elsewhere)).status == 200
@@ -360,14 +360,14 @@ async def test_an_unusual_login_without_a_second_factor_sends_an_email(api: Api,
         await api.login(password="wrong password")
     assert (await api.login()).status == 200
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert "unusual" in letter.subject.lower()
     assert await run_sql(pool, "select risk_score, risk_factors from login_events where success") == [
         (90, ["new_device", "failed_attempts"])
     ]
     assert (await api.login()).status == 200  # from the same device after a successful login
     await deliver(ports)
-    assert len(sent.letters) == 1
+    assert len(sent.emails) == 1
 
 
 async def test_strangers_cannot_lock_out_a_trusted_device(api: Api, ports: Ports, app_of_ada: Authenticator, clock: FakeClock) -> None:

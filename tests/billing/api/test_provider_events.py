@@ -623,7 +623,7 @@ async def test_the_user_gets_a_mail_before_a_trial_ends(till: Till, ports: Ports
     await till.tell(CREATED, till.subscription(status="trialing"))
     await till.tell("customer.subscription.trial_will_end", till.subscription(status="trialing"), till.now + 1)
     await deliver(ports)
-    [mail] = sent.letters
+    [mail] = sent.emails
     assert (mail.to, "trial" in mail.subject) == (till.tenant.people["member"].email, True)
     for body in (mail.text, mail.html):
         assert "to the plan Gold of Shop at Acme" in body
@@ -636,7 +636,7 @@ async def test_the_user_gets_one_mail_about_a_payment_to_complete(till: Till, po
     one = event("invoice.payment_action_required", invoice("sub_1"), till.now + 1)
     assert [await till.sent(one) for _ in range(3)] == [200] * 3
     await deliver(ports)
-    [mail] = sent.letters
+    [mail] = sent.emails
     assert (mail.to, "payment" in mail.subject) == (till.tenant.people["member"].email, True)
     assert "to the plan Gold of Shop at Acme" in mail.text
     assert await till.status() == "active"
@@ -647,7 +647,7 @@ async def test_the_mail_links_to_the_payment_page_if_it_is_safe(till: Till, port
     for url in (PAGE, "http://invoice.provider.example/i/1"):
         await till.tell("invoice.payment_action_required", invoice("sub_1", hosted_invoice_url=url), till.now + 1)
     await deliver(ports)
-    with_link, without = sorted(sent.letters, key=lambda mail: PAGE not in mail.text)
+    with_link, without = sorted(sent.emails, key=lambda mail: PAGE not in mail.text)
     assert PAGE in with_link.text.splitlines()
     assert with_link.html.count(f'href="{PAGE}"') == 2
     assert "://" not in without.text
@@ -667,7 +667,7 @@ async def test_a_payment_to_complete_is_reported_once_the_user_is_known_unless_i
         name = ("member", "owner")[number - 1]
         await till.tell(CREATED, till.subscription(id_, status="incomplete", metadata=till.metadata(user_id=till.tenant.id(name))))
     await deliver(ports)
-    assert [mail.to for mail in sent.letters] == [till.tenant.people["member"].email]
+    assert [mail.to for mail in sent.emails] == [till.tenant.people["member"].email]
 
 
 async def stored_pages(pool: Pool) -> list[bytes]:
@@ -684,7 +684,7 @@ async def test_the_payment_page_is_stored_encrypted_until_the_user_is_known(
     assert b"provider" not in sealed
     await till.tell(CREATED, till.subscription(status="incomplete"))
     await deliver(ports)
-    [mail] = sent.letters
+    [mail] = sent.emails
     assert PAGE in mail.text.splitlines()
     assert await stored_pages(pool) == []
 
@@ -712,7 +712,7 @@ async def test_an_undecryptable_payment_page_does_not_stop_the_mail(till: Till, 
     await run_sql(pool, "update billing_facts set action_page = 'broken'")
     await till.tell(CREATED, till.subscription(status="incomplete"))
     await deliver(ports)
-    [mail] = sent.letters
+    [mail] = sent.emails
     assert "://" not in mail.text
 
 
@@ -723,7 +723,7 @@ async def test_no_mail_is_sent_about_a_settled_invoice(till: Till, ports: Ports,
         for each in [action, event(CREATED, till.subscription(status="incomplete"), till.now)][::order]:
             assert await till.sent(each) == 200
         await deliver(ports)
-        assert (sent.letters, await stored_pages(pool)) == ([], []), (status, order)
+        assert (sent.emails, await stored_pages(pool)) == ([], []), (status, order)
 
 
 async def test_no_mail_is_sent_about_a_payment_from_before_it_was_active(
@@ -731,7 +731,7 @@ async def test_no_mail_is_sent_about_a_payment_from_before_it_was_active(
 ) -> None:
     for newest, order in itertools.product(("active", "incomplete"), itertools.permutations(range(3))):
         await till.reset()
-        sent.letters.clear()
+        sent.emails.clear()
         facts = [
             event(CREATED, till.subscription(status="incomplete"), till.now - 50),
             event(UPDATED, till.subscription(status=newest), till.now - 10),
@@ -741,7 +741,7 @@ async def test_no_mail_is_sent_about_a_payment_from_before_it_was_active(
             assert await till.sent(facts[number]) == 200
         await deliver(ports)
         # If the event about the active status arrives last, the mail was already queued.
-        assert len(sent.letters) == int(newest == "incomplete" or order[-1] == 1), (newest, order)
+        assert len(sent.emails) == int(newest == "incomplete" or order[-1] == 1), (newest, order)
         assert await stored_pages(pool) == []
 
 
@@ -751,7 +751,7 @@ async def test_a_newer_payment_to_complete_does_not_reopen_an_older_one(till: Ti
     for at in (-20, -40):
         await till.tell("invoice.payment_action_required", invoice("sub_1"), till.now + at)
     await deliver(ports)
-    assert len(sent.letters) == 1
+    assert len(sent.emails) == 1
 
 
 async def test_no_mail_is_sent_about_ended_or_unknown_subscriptions(till: Till, ports: Ports, sent: FakeMailTransport) -> None:
@@ -762,7 +762,7 @@ async def test_no_mail_is_sent_about_ended_or_unknown_subscriptions(till: Till, 
     for id_ in ("sub_1", "sub_2", None):
         await till.tell("invoice.payment_action_required", invoice(id_), till.now + 1)
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
 
 
 async def test_a_queued_mail_is_dropped_if_the_subscription_has_ended(
@@ -772,7 +772,7 @@ async def test_a_queued_mail_is_dropped_if_the_subscription_has_ended(
     await till.tell("invoice.payment_action_required", invoice("sub_1"), till.now + 1)
     await till.tell(DELETED, till.subscription(status="canceled"), till.now + 2)
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
     assert await run_sql(pool, "select outcome from mails") == [("dropped",)]
 
 
@@ -942,7 +942,7 @@ async def test_twenty_concurrent_copies_of_an_event_have_one_effect(till: Till, 
     one = event("invoice.payment_action_required", invoice("sub_1"), till.now)
     assert await everyone(20, lambda _: till.sent(one)) == [200] * 20
     await deliver(ports)
-    assert len(sent.letters) == 1
+    assert len(sent.emails) == 1
     other = event(UPDATED, till.subscription(status="past_due"), till.now + 1)
     assert await everyone(20, lambda _: till.sent(other)) == [200] * 20
     assert await till.recorded() == ["subscription.created", "subscription.updated"]

@@ -209,7 +209,7 @@ async def test_a_password_reset_is_logged_with_an_anonymous_actor_and_the_method
 ) -> None:
     await api.post("/api/auth/forgot-password", {"email": "owner@example.com"})
     await deliver(ports)
-    token = link(sent.letters[-1])
+    token = link(sent.emails[-1])
     answer = await api.post(
         "/api/auth/reset-password", {"token": token, "new_password": "another good password"}, headers={"User-Agent": "mail/2"}
     )

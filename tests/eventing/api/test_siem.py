@@ -20,7 +20,7 @@ from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.siem_sink import FakeSiem, siem_sink
-from tests.support.builders import Answer, at_home, run_sql
+from tests.support.builders import Answer, with_loopback_sender, run_sql
 from tests.support.direct import change_ports
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, MISSING, refused
@@ -116,14 +116,14 @@ async def test_removing_the_configuration_is_recorded_once(acme: Tenant, other_t
 @pytest.fixture
 async def sink(app: QuartTrio, ports: Ports) -> AsyncIterator[FakeSiem]:
     """A SIEM at an address that the operator allows."""
-    change_ports(app, sender=at_home(ports).sender)
+    change_ports(app, sender=with_loopback_sender(ports).sender)
     async with siem_sink() as running:
         yield running
 
 
 @pytest.fixture
 def reaching(ports: Ports) -> Ports:
-    return at_home(ports)
+    return with_loopback_sender(ports)
 
 
 def configuration_for(sink: FakeSiem, provider: str = "http", **changes: Any) -> dict[str, Any]:

@@ -190,8 +190,8 @@ async def test_a_suspended_organization_gets_no_codes(cli: DeviceClient, pool: P
 
 
 async def test_two_devices_never_have_the_same_user_code(cli: DeviceClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    letters = iter("BBBBBBBB" + "BBBBBBBB" + "CCCCCCCC")
-    monkeypatch.setattr("core.federation.oauth.device_flow.secrets.choice", lambda _: next(letters))
+    emails = iter("BBBBBBBB" + "BBBBBBBB" + "CCCCCCCC")
+    monkeypatch.setattr("core.federation.oauth.device_flow.secrets.choice", lambda _: next(emails))
     assert [await cli.begin(), await cli.begin()] == ["BBBB-BBBB", "CCCC-CCCC"]
 
 

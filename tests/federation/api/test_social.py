@@ -227,7 +227,7 @@ async def test_an_unverified_address_gets_one_verification_email(
     await provider_sign_in.sign_in()
     await provider_sign_in.sign_in()
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert letter.to == EMAIL
     assert (await provider_sign_in.browser.open(f"/auth/verify-email?token={link(letter)}")).status == 200
     assert await provider_sign_in.accounts() == [(EMAIL, True, False, "platform", None)]

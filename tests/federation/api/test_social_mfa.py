@@ -196,7 +196,7 @@ async def gone_in_time(provider_sign_in: ProviderSignIn, ports: Ports, clock: Fa
 async def reset(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
     assert (await api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
     await deliver(ports)
-    return (await api.post("/api/auth/reset-password", {"token": link(sent.letters[-1]), "new_password": NEW_PASSWORD})).status
+    return (await api.post("/api/auth/reset-password", {"token": link(sent.emails[-1]), "new_password": NEW_PASSWORD})).status
 
 
 async def change_password(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:

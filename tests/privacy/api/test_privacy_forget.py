@@ -203,7 +203,7 @@ async def test_nothing_stays_that_identifies_the_user_or_lets_them_sign_in(
         assert await mentions(pool, text) == set()
     await check_counts(pool)
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
 
 
 async def test_an_anonymization_is_recorded_once(

@@ -30,14 +30,14 @@ class Request:
     form: Mapping[str, str] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     things: Things = field(default_factory=dict)  # things other than the caller's
-    given: str = ""  # SQL that prepares the world for the request
+    setup_sql: str = ""  # SQL that prepares the world for the request
     cookies: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
 
 
 async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
     """Prepare the world for this request of this caller."""
-    if request.given:
-        await run_sql(pool, filled(request.given, caller.things))
+    if request.setup_sql:
+        await run_sql(pool, filled(request.setup_sql, caller.things))
 
 
 async def call(api: Api, route: str, request: Request, caller: Caller) -> Answer:

@@ -398,21 +398,21 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
     "PATCH /api/user": Request({"email": "moved@anywhere.example"}),
     "POST /api/user/set-password": Request(
-        {"new_password": "another good password"}, given="update users set password_hash = null where id = '{own_id}'"
+        {"new_password": "another good password"}, setup_sql="update users set password_hash = null where id = '{own_id}'"
     ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),
     "POST /api/auth/refresh": Request({"refresh_token": "{refresh_token}"}),
     "POST /api/auth/mfa/verify": Request({"code": "{code}", "trust_device": True}),
     "POST /api/user/mfa/verify": Request({"code": "{code}"}),
-    "DELETE /api/user/mfa": Request(given=HAS_MFA),
-    "POST /api/user/mfa/backup-codes/regenerate": Request(given=HAS_MFA),
+    "DELETE /api/user/mfa": Request(setup_sql=HAS_MFA),
+    "POST /api/user/mfa/backup-codes/regenerate": Request(setup_sql=HAS_MFA),
     "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),
     "GET /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
     "PATCH /api/user/devices/<device_id>#other": Request({"name": "A New Name"}, things=OF_SOMEBODY_ELSE),
     "DELETE /api/user/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
     "DELETE /api/user/devices/<device_id>#current": Request(
-        given="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
+        setup_sql="update sessions set device_id = '{device_id}' where user_id = '{own_id}'"
     ),
     "GET /auth/<provider:provider>/callback": Request(query={"state": "made up", "code": "made up"}, cookies=BROWSER),
     "POST /app/account/identities/<provider:provider>/link": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
@@ -466,7 +466,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
-    f"POST {ORG}/domain/verify": Request(given="update domains set verified_at = null where org_id = '{org_id}'"),
+    f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
     f"PUT {ORG}/hrd": Request({"domains": [{"domain": "anywhere.example", "provider": "websuite"}]}),
     "PATCH /api/service/info": Request({"name": "A New Name"}),
     "POST /api/service/users": Request({"email": "newcomer@anywhere.example"}),
@@ -478,21 +478,21 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "POST /api/platform/organizations/<org_id>/approve": Request(
-        {}, given="update organizations set status = 'pending' where id = '{org_id}'"
+        {}, setup_sql="update organizations set status = 'pending' where id = '{org_id}'"
     ),
     "POST /api/platform/organizations/<org_id>/reject": Request(
-        {"reason": "not a company"}, given="update organizations set status = 'pending' where id = '{org_id}'"
+        {"reason": "not a company"}, setup_sql="update organizations set status = 'pending' where id = '{org_id}'"
     ),
     "POST /api/platform/organizations/<org_id>/suspend": Request({}),
     "POST /api/platform/organizations/<org_id>/activate": Request(
-        {}, given="update organizations set status = 'suspended' where id = '{org_id}'"
+        {}, setup_sql="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
     "GET /api/platform/users/<user_id>/mfa/status": Request(things={"user_id": "{guarded_id}"}),
     "POST /api/platform/impersonate/<user_id>": Request({"reason": "asked for help", "org_slug": "{org_slug}"}),
     "POST /api/platform/owners": Request({"user_id": "{user_id}"}),
-    "DELETE /api/platform/owners/<user_id>": Request(given="update users set is_platform_owner = true where id = '{user_id}'"),
+    "DELETE /api/platform/owners/<user_id>": Request(setup_sql="update users set is_platform_owner = true where id = '{user_id}'"),
     "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
     "GET /app/sign-in/code": Request(cookies=WAITING),
     "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, cookies=WAITING),
@@ -506,8 +506,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /app/account/two-factor/setup": Request(form=OF_THE_SESSION),
     "POST /app/account/two-factor/confirm": Request(form={**OF_THE_SESSION, "code": "{code}"}),
-    "POST /app/account/two-factor/backup-codes": Request(form=OF_THE_SESSION, given=HAS_MFA),
-    "POST /app/account/two-factor/disable": Request(form=OF_THE_SESSION, given=HAS_MFA),
+    "POST /app/account/two-factor/backup-codes": Request(form=OF_THE_SESSION, setup_sql=HAS_MFA),
+    "POST /app/account/two-factor/disable": Request(form=OF_THE_SESSION, setup_sql=HAS_MFA),
     "GET /app/account/devices/<device_id>#other": Request(things=OF_SOMEBODY_ELSE),
     "POST /app/account/devices/<device_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/devices/<device_id>/revoke": Request(form=OF_THE_SESSION),

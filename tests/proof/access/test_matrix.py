@@ -28,7 +28,7 @@ async def test_every_caller_gets_the_status_of_the_table(route: str, api: Api, p
     now = world.state
     for name in sorted(worth_trying(route)):
         caller, expected = world.callers[name], TABLE[route][name]
-        if request.given:
+        if request.setup_sql:
             await prepare(pool, request, caller)
             now = await state(pool)
         answer = await call(api, route, request, caller)

@@ -95,17 +95,17 @@ class MailSink:
         return "250 taken"
 
     @property
-    def letters(self) -> list[Received]:
+    def emails(self) -> list[Received]:
         """Return all emails in their order."""
         with self._changed:
             return list(self._letters)
 
     def letters_to(self, address: str) -> list[Received]:
-        return [letter for letter in self.letters if letter.recipients == (address,)]
+        return [letter for letter in self.emails if letter.recipients == (address,)]
 
     def wait_for(self, address: str, count: int = 1) -> Received:
         """Return the latest email to this address, as soon as there are `count`."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self.letters_to(address)) >= count, PATIENCE)
-        assert arrived, f"no letter number {count} to {address} came; there are {len(self.letters)} in all"
+        assert arrived, f"there is no email number {count} to {address}, but {len(self.emails)} emails in total"
         return self.letters_to(address)[count - 1]

@@ -175,7 +175,7 @@ def test_doctor_finds_no_problems_in_a_good_installation(service: Start, own_dat
     assert examined.returncode == 0, examined.stdout + examined.stderr
     assert "FAIL" not in examined.stdout
     # Checking the mail server sends no email.
-    assert sink.letters == []
+    assert sink.emails == []
 
 
 def test_doctor_reports_problems(home: Path) -> None:

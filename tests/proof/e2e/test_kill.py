@@ -154,9 +154,9 @@ def unfinished_mails(home: Path) -> int:
 async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
     """Check all entries of the ledger."""
     for email in ledger.registered:
-        letters = sink.letters_to(email)
-        assert 1 <= len(letters) <= 2, f"{len(letters)} letters to {email}"
-        assert len({(letter.message_id, letter.link) for letter in letters}) == 1
+        emails = sink.letters_to(email)
+        assert 1 <= len(emails) <= 2, f"{len(emails)} letters to {email}"
+        assert len({(letter.message_id, letter.link) for letter in emails}) == 1
 
     def check_registration(email: str) -> None:
         assert service.follow(sink.letters_to(email)[0].link).status_code == 200

@@ -51,4 +51,4 @@ def test_invitations_use_it_as_soon_as_the_operator_allows_it(service: Start, si
     letter = sink.wait_for(INVITED)
     assert (letter.sender, letter.token) == ("post@acme.example", answer.json()["token"])
     assert str(letter.message["From"]) == "Acme Post <post@acme.example>"
-    assert len(sink.letters) == 1
+    assert len(sink.emails) == 1

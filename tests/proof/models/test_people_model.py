@@ -834,7 +834,7 @@ class PeopleMachine(RuleBasedStateMachine):
     async def _ask_for_a_reset(self) -> str:
         await accounts.forgot_password(self.ports, HOME.caller, self.account.email)
         await deliver(self.ports)
-        return next(link(letter) for letter in reversed(self.sent.letters) if letter.to == self.account.email and "token=" in letter.text)
+        return next(link(letter) for letter in reversed(self.sent.emails) if letter.to == self.account.email and "token=" in letter.text)
 
     @rule(nth=st.sampled_from([0, 0, 0, 1]))
     def reset_password(self, nth: int) -> None:

@@ -324,7 +324,7 @@ class SessionMachine(RuleBasedStateMachine):
     async def _reset(self, password: str) -> None:
         await accounts.forgot_password(self.ports, NOBODY, self.account.email)
         await deliver(self.ports)
-        token = next(link(letter) for letter in reversed(self.sent.letters) if letter.to == self.account.email and "token=" in letter.text)
+        token = next(link(letter) for letter in reversed(self.sent.emails) if letter.to == self.account.email and "token=" in letter.text)
         await accounts.reset_password(self.ports, NOBODY, token, password)
 
     def end_all(self, but: KnownSession | None = None) -> None:

@@ -185,7 +185,7 @@ async def test_a_deleted_user_is_blocked_until_they_accept_an_invitation(
     assert (await acme.api.post(acme.invitations, invitation, token=acme.token("owner"))).status == 200
     await deliver(acme.ports)
     token_of_user = (await acme.api.login("ada@example.com")).json["access_token"]
-    token = link(sent.letters[-1])
+    token = link(sent.emails[-1])
     accepted = await acme.api.post("/api/invitations/accept", {"token": token}, token=token_of_user)
     assert accepted.status == 200, accepted.text
     assert (await acme.api.post("/api/auth/login", at_service)).status == 200
@@ -205,7 +205,7 @@ async def test_an_invitation_does_not_reactivate_a_deactivated_user(
     invitation = {"email": "lovelace@example.com", "role": "member"}
     assert (await acme.api.post(acme.invitations, invitation, token=acme.token("owner"))).status == 200
     await deliver(acme.ports)
-    token = link(sent.letters[-1])
+    token = link(sent.emails[-1])
     assert (await acme.api.post("/api/invitations/accept", {"token": token})).status == 400
     token_of_user = (await acme.api.login("lovelace@example.com")).json["access_token"]
     refused = await acme.api.post("/api/invitations/accept", {"token": token}, token=token_of_user)

@@ -73,7 +73,7 @@ async def test_a_user_signs_in_to_a_created_account_after_a_password_reset(
     await deliver(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL})
     await deliver(ports)
-    await api.post("/api/auth/reset-password", {"token": link(sent.letters[-1]), "new_password": "correct horse battery staple"})
+    await api.post("/api/auth/reset-password", {"token": link(sent.emails[-1]), "new_password": "correct horse battery staple"})
     token = (await api.login()).json["access_token"]
     assert (await api.get(f"/api/organizations/{acme.slug}/members", token=token)).status == 200
 
@@ -167,7 +167,7 @@ async def test_an_invitation_is_revoked_when_its_inviter_is_demoted_or_removed(
     else:
         assert (await api.post(path, token=acme.token("owner"))).status == 200
     await deliver(ports)
-    assert sent.letters == []
+    assert sent.emails == []
     assert refused(await accept(api, made["token"])) == BAD
     assert await acme.statuses() == {EMAIL: "cancelled"}
     assert (await acme.entry("invitation.revoked"))["target_id"] == made["invitation"]["id"]
@@ -179,7 +179,7 @@ async def test_tokens_of_other_kinds_do_not_answer_invitations_and_vice_versa(
     await accounts.register(ports, Anonymous(), Email("grace@example.com"), "correct horse battery staple")
     await accounts.forgot_password(ports, Anonymous(), Email("grace@example.com"))
     await deliver(ports)
-    for letter in sent.letters:
+    for letter in sent.emails:
         for answer in (accept, decline):
             assert refused(await answer(api, link(letter))) == BAD
     made = await acme.invite("grace@example.com")

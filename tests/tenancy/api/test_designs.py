@@ -47,7 +47,7 @@ def request_mail(request: pytest.FixtureRequest, api: Api, ports: Ports, sent: F
         body = BODIES[request.param] | ({} if slug is None else {"org_slug": slug})
         assert (await api.post(f"/api/auth/{request.param}", body)).status == 200
         await deliver(ports)
-        [letter] = sent.letters
+        [letter] = sent.emails
         return letter
 
     return act
@@ -114,7 +114,7 @@ async def test_an_unknown_organization_is_ignored_silently(
     await deliver(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL})
     await deliver(ports)
-    assert len({comparable(letter) for letter in sent.letters}) == 1
+    assert len({comparable(letter) for letter in sent.emails}) == 1
     assert await run_sql(acme.pool, "select distinct org_id from mails") == [(None,)]
 
 
@@ -143,7 +143,7 @@ async def test_an_organization_that_ends_before_delivery_is_not_in_the_email(
     await api.post("/api/auth/forgot-password", {"email": EMAIL, "org_slug": "acme"})
     await run_sql(acme.pool, end)
     await deliver(ports)
-    [letter] = sent.letters
+    [letter] = sent.emails
     assert "Acme" not in letter.subject + letter.html + letter.text
     assert not is_designed(await api.get(f"/auth/reset-password?token={link(letter)}"))
 
@@ -172,7 +172,7 @@ async def test_a_second_verification_email_has_the_design_of_the_platform(
     await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
     await api.post("/api/auth/resend-verification", {"email": EMAIL, "org_slug": "acme"})
     await deliver(ports)
-    assert sorted(letter.subject.rpartition(" - ")[2] for letter in sent.letters) == ["Acme Portal", "Gatehouse"]
+    assert sorted(letter.subject.rpartition(" - ")[2] for letter in sent.emails) == ["Acme Portal", "Gatehouse"]
 
 
 async def test_a_slug_that_is_not_a_valid_text_is_refused(acme: Tenant, api: Api) -> None:
@@ -189,7 +189,7 @@ async def test_a_slug_that_is_not_a_valid_text_is_refused(acme: Tenant, api: Api
 async def test_the_page_of_a_verification_link_has_the_design(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport) -> None:
     await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
     await deliver(ports)
-    page = await api.get(f"/auth/verify-email?token={link(sent.letters[0])}")
+    page = await api.get(f"/auth/verify-email?token={link(sent.emails[0])}")
     assert page.status == 200
     assert is_designed(page)
 
@@ -200,7 +200,7 @@ async def test_the_page_has_the_design_even_if_the_database_fails_after_the_comm
     await api.post("/api/auth/register", {**BODIES["register"], "org_slug": "acme"})
     await deliver(ports)
     outage_after_commit()
-    page = await api.get(f"/auth/verify-email?token={link(sent.letters[0])}")
+    page = await api.get(f"/auth/verify-email?token={link(sent.emails[0])}")
     assert (page.status, is_designed(page)) == (200, True)
 
 
@@ -210,7 +210,7 @@ async def reset_token(acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransp
     await add_account(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL, "org_slug": "acme"})
     await deliver(ports)
-    return link(sent.letters[0])
+    return link(sent.emails[0])
 
 
 async def test_every_page_of_a_password_reset_has_the_design(app: QuartTrio, api: Api, reset_token: str) -> None:
@@ -248,7 +248,7 @@ async def test_a_link_without_an_organization_has_the_design_of_the_platform(
     await add_account(ports)
     await api.post("/api/auth/forgot-password", {"email": EMAIL})
     await deliver(ports)
-    assert not is_designed(await api.get(f"/auth/reset-password?token={link(sent.letters[0])}"))
+    assert not is_designed(await api.get(f"/auth/reset-password?token={link(sent.emails[0])}"))
 
 
 async def test_a_token_of_another_purpose_does_not_reveal_the_organization(acme: Tenant, api: Api, reset_token: str) -> None:
@@ -266,8 +266,8 @@ async def test_invitation_emails_and_pages_have_the_design_of_the_organization(
     for email, answer in ((EMAIL, "accept"), ("bob@example.com", "decline")):
         token = (await acme.invite(email))["token"]
         await deliver(ports)
-        assert sent.letters[-1].subject == "You are invited to Acme - Acme Portal"
-        assert f'src="{LOGO}"' in sent.letters[-1].html
+        assert sent.emails[-1].subject == "You are invited to Acme - Acme Portal"
+        assert f'src="{LOGO}"' in sent.emails[-1].html
         page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
         assert (page.status, is_designed(page)) == (200, True)
         answered = await submit(app, f"/app/invitations/{answer}", token=token)
@@ -290,7 +290,7 @@ async def test_an_invitation_of_a_suspended_organization_has_the_design_of_the_p
     token = (await acme.invite())["token"]
     await acme.become("suspended")
     await deliver(ports)
-    assert "Acme Portal" not in sent.letters[0].subject + sent.letters[0].html + sent.letters[0].text
+    assert "Acme Portal" not in sent.emails[0].subject + sent.emails[0].html + sent.emails[0].text
     page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
     assert (page.status, is_designed(page)) == (200, False)
     declined = await submit(app, "/app/invitations/decline", token=token)
@@ -302,7 +302,7 @@ async def test_branding_does_not_change_the_emails_and_pages_of_other_organizati
 ) -> None:
     token = (await other_tenant.invite())["token"]
     await deliver(ports)
-    assert sent.letters[0].subject == "You are invited to Twin - Gatehouse"
+    assert sent.emails[0].subject == "You are invited to Twin - Gatehouse"
     page = await api.get(f"/app/invitations/accept?token={token}", headers={"Accept": "text/html"})
     assert not is_designed(page)
     assert "<bdi>Twin</bdi></span></header>" in page.text
