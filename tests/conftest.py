@@ -1,8 +1,5 @@
-"""Fixtures:
-
-one database server for the run, one database for each worker, emptied after each test, the
-application, and fakes of the outside world.
-"""
+"""Fixtures: one database server for the run, one database for each worker, emptied after each test,
+the application, and fakes of the outside world."""
 
 import os
 import signal

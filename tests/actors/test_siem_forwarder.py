@@ -22,7 +22,7 @@ from ports import Ports
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.siem_sink import FakeSiem, siem_sink
-from tests.support.builders import add_organization, with_loopback_sender, run_sql
+from tests.support.builders import add_organization, run_sql, with_loopback_sender
 from tests.support.siem import TOKEN, configure, forward, make_sink, queued, record
 from tests.support.waiting import PATIENCE, eventually
 

@@ -40,7 +40,7 @@ from ports import Ports
 from ports.signals import NoSignals, Signals
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.fakes.receiver import Receiver, receiving
-from tests.support.builders import add_account, add_organization, with_loopback_sender, make_vault, run_sql
+from tests.support.builders import add_account, add_organization, make_vault, run_sql, with_loopback_sender
 from tests.support.siem import configure, make_sink
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.webhooks import add_webhook, happen

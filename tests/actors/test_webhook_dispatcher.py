@@ -24,7 +24,7 @@ from ports import Ports
 from tests.actors.dispatching import all_attempted, all_delivered, attempts_of, dispatching, logged, settled
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
-from tests.support.builders import add_organization, with_loopback_sender, run_sql
+from tests.support.builders import add_organization, run_sql, with_loopback_sender
 from tests.support.waiting import PATIENCE
 from tests.support.webhooks import SECRET, add_webhook, happen
 

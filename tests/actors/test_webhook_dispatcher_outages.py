@@ -21,7 +21,7 @@ from tests.actors.dispatching import all_attempted, all_delivered, dispatching, 
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
-from tests.support.builders import add_organization, with_loopback_sender, run_sql
+from tests.support.builders import add_organization, run_sql, with_loopback_sender
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.webhooks import add_webhook, happen, queue
 

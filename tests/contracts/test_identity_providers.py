@@ -1,8 +1,5 @@
-"""The port for identity providers, against a running one:
-
-the identities that it reports, and the responses that are refused (security O-8, W-2, decisions 86,
-101, 102).
-"""
+"""The port for identity providers, against a running one: the identities that it reports, and the
+responses that are refused (security O-8, W-2, decisions 86, 101, 102)."""
 
 import hmac
 import json

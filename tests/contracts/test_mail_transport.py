@@ -1,7 +1,5 @@
-"""The port for mail transport:
-
-the fake, SMTP through the platform's server and an organization's server, and the folder.
-"""
+"""The port for mail transport: the fake, SMTP through the platform's server and an organization's
+server, and the folder."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

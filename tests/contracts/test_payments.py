@@ -1,7 +1,5 @@
-"""The port for the payment provider, against a running one:
-
-requests can be sent twice, and no text of a failing provider is shown (security W-2).
-"""
+"""The port for the payment provider, against a running one: requests can be sent twice, and no text
+of a failing provider is shown (security W-2)."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,8 +1,5 @@
-"""Request bodies:
-
-the accepted JSON, and the strict reading of fields (security G-3, N-3, N-4, N-5, decisions 3, 4, 5,
-24).
-"""
+"""Request bodies: the accepted JSON, and the strict reading of fields (security G-3, N-3, N-4, N-5,
+decisions 3, 4, 5, 24)."""
 
 import json
 import threading

@@ -1,7 +1,5 @@
-"""Forms of the pages:
-
-the accepted fields, and refusal of forms that other sites send (security G-2, N-3).
-"""
+"""Forms of the pages: the accepted fields, and refusal of forms that other sites send (security
+G-2, N-3)."""
 
 from collections.abc import Iterable
 from urllib.parse import urlencode

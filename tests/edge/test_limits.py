@@ -1,7 +1,4 @@
-"""Rate limits per client address:
-
-each documented bucket, alone and together (security N-1, N-2).
-"""
+"""Rate limits per client address: each documented bucket, alone and together (security N-1, N-2)."""
 
 import json
 from datetime import timedelta

@@ -1,7 +1,5 @@
-"""The base of fake HTTP services:
-
-a real HTTP server in threads, with all failures that a server can have.
-"""
+"""The base of fake HTTP services: a real HTTP server in threads, with all failures that a server
+can have."""
 
 import json
 import threading

@@ -1,6 +1,5 @@
-"""A fake identity provider over HTTP:
-
-OAuth like `codehost`, or OpenID Connect, with all possible failures.
+"""A fake identity provider over HTTP: OAuth like `codehost`, or OpenID Connect, with all possible
+failures.
 
 joserfc signs its tokens. It checks client, redirect URI, PKCE, and that a code works once, as a
 provider does.

@@ -36,10 +36,8 @@ _ENOUGH_MEMORY: Final = 1024**3  # containers often give /dev/shm 64 MB
 
 
 def roomy_directory() -> Path:
-    """Return the directory for test databases:
-
-    in memory if there is more than 1 GiB free, otherwise a temporary one.
-    """
+    """Return the directory for test databases: in memory if there is more than 1 GiB free,
+    otherwise a temporary one."""
     # A database is many small files, and creating them takes most of the time. Memory matters more
     # than fsync.
     memory = Path("/dev/shm")  # noqa: S108

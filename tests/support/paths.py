@@ -1,7 +1,5 @@
-"""Values for path variables, with which requests pass all access checks:
-
-an organization with a member, and a user who may do everything.
-"""
+"""Values for path variables, with which requests pass all access checks: an organization with a
+member, and a user who may do everything."""
 
 import re
 from typing import Final

@@ -1,7 +1,5 @@
-"""Fixtures for tests of the PostgreSQL adapter:
-
-storage, two organizations with services, and databases without our schema.
-"""
+"""Fixtures for tests of the PostgreSQL adapter: storage, two organizations with services, and
+databases without our schema."""
 
 import os
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.siem_sink import FakeSiem, siem_sink
-from tests.support.builders import Answer, with_loopback_sender, run_sql
+from tests.support.builders import Answer, run_sql, with_loopback_sender
 from tests.support.direct import change_ports
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, MISSING, refused

@@ -1,7 +1,5 @@
-"""Personal things of the users in the access tests:
-
-a device, a second factor, linked accounts, a session, a browser.
-"""
+"""Personal things of the users in the access tests: a device, a second factor, linked accounts, a
+session, a browser."""
 
 from collections.abc import Mapping
 from datetime import timedelta

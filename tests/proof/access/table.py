@@ -295,7 +295,7 @@ PATCH  {scim}/Groups/<group_id>               200  404  403* 401
 DELETE {scim}/Groups/<group_id>               403  403  403* 401
 GET    {scim}/ServiceProviderConfig           200  200  403* 401
 GET    {scim}/ResourceTypes                   200  200  403* 401
-GET    {scim}/ResourceTypes/<name>            200  200  403* 401
+GET    {scim}/ResourceTypes/<resource_type>   200  200  403* 401
 GET    {scim}/Schemas                         200  200  403* 401
 GET    {scim}/Schemas/<schema_id>             200  200  403* 401
 GET    {scim}/Me                              501  501  403* 401
@@ -461,7 +461,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /scim/v2/Groups/<group_id>": Request(
         {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]}
     ),
-    "GET /scim/v2/ResourceTypes/<name>": Request(things={"name": "User"}),
+    "GET /scim/v2/ResourceTypes/<resource_type>": Request(things={"resource_type": "User"}),
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),

@@ -1,7 +1,5 @@
-"""Every route with every caller:
-
-the status is that of the access matrix, and refused requests change nothing.
-"""
+"""Every route with every caller: the status is that of the access matrix, and refused requests
+change nothing."""
 
 import pytest
 from quart_trio import QuartTrio

@@ -1,8 +1,5 @@
-"""A storm:
-
-all requests that change one organization and its accounts, at the same time (security Z-1, Z-2,
-Z-3, Z-4, Z-5, Z-6).
-"""
+"""A storm: all requests that change one organization and its accounts, at the same time (security
+Z-1, Z-2, Z-3, Z-4, Z-5, Z-6)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum

@@ -1,6 +1,4 @@
-"""The world of the access tests:
-
-four organizations, and all kinds of callers.
+"""The world of the access tests: four organizations, and all kinds of callers.
 
 It is created once for each process, with the real repositories, and restored before every test: ids
 and tokens stay the same.

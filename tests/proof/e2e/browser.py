@@ -162,10 +162,8 @@ class Browser:
         return self._driver.execute_script(source)
 
     def complaints(self) -> list[str]:
-        """Return the console messages since the last call:
-
-        script errors, policy violations, and files that failed to load.
-        """
+        """Return the console messages since the last call: script errors, policy violations, and
+        files that failed to load."""
         entries = self._driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if entry["level"] in ("WARNING", "SEVERE")]
 

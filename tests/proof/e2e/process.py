@@ -1,7 +1,5 @@
-"""The real service as an operator runs it:
-
-started, called over its socket, signaled, killed, and inspected from outside.
-"""
+"""The real service as an operator runs it: started, called over its socket, signaled, killed, and
+inspected from outside."""
 
 import json
 import os
@@ -285,10 +283,8 @@ class DatabaseServer:
         return self
 
     def stop(self) -> None:
-        """Shut down as `systemctl restart postgresql` does:
-
-        sessions are ended, committed data stay.
-        """
+        """Shut down as `systemctl restart postgresql` does: sessions are ended, committed data
+        stay."""
         self.begin_stop()
         if self._process is not None:
             self._process.wait(PATIENCE)

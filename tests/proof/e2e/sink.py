@@ -48,7 +48,7 @@ class Received:
 
     def _part(self, kind: str) -> str:
         part = self.message.get_body((kind,))
-        assert part is not None, f"the letter has no {kind} part"
+        assert part is not None, f"the email has no {kind} part"
         content = part.get_content()
         assert isinstance(content, str)
         return content
@@ -65,7 +65,7 @@ class MailSink:
         self.url = f"smtp://127.0.0.1:{self._port.number}"
         self.delay = 0.0
         self.busy = False  # closed until the first email
-        self._letters: list[Received] = []
+        self._emails: list[Received] = []
         self._changed = threading.Condition()
         self._controller: Controller | None = None
 
@@ -89,7 +89,7 @@ class MailSink:
         assert isinstance(envelope.content, bytes)
         message = email.message_from_bytes(envelope.content, _class=EmailMessage, policy=policy.default)
         with self._changed:
-            self._letters.append(Received(envelope.mail_from, tuple(envelope.rcpt_tos), message))
+            self._emails.append(Received(envelope.mail_from, tuple(envelope.rcpt_tos), message))
             self._changed.notify_all()
         self.busy = False
         return "250 taken"
@@ -98,14 +98,14 @@ class MailSink:
     def emails(self) -> list[Received]:
         """Return all emails in their order."""
         with self._changed:
-            return list(self._letters)
+            return list(self._emails)
 
-    def letters_to(self, address: str) -> list[Received]:
-        return [letter for letter in self.emails if letter.recipients == (address,)]
+    def emails_to(self, address: str) -> list[Received]:
+        return [email for email in self.emails if email.recipients == (address,)]
 
     def wait_for(self, address: str, count: int = 1) -> Received:
         """Return the latest email to this address, as soon as there are `count`."""
         with self._changed:
-            arrived = self._changed.wait_for(lambda: len(self.letters_to(address)) >= count, PATIENCE)
+            arrived = self._changed.wait_for(lambda: len(self.emails_to(address)) >= count, PATIENCE)
         assert arrived, f"there is no email number {count} to {address}, but {len(self.emails)} emails in total"
-        return self.letters_to(address)[count - 1]
+        return self.emails_to(address)[count - 1]

@@ -1,7 +1,5 @@
-"""The branding of an organization in a browser:
-
-pages and emails, their computed colors, and the logo from another host.
-"""
+"""The branding of an organization in a browser: pages and emails, their computed colors, and the
+logo from another host."""
 
 import re
 import threading

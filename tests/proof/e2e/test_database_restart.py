@@ -1,7 +1,5 @@
-"""The database is restarted under load:
-
-the service stays, reports the outage, and continues by itself.
-"""
+"""The database is restarted under load: the service stays, reports the outage, and continues by
+itself."""
 
 import os
 import signal
@@ -29,9 +27,9 @@ PASSWORD: Final = "correct horse battery staple"
 
 
 class Load:
-    """Endless load:
+    """Endless load: a user who reads, one who signs in, and one who registers.
 
-    a user who reads, one who signs in, and one who registers. The outcomes are counted.
+    The outcomes are counted.
     """
 
     def __init__(self, service: Service, token: str) -> None:
@@ -110,7 +108,7 @@ async def test_a_restart_of_the_database_under_load_is_only_an_outage(running: S
 
     sink.delay = 0
     until(lambda: unsent(server.conninfo, away) == 0, "all mails have gone out", patience=60)
-    counts = {email: len(sink.letters_to(email)) for email in load.registered}
+    counts = {email: len(sink.emails_to(email)) for email in load.registered}
     assert {email: count for email, count in counts.items() if count != 1} == {}
     assert running.stop() == 0
     check_told_in_the_log(running)

@@ -1,7 +1,5 @@
-"""Invitations, from outside:
-
-created over the API, emailed, accepted or declined in a browser, and used.
-"""
+"""Invitations, from outside: created over the API, emailed, accepted or declined in a browser, and
+used."""
 
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
-"""kill -9 under load:
-
-acknowledged changes are there after the restart, and no process stays behind.
-"""
+"""kill -9 under load: acknowledged changes are there after the restart, and no process stays
+behind."""
 
 import os
 import random
@@ -154,12 +152,12 @@ def unfinished_mails(home: Path) -> int:
 async def check(service: Service, ledger: Ledger, sink: MailSink) -> None:
     """Check all entries of the ledger."""
     for email in ledger.registered:
-        emails = sink.letters_to(email)
+        emails = sink.emails_to(email)
         assert 1 <= len(emails) <= 2, f"{len(emails)} letters to {email}"
         assert len({(letter.message_id, letter.link) for letter in emails}) == 1
 
     def check_registration(email: str) -> None:
-        assert service.follow(sink.letters_to(email)[0].link).status_code == 200
+        assert service.follow(sink.emails_to(email)[0].link).status_code == 200
         service.login(email, PASSWORD)
 
     def check_session(session: Session) -> None:

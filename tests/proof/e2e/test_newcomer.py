@@ -1,7 +1,5 @@
-"""A new user, from outside:
-
-registers, gets a real email, verifies it in a browser, signs in, stays signed in, and signs out.
-"""
+"""A new user, from outside: registers, gets a real email, verifies it in a browser, signs in, stays
+signed in, and signs out."""
 
 import email
 import json

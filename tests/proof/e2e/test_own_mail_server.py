@@ -1,7 +1,5 @@
-"""The mail server of an organization, from outside:
-
-unreachable until the operator allows it, then used for invitations.
-"""
+"""The mail server of an organization, from outside: unreachable until the operator allows it, then
+used for invitations."""
 
 from typing import Any
 

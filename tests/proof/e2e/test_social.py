@@ -1,7 +1,5 @@
-"""Identity providers in a real browser without scripts:
-
-sign-in with the second factor, and linking on the account page.
-"""
+"""Identity providers in a real browser without scripts: sign-in with the second factor, and linking
+on the account page."""
 
 from collections.abc import Iterator
 

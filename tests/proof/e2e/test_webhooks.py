@@ -1,8 +1,5 @@
-"""Webhooks of the running service:
-
-acknowledged events are delivered, through kill -9 and restarts of the database, and slow receivers
-delay no others.
-"""
+"""Webhooks of the running service: acknowledged events are delivered, through kill -9 and restarts
+of the database, and slow receivers delay no others."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field

@@ -248,7 +248,7 @@ def test_an_email_in_delivery_at_shutdown_is_sent_once(service: Start, sink: Mai
     assert running.stop() == 0
     with psycopg.connect(own_database["SSO_DATABASE_URL"]) as connection:
         assert connection.execute("select outcome, claims from mails").fetchall() == [("sent", 1)]
-    assert len(sink.letters_to(EMAIL)) == 1
+    assert len(sink.emails_to(EMAIL)) == 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -59,10 +59,8 @@ class Heard:
 
     @property
     def age(self) -> tuple[int, bool, int]:
-        """The order of events:
-
-        a creation comes first in its second, other events in their order of arrival.
-        """
+        """The order of events: a creation comes first in its second, other events in their order of
+        arrival."""
         return (self.created, self.type != "customer.subscription.created", self.number)
 
 

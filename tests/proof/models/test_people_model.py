@@ -1,6 +1,5 @@
-"""Users against a simple model:
-
-passwords, second factors, devices and sessions, in any order of requests.
+"""Users against a simple model: passwords, second factors, devices and sessions, in any order of
+requests.
 
 The requirements are security A-3, A-6, A-8, J-8, S-1, S-2, S-3, S-4, S-5, M-1, M-2, M-3, M-4, M-5,
 M-6 and decisions 39, 40, 41, 42, 43, 44, 45, 46, 47, 59, 60, 61, 78, 79, 80, 81, 82, 83, 84, 85.
@@ -56,10 +55,8 @@ PLACES = {"203.0.113.9": Location("Lisbon", "PT"), "198.51.100.7": Location(None
 
 @dataclass(frozen=True)
 class Visit:
-    """The client of a request:
-
-    the device id that it keeps, if any, its user agent, and its address.
-    """
+    """The client of a request: the device id that it keeps, if any, its user agent, and its
+    address."""
 
     client: str | None
     agent: str = FIREFOX
@@ -126,10 +123,8 @@ class KnownRisk:
 
 @dataclass(frozen=True)
 class Coming:
-    """A sign-in in the model:
-
-    the device, or None for a new one, whether it is trusted, and the risk.
-    """
+    """A sign-in in the model: the device, or None for a new one, whether it is trusted, and the
+    risk."""
 
     device: KnownDevice | None
     trusted: bool

@@ -1,7 +1,5 @@
-"""Sessions against a small model:
-
-users, thieves and time, in any order of requests (security S-1, S-2, S-3, decisions 39, 40, 47).
-"""
+"""Sessions against a small model: users, thieves and time, in any order of requests (security S-1,
+S-2, S-3, decisions 39, 40, 47)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace

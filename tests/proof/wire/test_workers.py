@@ -1,7 +1,5 @@
-"""Several processes on one socket:
-
-dead workers are replaced, SIGTERM stops all, and no process stays behind.
-"""
+"""Several processes on one socket: dead workers are replaced, SIGTERM stops all, and no process
+stays behind."""
 
 import os
 import signal
