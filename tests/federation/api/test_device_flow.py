@@ -1,6 +1,8 @@
 """The device flow: codes, and approval through the API.
 
 Covers security V-1, V-2, V-3 and V-4, decisions 91, 93, 94, 95, 96, 97, 98 and 99, and RFC 8628.
+
+The module is long because all tests share the same device and its service.
 """
 
 from collections.abc import Mapping

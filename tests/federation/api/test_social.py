@@ -3,8 +3,6 @@
 The provider is a fake that runs over HTTP.
 
 Covers security A-4, A-7, A-10, O-1, O-5, O-7 and O-8, and decisions 73, 86, 87, 101, 102 and 211.
-
-The module is long because all tests share the fake provider and its service.
 """
 
 from datetime import timedelta
