@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from adapters.crypto import generate_key
+from core.eventing.siem_rules import SiemResult
 from tests.fakes.siem_sink import FakeSiem, siem_sink
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import DatabaseServer, Service, is_storage_down
@@ -94,7 +95,7 @@ async def test_all_entries_arrive_in_order_after_any_failures(service: Start, se
         answer = await diary.call("POST", "/acme/siem", configuration)
         assert answer.status_code == 200, answer.text
         tried = await diary.call("POST", "/acme/siem/test")
-        assert tried.json() == {"success": True, "message": "The SIEM accepted the entries."}
+        assert tried.json() == {"success": True, "message": SiemResult.GOOD.value}
 
         async def arrives(what: str) -> None:
             """Wait until all entries so far have arrived."""
@@ -119,7 +120,7 @@ async def test_all_entries_arrive_in_order_after_any_failures(service: Start, se
             await diary.some_more()
 
             async def failed() -> bool:
-                return bool((await standing())["last_error"] == "The SIEM answered that it cannot take anything now.")
+                return bool((await standing())["last_error"] == SiemResult.FAILED)
 
             await eventually(failed, "it is shown that the SIEM fails")
             sink.status = 200

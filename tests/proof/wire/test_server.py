@@ -655,7 +655,7 @@ def test_an_address_in_use_is_reported_in_one_sentence() -> None:
     with listen("127.0.0.1:0") as first:
         port = first.getsockname()[1]
         with pytest.raises(
-            BindError, match=rf"^127\.0\.0\.1:{port} is already in use; stop what uses it, or choose another with SSO_BIND\.$"
+            BindError, match=rf"^127\.0\.0\.1:{port} is already in use; stop the other program, or choose another address with SSO_BIND\.$"
         ):
             listen(f"127.0.0.1:{port}")
 
