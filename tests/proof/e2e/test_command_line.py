@@ -74,7 +74,7 @@ def test_migrate_reports_the_migrations(blank: dict[str, str], home: Path) -> No
 
 def test_the_first_owner_is_created_only_once(own_database: dict[str, str], service: Start, home: Path) -> None:
     made = gatehouse(home, "owner", "create", EMAIL, typed=f"{PASSWORD}\n", **own_database)
-    assert (made.returncode, made.stdout) == (0, f"{EMAIL} is the platform owner now.\n"), made.stderr
+    assert (made.returncode, made.stdout) == (0, f"{EMAIL} is now the platform owner.\n"), made.stderr
     refused = gatehouse(home, "owner", "create", "eve@example.com", typed=f"{PASSWORD}\n", **own_database)
     assert refused.returncode == 1
     assert refused.stderr.startswith("gatehouse: There already is a platform owner.")
@@ -121,7 +121,7 @@ def test_rotating_keys_beside_a_running_service_signs_out_no_user(workers: str, 
     until(lambda: claims(running.login(EMAIL, PASSWORD)["access_token"], 0)["kid"] != old, "tokens are signed with another key")
     after = running.login(EMAIL, PASSWORD)
     new = claims(after["access_token"], 0)["kid"]
-    assert rotated.stdout == f"Tokens are signed with {new} from now on.\n"
+    assert rotated.stdout == f"New tokens are signed with {new}.\n"
     until(lambda: all(published(running) == {old, new} for _ in range(8)), "every process publishes both keys")
     for _ in range(8):
         for tokens in (before, after):

@@ -79,23 +79,23 @@ def test_authlib_signs_in_through_a_browser(
     running: Service, known: dict[str, Any], client_id: str, browser: Browser, own_database: dict[str, str]
 ) -> None:
     codes = ask(known, client_id)
-    endpoint, wanted = known["token_endpoint"], {"grant_type": GRANT, "device_code": codes["device_code"]}
+    endpoint, grant = known["token_endpoint"], {"grant_type": GRANT, "device_code": codes["device_code"]}
     with OAuth2Client(client_id, token_endpoint_auth_method="none", trust_env=False) as client:
         with pytest.raises(OAuthError, match="authorization_pending"):
-            client.fetch_token(endpoint, **wanted)
+            client.fetch_token(endpoint, **grant)
         with pytest.raises(OAuthError, match="slow_down"):
-            client.fetch_token(endpoint, **wanted)
+            client.fetch_token(endpoint, **grant)
 
         browser.open(codes["verification_uri_complete"])
         sign_in(browser)
-        assert browser.heading == "Sign in a device"
+        assert browser.heading == "Connect a device"
         assert browser.find_labelled("Code").get_attribute("value") == codes["user_code"]
-        assert f"You are signed in as {ADA}." in browser.text
+        assert f"You're signed in as {ADA}." in browser.text
         browser.photograph("device")
-        browser.press("Go on")
-        assert browser.heading == "Let this device in?"
-        for shown in (f"A device asks to be signed in to Shop of Acme as {ADA}.", codes["user_code"], "127.0.0.1", "acme-cli/2.1"):
-            assert shown in browser.text
+        browser.press("Continue")
+        assert browser.heading == "Sign in this device?"
+        for text in (f"A device wants to sign in to Shop by Acme as {ADA}.", codes["user_code"], "127.0.0.1", "acme-cli/2.1"):
+            assert text in browser.text
         browser.photograph_whole("device-confirm")
         browser.press("Approve")
         assert browser.heading == "Your device is signed in"
@@ -104,13 +104,13 @@ def test_authlib_signs_in_through_a_browser(
         assert browser.complaints() == []
 
         have_waited(own_database)
-        tokens = client.fetch_token(endpoint, **wanted)
+        tokens = client.fetch_token(endpoint, **grant)
         check(running, tokens)
         # Refreshing tokens of a device needs no client secret (decision 92).
         check(running, client.refresh_token(endpoint))
         have_waited(own_database)
         with pytest.raises(OAuthError, match="invalid_grant"):
-            client.fetch_token(endpoint, **wanted)
+            client.fetch_token(endpoint, **grant)
     browser.open(f"{running.address}/app/account/devices")
     assert "on unknown" in browser.text.lower()
 
@@ -133,12 +133,12 @@ def test_requests_oauthlib_signs_in_with_a_typed_code(
         sign_in(browser)
         assert urlsplit(browser.address).path == "/auth/device/verify"
         browser.fill("Code", "BCDF-GHJK")
-        browser.press("Go on")
-        assert "No device waits with this code." in browser.text
+        browser.press("Continue")
+        assert "No device is waiting for this code." in browser.text
         assert browser.title.startswith("Error: ")
         browser.photograph("device-wrong-code")
         browser.fill("Code", codes["user_code"].lower().replace("-", " "))
-        browser.press("Go on")
+        browser.press("Continue")
         browser.press("Approve")
         have_waited(own_database)
         check(running, client.fetch_token(endpoint, device_code=codes["device_code"], include_client_id=True))
@@ -154,9 +154,9 @@ def test_a_denied_program_gets_access_denied(
     codes = ask(known, client_id)
     browser.open(codes["verification_uri_complete"])
     sign_in(browser)
-    browser.press("Go on")
+    browser.press("Continue")
     browser.press("Deny")
-    assert browser.heading == "The device was denied"
+    assert browser.heading == "Device denied"
     browser.photograph("device-denied")
     with OAuth2Session(client=DeviceClient(client_id)) as client:
         client.trust_env = False

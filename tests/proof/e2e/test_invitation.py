@@ -61,14 +61,14 @@ def check_page(browser: Browser, acme: Acme) -> None:
     """Check that the link opens our page, and that it shows the invitation."""
     assert browser.address.startswith(f"{acme.service.address}/app/invitations/accept?token=")
     assert browser.heading == "You are invited to Acme & Sons"
-    for words in (OWNER, INVITED, "You can answer until"):
+    for words in (OWNER, INVITED, "This invitation expires on"):
         assert words in browser.text
     assert browser.find("script") == []
     assert browser.complaints() == []
 
 
 def check_error(browser: Browser, token: str, sentence: str) -> None:
-    assert browser.heading == "That did not work"
+    assert browser.heading == "This request didn't work"
     assert sentence in browser.text
     assert token not in browser.source
     # The console reports only the error status of the page.
@@ -90,7 +90,7 @@ def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink
     assert acme.statuses() == ["pending"]
     browser.press("Accept")
     assert browser.heading == "Welcome to Acme & Sons"
-    assert "forgot password" in browser.text
+    assert "set a password" in browser.text
     assert urlsplit(browser.address).query == ""
     assert browser.complaints() == []
     browser.photograph("invitation-accepted")
@@ -98,7 +98,7 @@ def test_an_invitee_accepts_in_a_browser_and_chooses_a_password(acme: Acme, sink
     assert acme.members() == {OWNER: "owner", INVITED: "admin"}
 
     browser.open(letter.link)
-    check_error(browser, made["token"], "answered or cancelled already")
+    check_error(browser, made["token"], "already been answered or canceled")
     browser.photograph("invitation-used")
 
     # The next step on the page works.
@@ -134,7 +134,7 @@ def test_an_invitation_is_declined_in_a_browser(acme: Acme, sink: MailSink, brow
     assert acme.statuses() == ["rejected"]
     assert INVITED not in acme.members()
     browser.open(page)
-    check_error(browser, made["token"], "answered or cancelled already")
+    check_error(browser, made["token"], "already been answered or canceled")
     assert (acme.invite()["invitation"]["status"], acme.statuses()) == ("pending", ["pending", "rejected"])
 
 

@@ -63,7 +63,7 @@ def test_a_new_user_registers_in_a_browser_and_resets_a_forgotten_password(runni
     browser.photograph("verified")
 
     browser.open(letter.link)
-    assert browser.heading == "That did not work"
+    assert browser.heading == "This request didn't work"
     assert letter.token not in browser.source
     # The console reports only the error status of the page.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]

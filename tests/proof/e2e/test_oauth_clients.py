@@ -94,7 +94,7 @@ def walk(browser: Browser, address: str, uri: str) -> str:
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
     assert browser.heading == "Continue to Shop?"
-    assert f"Shop of Acme wants to sign you in as {ADA}." in browser.text
+    assert f"Shop by Acme wants to sign you in as {ADA}." in browser.text
     browser.photograph("oauth-continue")
     browser.press("Continue")
     assert browser.heading == "Welcome to the shop"

@@ -126,8 +126,8 @@ def test_a_user_signs_in_to_an_application_and_out(running: Service, shop: Shop,
         browser.fill("Code", code_of(secret, later=30))
         browser.press("Continue")
         if not scripts:
-            assert browser.heading == "You are signed in"
-            browser.press("Go on")
+            assert browser.heading == "You're signed in"
+            browser.press("Continue")
         browser.wait_until(lambda: browser.address.startswith(shop.origin))
         assert browser.heading == "Your basket"
         [(arrived, relay_state)] = shop.arrived

@@ -56,7 +56,7 @@ def test_a_user_signs_in_through_one_provider_and_links_another(
     still.open(f"{running.address}/app/account")
     still.press("Sign out")
     still.follow("Continue with Websuite")
-    assert still.heading == "Enter your code", "also when a provider vouches for somebody"
+    assert still.heading == "Enter your code", "the second factor is also required after a provider"
     still.fill("Code", code_of(secret, later=STEP))
     still.press("Continue")
     assert still.heading == "Your account"
