@@ -1,4 +1,4 @@
-"""Privacy: export a user's data, and anonymize a user (decisions 53, 84, 143 to 148; security R-5, Y-1, Y-2)."""
+"""Privacy: export a user's data, and anonymize a user (decisions 53, 84, 143, 144, 145, 146, 147, 148; security R-5, Y-1, Y-2)."""
 
 from __future__ import annotations
 

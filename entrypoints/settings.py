@@ -377,8 +377,9 @@ def load() -> Settings:
 
 def _sentence(detail: Any) -> str:
     reason = detail["msg"].removeprefix("Value error, ")
+    reason = reason.removesuffix(".")
     if not detail["loc"]:
-        return f"{reason}."
+        return f"{reason[0].upper()}{reason[1:]}."
     name, *place = detail["loc"]
     where = "".join(f"number {part + 1}, " if isinstance(part, int) else f"{part}: " for part in place)
     return f"SSO_{str(name).upper()} is not valid: {where}{reason[0].lower()}{reason[1:]}."

@@ -1,4 +1,6 @@
-"""Impersonation: a platform owner acts as a user, to see what the user sees (decisions 149 to 153; security I-2 to I-5).
+"""Impersonation: a platform owner acts as a user, to see what the user sees.
+
+Sources: decisions 149, 150, 151, 152, 153; security I-2, I-3, I-4, I-5.
 
 An impersonation is a session of the user with an `impersonator_id`. `SessionsRead.load_session_context` says when it ends early.
 """

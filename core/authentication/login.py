@@ -182,7 +182,7 @@ async def sign_in_with_code(
     trust_device: bool = False,
     in_browser: bool = False,
 ) -> SignedIn:
-    """Verify a code of the second factor, and start the session of the pending sign-in (security J-8, M-1 to M-3).
+    """Verify a code of the second factor, and start the session of the pending sign-in (security J-8, M-1, M-2, M-3).
 
     With `trust_device`, the device can skip the second factor until the period that the user's organizations set is over.
 

@@ -127,7 +127,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
 
 
 async def refresh(ports: Ports, caller: Caller, refresh_token: str, presenter: Presenter = UNNAMED_PRESENTER) -> TokenPair:
-    """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1 to S-3).
+    """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1, S-2, S-3).
 
     A second use of a token ends the session, because one of the two users of the token is a thief. There is one exception: during a short
     grace period, the predecessor of the current token is refused without ending the session, because two tabs may refresh at once. A

@@ -1,4 +1,4 @@
-"""The webhook dispatcher with hanging receivers, crashes, outages and at shutdown (security W-1 to W-6, Z-4)."""
+"""The webhook dispatcher with hanging receivers, crashes, outages and at shutdown (security W-1, W-2, W-3, W-4, W-5, W-6, Z-4)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,5 +1,6 @@
-"""Tests of password logins to a service, and of the application's tokens (decisions 36 to 40, 48, 52, 53, 57, 58, 61; security J-3, J-5,
-J-6, J-9, S-1 to S-3, T-5).
+"""Tests of password logins to a service, and of the application's tokens.
+
+Sources: decisions 36, 37, 38, 39, 40, 48, 52, 53, 57, 58, 61; security J-3, J-5, J-6, J-9, S-1, S-2, S-3, T-5.
 """
 
 from collections.abc import Callable, Mapping
