@@ -1,6 +1,8 @@
 """The webhook dispatcher with a real queue and real receivers.
 
-Deliveries arrive signed, at least once and normally exactly once, and slow receivers do not delay others (decisions 214, 215, 216, 217, 218, 219, 220, 221, 222; security W-1, W-2, W-3, W-4, W-5, W-6, Z-4).
+Deliveries arrive signed, at least once and normally exactly once, and slow receivers do not delay others.
+
+Sources: decisions 214, 215, 216, 217, 218, 219, 220, 221, 222; security W-1, W-2, W-3, W-4, W-5, W-6, Z-4.
 """
 
 from collections.abc import AsyncIterator, Mapping

@@ -42,7 +42,7 @@ def test_python_prose_is_docstrings_comments_sentences_and_test_names() -> None:
 
 def test_markdown_prose_leaves_out_code_and_questions() -> None:
     source = "# What is this?\n\nIn `whose` and\n\n```\nwhom\n```\n\nhere is what is\n[meanwhile][1]\n"
-    assert found_in("docs/a.md", source) == [(9, "what is"), (10, "meanwhile")]
+    assert found_in("README.md", source) == [(9, "what is"), (10, "meanwhile")]
 
 
 def test_template_prose_leaves_out_tags_and_jinja_but_not_the_texts_of_macros() -> None:
