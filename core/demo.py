@@ -1,15 +1,14 @@
 """Demo data to try Gatehouse with: two organizations with members, services, a plan, an API key and end users (`gatehouse demo`).
 
 Everything has a fixed name, so a second run reuses the data of the first one. Secrets that cannot be shown again are replaced.
-All changes are one transaction: if something prevents the demo, nothing changes, and existing secrets stay valid.
+All changes are one transaction. If the demo data cannot be created, nothing changes, and existing secrets stay valid.
 No email is sent, and all addresses are in a reserved domain (RFC 2606 section 3).
-The module is longer than 400 lines, because each object of the demo takes one short step, and all steps share one transaction.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from core.accounts import accounts, mfa
@@ -21,13 +20,14 @@ from core.authentication import events as authentication_events
 from core.authentication import sessions
 from core.authentication.sessions_rules import SessionStart
 from core.billing import subscriptions
+from core.demo_rules import Application, Demo, DemoRefused, DemoUser, Tenant
 from core.eventing import webhooks as hooks
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import events as saml_events
 from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration
 from core.kernel import principals, uris
-from core.kernel.errors import Invalid, Refusal
+from core.kernel.errors import Refusal
 from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
 from core.kernel.values import Batches, Email, Slug, digest, new_id, new_secret
 from core.provisioning import tokens as scim_tokens
@@ -54,7 +54,7 @@ MFA_USER: Final = "grace"  # the end user with a second factor
 WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
 KEY_NAME: Final = "Demo"
 PLAN_NAME: Final = "Professional"
-# The webhook has a URL in a reserved domain, until a user changes it.
+# The webhook has a URL in a reserved domain. The user may change it.
 WEBHOOK_NAME: Final = "Demo"
 WEBHOOK_URL: Final = "https://hooks.demo.example/gatehouse"
 WEBHOOK_EVENTS: Final = ("user.login.success", "user.joined", "user.removed")
@@ -69,63 +69,6 @@ SAML: Final = SamlConfiguration(
     slo_url="http://localhost:3000/saml/slo",
     name_id_format=NameIdFormat.EMAIL,
 )
-
-
-class DemoRefused(Invalid):
-    """The demo data cannot be created. Nothing was changed."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem} Nothing was changed.")
-
-
-@dataclass(frozen=True, slots=True)
-class DemoUser:
-    """A user with a password and, if two-factor authentication is on, the base32 secret for an authenticator app."""
-
-    id: UUID
-    email: Email
-    password: str = field(repr=False)
-    totp_secret: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Application:
-    """A service and its client secret. A public service has none."""
-
-    service: Service
-    client_secret: str | None = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
-    """An organization with all its demo data.
-
-    The API key has all permissions. The end users have verified addresses, and one of them has a second factor. `saml` is the
-    enabled SAML configuration of the web application.
-    """
-
-    organization: Organization
-    owner: DemoUser
-    admin: DemoUser
-    member: DemoUser
-    web: Application
-    mobile: Application
-    saml: SamlConfiguration
-    plan: Plan
-    api_key: str = field(repr=False)
-    scim_token: str = field(repr=False)
-    webhook: Webhook
-    webhook_secret: str = field(repr=False)
-    end_users: Sequence[DemoUser]
-
-
-@dataclass(frozen=True, slots=True)
-class Demo:
-    """The complete demo data."""
-
-    platform_owner: DemoUser
-    first: Tenant
-    other: Tenant
 
 
 async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
@@ -156,7 +99,7 @@ def mobile_only_uris(redirect_uris: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Seeding:
-    """Values that all steps share. `ports` make use cases run inside the transaction."""
+    """Values that all steps share. Use cases with these `ports` run inside the transaction."""
 
     ports: Ports
     tx: Transaction
@@ -168,8 +111,8 @@ class _Seeding:
 class _SharedTransaction:
     """Implements ports.storage.Storage with one transaction that is already open.
 
-    So all use cases commit together, although each of them starts a transaction. Reads outside a transaction see the state
-    before it.
+    All use cases commit together, although each of them asks for a transaction. Reads outside the transaction do not see its
+    changes.
     """
 
     def __init__(self, tx: Transaction, storage: Storage) -> None:
@@ -413,11 +356,11 @@ async def _enable_mfa(seeding: _Seeding, user: DemoUser) -> DemoUser:
     """Give the user a second factor with a new secret, and no backup codes."""
     tx, secret, now = seeding.tx, seeding.ports.codes.new_secret(), seeding.ports.clock.now()
     account = await tx.accounts.lock(user.id)
-    assert account is not None, "the account is locked"
-    had_one = await mfa.remove_factor(tx, account, now)
+    assert account is not None, "a locked account exists"
+    was_enabled = await mfa.remove_factor(tx, account, now)
     await tx.mfa.save_pending_secret(user.id, secret, now)
     await tx.accounts.set_mfa(user.id, now, now)
-    if not had_one:
+    if not was_enabled:
         await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
         for event in accounts_events.mfa_enabled(user.id):
             tx.record(event)

@@ -1,4 +1,4 @@
-"""The last step before a queued email is sent: create its token, look up its data, and decide whether it still goes out.
+"""The last step before a queued email is sent: create its token, look up its data, and decide whether to send it.
 
 The mailer does this outside of any request. A request for an unknown address therefore takes exactly as long
 as one for a known address (security B-2). Two kinds of email have their token in the queue from the start: an
@@ -111,7 +111,7 @@ async def _add_token(
 
 
 async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return the email with its invitation, while that is pending."""
+    """Return the email with its invitation, or its result if the invitation is no longer pending."""
     if email.token is None:
         return EmailResult(EmailOutcome.GIVEN_UP, "its link is lost: it was sealed under a key that no longer exists")
     received = await tx.invitations.received_by_token(digest(email.token), now)
@@ -122,7 +122,10 @@ async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmai
 
 
 async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) -> PreparedEmail | EmailResult:
-    """Return the email with its subscription, while that has not ended. Emails of earlier releases name no subscription."""
+    """Return the email with its subscription, or DROPPED if the subscription has ended.
+
+    Emails that an earlier release queued name no subscription, and are returned unchanged.
+    """
     if email.org_id is None or email.subscription_id is None:
         return email
     purchase = await tx.subscriptions.purchase(email.org_id, email.subscription_id)
@@ -130,7 +133,7 @@ async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) ->
 
 
 async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
-    """Return whether the recipient's limit allows the email, and count it. Later attempts are not counted again."""
+    """Return whether the recipient's limit allows the email. If so, count it, unless an earlier attempt counted it."""
     if email.token_at is not None:
         return True
     await tx.email_queue.lock_recipient(email.address)

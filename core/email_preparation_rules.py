@@ -1,4 +1,4 @@
-"""Emails with all data that their templates need."""
+"""The email with all data that its template needs."""
 
 from __future__ import annotations
 

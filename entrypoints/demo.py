@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from core.demo import Application, Demo, DemoUser, Tenant, mobile_only_uris
+from core.demo import mobile_only_uris
+from core.demo_rules import Application, Demo, DemoUser, Tenant
 from core.federation.saml import configuration_rules as saml_rules
 
 

@@ -23,7 +23,7 @@ from core import demo
 from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
 from core.authentication import signing_keys
-from core.demo import Demo
+from core.demo_rules import Demo
 from core.kernel.errors import Refusal, StorageDown
 from core.kernel.values import Email
 from core.maintenance import housekeeping

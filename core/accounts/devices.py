@@ -54,7 +54,7 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
 
 
 async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
-    """Find the user's device that sent a sign-in, or describe a new one, and assess the risk. Nothing is stored.
+    """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients without an id,
     by browser, operating system and type (decision 78). The account is locked. `org_id` is the organization
@@ -195,7 +195,9 @@ async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
 async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now: datetime) -> ListedDevice:
     """Lock the caller's account and return the device.
 
-    The lock makes two devices that revoke each other take turns. The caller's session must not have ended.
+    Because of the lock, one of two devices that revoke each other waits, and then its session has ended.
+
+    Raises: DeviceNotFound; DeviceOfAnotherUser; the errors of `lock_own_account`.
     """
     await lock_own_account(tx, caller, now)
     return await _own_device(tx, caller, device_id, now)

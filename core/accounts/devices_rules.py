@@ -142,7 +142,7 @@ class KnownDevice:
     """The stored device that a fingerprint belongs to, with the data to decide about its trust."""
 
     device: Device | None  # None if the fingerprint matches no device of the user
-    trust_days: int  # the shortest trust period of the user's organizations
+    trust_days: int  # the shortest trust period of the user's organizations and of the service's organization
     history: LoginHistory
 
 

@@ -58,7 +58,7 @@ class QueuedEmail:
     # A one-time token. For PAYMENT_ACTION the URL of an invoice, which is a secret as well.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
-    org_id: UUID | None = None  # the organization that sends it or, for emails about accounts, only brands it (security E-1)
+    org_id: UUID | None = None  # the sending organization or, for emails about accounts, the branding one (security E-1)
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
 
 
@@ -72,7 +72,7 @@ class EmailOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EmailResult:
-    """The outcome of an email that is not sent, and the reason for the operator unless the outcome is normal."""
+    """The outcome of an email that is not sent. A failure has a reason, for the operator."""
 
     outcome: EmailOutcome
     reason: str | None = None
@@ -80,15 +80,15 @@ class EmailResult:
 
 @dataclass(frozen=True, slots=True)
 class BusyServers:
-    """The mail servers of organizations that have enough emails in progress. Their emails are not claimed."""
+    """The organizations with enough emails in progress at their own mail servers. Their emails are not claimed."""
 
     organizations: frozenset[UUID] = frozenset()
-    every_own_server: bool = False  # the servers of all organizations
+    every_own_server: bool = False  # all organizations that have their own server
 
 
 NO_BUSY_SERVERS = BusyServers()
 
-# Longer than a whole conversation with a slow mail server, so that no other worker starts during it.
+# Longer than a whole session with a slow mail server, so that no other process claims the email meanwhile.
 LEASE = timedelta(seconds=120)
 MAX_ATTEMPTS = 24
 # The limit on claims without an outcome. An email that crashes the process must not do so forever.
@@ -115,7 +115,7 @@ def backoff(attempts: int, spread: float) -> timedelta:
     """Return the wait after the given number of failed attempts: 5 s, doubling up to an hour, times 0.75 to 1.25.
 
     `spread` is a random number from 0 to 1. All attempts take about 14 hours, so that a mail server may be down
-    for a night, and a verification link is still valid for hours when it arrives. A reset link expires earlier,
-    and `core.email_preparation` then gives it up.
+    for a night. A verification link is still valid for hours when it arrives. A reset link expires earlier, and
+    `core.email_preparation` then gives the email up.
     """
     return timedelta(seconds=min(5 * 2 ** (attempts - 1), 3600) * (0.75 + spread / 2))

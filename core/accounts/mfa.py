@@ -48,11 +48,14 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-# The caller's own second factor. All of these raise AccountGone, and those that write raise SessionEnded.
+# The caller's own second factor. Functions that write also raise the errors of `lock_own_account`.
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
-    """Return the status of the caller's second factor."""
+    """Return the status of the caller's second factor.
+
+    Raises: AccountGone.
+    """
     async with ports.storage.reading() as read:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
@@ -91,7 +94,7 @@ async def find_pending_setup(ports: Ports, caller: Person) -> MfaSetup | None:
 
 
 async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str]:
-    """Confirm the new secret by one of its codes, enable the second factor, and return the backup codes.
+    """Confirm the new secret with one of its codes, enable the second factor, and return the backup codes.
 
     The code is used up (security M-1). Device trust and pre-auth tokens end (security M-6). Sessions
     continue, but only the caller's session can sign in to applications without the second factor
@@ -159,7 +162,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
 
 
 async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]:
-    """Replace all backup codes by new ones, and return them.
+    """Replace all backup codes, and return the new ones.
 
     Raises: NotEnabled.
     """
@@ -206,7 +209,7 @@ async def check_code(ports: Ports, user_id: UUID, enrollment: MfaEnrollment | No
 
 
 async def log_failed_code(ports: Ports, caller: Caller, user_id: UUID) -> None:
-    """Write a wrong code to the log of the second factor."""
+    """Write the use of a wrong code to the log of second factors."""
     async with ports.storage.autocommit() as statements:
         await statements.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
 

@@ -26,7 +26,7 @@ _BACKUP_CODE: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
 
 
 class MfaEvent(StrEnum):
-    """An entry of the log of the second factor."""
+    """The kind of an entry in the log of second factors."""
 
     SETUP_INITIATED = "mfa_setup_initiated"
     SETUP_COMPLETED = "mfa_setup_completed"
@@ -64,7 +64,7 @@ class MfaStatus:
     """The status of an account's second factor."""
 
     enabled_at: datetime | None  # UTC; None while it is off
-    backup_codes: int  # unused ones
+    backup_codes: int  # the number of unused codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class MfaSetup:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedCode:
-    """A correct code: the code of a time step of the secret set up at `setup_at`, or the backup code with this hash."""
+    """A correct code: either the code of a time step of the secret that was set up at `setup_at`, or a backup code."""
 
     step: int | None = None
     setup_at: datetime | None = None

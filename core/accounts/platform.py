@@ -1,6 +1,6 @@
 """The platform owners, and the platform's metrics (decision 244).
 
-`core.accounts.platform_users` has what platform owners do with the accounts of other users.
+`core.accounts.platform_users` has the use cases of platform owners for the accounts of other users.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
-        account, may = await lock_target_account(tx, caller, user_id)
-        if not may:
+        account, caller_is_owner = await lock_target_account(tx, caller, user_id)
+        if not caller_is_owner:
             raise NotAPlatformOwner
         if account is None:
             raise AccountNotFound
@@ -94,7 +94,8 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
 async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
     """Revoke a platform owner's rights, and end the sessions in which they impersonate users (security I-1, I-3).
 
-    If two platform owners demote each other at the same time, the second one is refused as the last owner.
+    If the only two platform owners demote each other at the same time, the second request fails with
+    LastPlatformOwner.
 
     Raises: CannotDemoteYourself; LastPlatformOwner; NotAPlatformOwner; NotPlatformOwner.
     """
@@ -103,13 +104,13 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
-        account, may = await lock_target_account(tx, caller, user_id)
+        account, caller_is_owner = await lock_target_account(tx, caller, user_id)
         is_owner = account is not None and account.is_platform_owner
         # Checked before the caller's rights: a caller who was just demoted learns that only the last owner
         # is left.
         if is_owner and not await tx.accounts.other_platform_owner_exists(user_id):
             raise LastPlatformOwner
-        if not may:
+        if not caller_is_owner:
             raise NotAPlatformOwner
         if not is_owner:
             raise NotPlatformOwner
@@ -124,8 +125,8 @@ async def lock_target_account(tx: Transaction, caller: Person, user_id: UUID) ->
     Lock order: accounts by id. Two platform owners who act on each other lock the same two rows (security Z-6).
     """
     if caller.user_id < user_id:
-        may = await tx.accounts.lock_platform_owner(caller.user_id)
-        return await tx.accounts.lock(user_id), may
+        caller_is_owner = await tx.accounts.lock_platform_owner(caller.user_id)
+        return await tx.accounts.lock(user_id), caller_is_owner
     account = await tx.accounts.lock(user_id)
     return account, await tx.accounts.lock_platform_owner(caller.user_id)
 

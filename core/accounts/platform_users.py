@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 async def search(ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None) -> Sequence[FoundUser]:
     """Search all accounts, including deactivated ones. The newest come first (decision 241).
 
-    `email` is part of the address, in any case. Domains match in their Unicode and ASCII forms.
+    `email` is a part of the address, in upper or lower case. A domain matches in its Unicode and ASCII forms.
     """
     email_part = Email.parse_part(email or "") or None
     async with ports.storage.reading() as read:
@@ -73,8 +73,8 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
         raise CannotRemoveOwnMfa
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account, may = await lock_target_account(tx, caller, user_id)
-        if not may:
+        account, caller_is_owner = await lock_target_account(tx, caller, user_id)
+        if not caller_is_owner:
             raise NotAPlatformOwner
         if account is None:
             raise AccountNotFound
@@ -91,7 +91,7 @@ async def remove_mfa(ports: Ports, caller: Person, user_id: UUID, reason: str) -
 
 
 async def get_mfa_metrics(ports: Ports) -> MfaMetrics:
-    """Return how many users have a second factor, and the events of the last seven days."""
+    """Return how many users have a second factor, and the numbers of some events of the last seven days."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_metrics(ports.clock.now() - METRICS_PERIOD)
 

@@ -11,7 +11,7 @@ NEW_DEVICE, UNKNOWN_LOCATION, UNUSUAL_TIME, FAILED_ATTEMPT = 30, 20, 10, 20
 HIGHEST = 100
 HIGH = 70  # above this, device trust is ignored
 
-# The periods to look at, and the number of logins before an hour can be unusual.
+# The periods of logins that count, and the number of logins before an hour can be unusual.
 FAILURE_PERIOD: Final = timedelta(hours=24)
 HABIT_PERIOD: Final = timedelta(days=30)
 MIN_LOGINS_FOR_HABIT = 10
@@ -36,9 +36,9 @@ class LoginRisk:
 class LoginHistory:
     """A summary of a user's earlier logins, to compare a new login with."""
 
-    failures: int  # since the last success within 24 hours, at most MAX_COUNTED_FAILURES
-    logins: int  # successful ones of the last 30 days, at most MIN_LOGINS_FOR_HABIT
-    at_this_hour: bool  # one of these was in the same hour of the day, in UTC
+    failures: int  # of the last 24 hours and since the last success, at most MAX_COUNTED_FAILURES
+    logins: int  # successful logins of the last 30 days, at most MIN_LOGINS_FOR_HABIT
+    at_this_hour: bool  # a successful login of the last 30 days was in the same hour of the day, in UTC
     known_location: bool  # a successful login at any time came from the same location
 
 

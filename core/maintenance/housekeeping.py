@@ -1,6 +1,6 @@
-"""Deletion of obsolete rows (security N-9), and the batches in which every sweep works.
+"""Deletion of obsolete rows (security N-9), and `in_batches`, which all sweeps use.
 
-No rule relies on it: every use of a row checks its expiry.
+No rule relies on the deletion: every use of a row checks its expiry.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ async def in_batches(
     *,
     report: Callable[[str, int], None] = lambda kind, count: None,
 ) -> dict[str, int] | None:
-    """Process each kind of `batches`, one transaction per batch of `size` items, while `holder` has the lease.
+    """Process each kind in `batches`, one transaction per batch of `size` items, while `holder` has the lease.
 
     Return the number of items by kind, without zeros, or None if another process holds the lease.
-    `report` is called after each batch, for numbers that must be known even if a later batch fails.
+    `report` is called after each batch, for metrics that must be counted even if a later batch fails.
     """
     counts: dict[str, int] = {}
     for kind, process in batches.items():
@@ -109,7 +109,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
 
 async def reencrypt(ports: Ports) -> int:
-    """Encrypt under the active key every value that another key encrypts. Return the number of values (security L-1)."""
+    """Encrypt again, with the active key, every value that another key encrypted. Return their number (security L-1)."""
     count = 0
     for column in SealedColumn:
         after: str | None = ""

@@ -11,7 +11,7 @@ BATCH = 1000  # rows
 ENDED_SESSIONS_KEPT = timedelta(days=1)
 # A device that polls late is told that its code expired, and not that the code is unknown.
 EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
-# A code that is used a second time ends the session that it gave the first time, so it stays known (security O-4).
+# A second use of a code ends the session that the first use started, so the code must stay known (security O-4).
 CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
 # Webhooks are fed from event rows. The lasting record is the audit log.
@@ -24,18 +24,18 @@ SIEM_BACKLOGS_KEPT = timedelta(days=30)
 DELIVERIES_KEPT = timedelta(days=30)
 # A transaction that started before an organization was deleted, or its SIEM removed, may still write rows for it.
 TOMBSTONES_KEPT = timedelta(days=1)
-# A login of yesterday may still be on its way to be counted.
+# A login just before midnight is counted after it, so the shards of a day are merged a day later.
 LOGIN_SHARDS_KEPT = timedelta(days=1)
-# Two of the kinds that a sweep counts: the items at which an upstream service failed, and how often it failed so many
-# times in a row that it counts as down. Then the next sweep starts later.
+# Two kinds in the counts of a sweep: the items for which an upstream service failed, and the times that the sweep
+# stopped because the service counts as down after several failures in a row. Then the next sweep starts later.
 FAILED: Final = "failed"
 BACKED_OFF: Final = "held_up"
-# Longer than a batch can take, and than the pause between two sweeps, so that a process keeps its job while it lives.
+# Longer than a batch and than the pause between two sweeps, so that a process keeps the lease while it runs.
 LEASE = timedelta(minutes=5)
 
 
 class Sweep(StrEnum):
-    """A kind of row that the housekeeper deletes. The values are logged."""
+    """A kind of row that the housekeeper deletes, or changes where a comment says so. The values are logged."""
 
     ONE_TIME_TOKENS = "one_time_tokens"
     PRE_AUTHS = "pre_auths"
@@ -54,13 +54,13 @@ class Sweep(StrEnum):
     EVENTS = "events"
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
     CHECKOUTS = "checkouts"
-    BILLING_FACTS = "billing_facts"  # about ended subscriptions, and about those that were never ours
+    BILLING_FACTS = "billing_facts"  # about ended subscriptions, and about subscriptions that we never managed
     PAYMENT_METHODS = "payment_methods"  # detached ones, and those of unknown customers
     DELETED_CUSTOMERS = "deleted_customers"  # of the payment provider
     LOGIN_TOTALS = "login_totals"  # merged into one row per day, not deleted
     SIEM_QUEUES = "siem_queues"  # of removed configurations
-    SIEM_BACKLOGS = "siem_backlogs"  # entries that the SIEM has not accepted in all that time
-    LOG_REDACTIONS = "blankings"  # log entries of anonymized users; the entries stay, their personal data goes (docs/adr/0008)
+    SIEM_BACKLOGS = "siem_backlogs"  # entries that the SIEM has not accepted for SIEM_BACKLOGS_KEPT
+    LOG_REDACTIONS = "blankings"  # log entries of anonymized users; only their personal data is removed (docs/adr/0008)
     WEBHOOK_DELIVERIES = "webhook_deliveries"
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
     DELETED_WEBHOOKS = "deleted_webhooks"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-# Entries of each log in the transaction that anonymizes. For most users these are all; the rest follows in batches.
+# The number of entries per log that the anonymizing transaction redacts. Most users have fewer. The rest follows in batches.
 FIRST = 1000
 BATCH = 5000  # entries
 

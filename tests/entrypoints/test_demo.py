@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core import demo
 from core.applications.services_rules import RedirectUriInvalid
-from core.demo import Demo, DemoRefused
+from core.demo_rules import Demo, DemoRefused
 from core.federation.saml.configuration_rules import SamlCertificate
 from core.kernel.principals import Person
 from core.tenancy import governance

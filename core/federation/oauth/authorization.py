@@ -2,9 +2,9 @@
 
 Sources: RFC 6749, RFC 7636, RFC 8252, RFC 9207.
 
-An application sends the browser here with an authorization request. A user who is signed in in that
-browser is sent back with a code, which the application exchanges for tokens (security O-1, O-2,
-O-3, O-4, decisions 86, 88, 92, 93). Tokens never appear in a URL.
+An application sends the browser here with an authorization request. When the user has signed in, the
+browser is redirected back with a code. The application exchanges the code for tokens, so tokens never
+appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.
 async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization:
     """Validate an authorization request.
 
-    A refusal is shown in the browser only: an unvalidated redirect URI must not be used.
+    Refusals are shown on an error page, because the browser must not be redirected to an unvalidated
+    redirect URI.
 
     Raises: OAuthStateInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered,
@@ -141,9 +142,9 @@ async def is_allowed(ports: Ports, visitor: Visitor, authorization: Authorizatio
 async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authorization) -> bool:
     """Return whether a page must ask the user before the application gets a code.
 
-    It must ask if the organization does not know the user yet: otherwise any page could make a
-    visitor known to it. It must also ask for redirect URIs other than https, because any program on
-    the user's machine can claim those (RFC 8252 section 8.6).
+    It must ask if the organization does not know the user yet. Otherwise any web page could redirect
+    the user here and so reveal them to the organization. It must also ask if the redirect URI is not
+    https, because any program on the user's machine can claim such a URI (RFC 8252 section 8.6).
     """
     context = authorization.context
     if context is None:
@@ -155,9 +156,9 @@ async def needs_consent(ports: Ports, visitor: Visitor, authorization: Authoriza
 
 
 async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorization, base_url: str) -> str:
-    """Issue a code and return the redirect URI with it.
+    """Issue a code, and return the redirect URI with this code.
 
-    The code works once, for 60 seconds (security O-4).
+    The code works once, within 60 seconds (security O-4).
 
     Raises: MfaMissing, ServiceNotFound; the errors of `own_account.lock_own_account`.
     """
@@ -183,9 +184,9 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
 
 async def identify_client(ports: Ports, client_id: str | None, client_secret: str | None) -> OAuthClient | None:
-    """Return the client that these credentials name, or None if there are none.
+    """Return the client with these credentials, or None if there are none.
 
-    A secret that is sent must be right (RFC 6749 section 2.3).
+    A client secret is verified even if the client needs none (RFC 6749 section 2.3).
 
     Raises: ClientInvalid.
     """
@@ -209,9 +210,9 @@ async def exchange_code(ports: Ports, client: OAuthClient, code: str, redirect_u
 
     Sources: decisions 88, 89, 90, 92 and 93; security O-3 and O-4.
 
-    The session gets the address and user agent of the browser that received the code, because those
-    of the application's server say nothing about the user. A code that is presented twice ends the
-    session that it started.
+    The session gets the address and user agent of the browser that received the code. Those of the
+    application's server say nothing about the user. If a code is presented twice, the session that
+    it started ends.
 
     Raises: ClientInvalid, AuthorizationCodeInvalid, OrganizationNotActive.
     """
@@ -295,10 +296,10 @@ async def refresh_tokens(ports: Ports, caller: Caller, client: OAuthClient | Non
 async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | None, token: str) -> None:
     """Revoke a token and end its session (RFC 7009 section 2.1).
 
-    Tokens of other clients are left alone.
+    Tokens of other clients are not revoked.
 
-    Raises: ClientInvalid if nothing was revoked and a client secret was missing: that of the named
-    client, or, if the request names none, that of the token's own client.
+    Raises: ClientInvalid if nothing was revoked because a client secret was missing. It is the secret
+    of the client in the request or, if the request names none, of the token's own client.
     """
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))
     lacks_secret = revoked is False if client is None else not revoked and not client.authenticated

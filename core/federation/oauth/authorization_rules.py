@@ -1,7 +1,7 @@
 """Values and rules of OAuth authorization requests and codes.
 
-They hold what RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps) and RFC
-9207 (`iss` in responses) ask of an authorization server (security O-1, O-2, O-3, O-4).
+Sources: RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps), RFC 9207
+(`iss` in responses); security O-1, O-2, O-3 and O-4.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OrgOrServiceMissing(Invalid):
 
 
 class ClientIdMismatch(Invalid):
-    """The client_id does not belong to the service that org and service name. Send the client_id alone, or org and service alone."""
+    """The client_id belongs to a different service than org and service. Send either client_id, or org and service."""
 
 
 class AuthorizationCodeInvalid(GrantInvalid):
@@ -53,7 +53,7 @@ class RedirectUriMissing(Invalid):
 
 
 class RedirectUriNotRegistered(Invalid):
-    """This redirect URI is not registered for the application. The browser was not redirected."""
+    """This redirect URI is not registered for the application. The browser was not redirected. Send a registered redirect URI."""
 
 
 class CodeChallengeMissing(Invalid):
@@ -72,8 +72,8 @@ class OAuthStateInvalid(Invalid):
 class AuthorizationRequest:
     """The parameters of an authorization request, before they are validated.
 
-    `org` and `service` are slugs; both are None for the platform itself. OAuth clients that know no
-    slugs send `client_id` instead.
+    `org` and `service` are slugs. OAuth clients that do not know them send `client_id` instead. All
+    three are None for the platform itself.
     """
 
     org: str | None = None
@@ -86,7 +86,7 @@ class AuthorizationRequest:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
-        """Return the request in these query or form fields.
+        """Return the request with the parameters in these query or form fields.
 
         Empty and unknown fields are ignored (RFC 6749 section 3.1).
         """
@@ -113,14 +113,14 @@ class Authorization:
     request: AuthorizationRequest
     service: Service | None
     context: ServiceContext | None
-    redirect_uri: str | None  # the requested or the only registered one; None on the hosted pages of a platform without a frontend
+    # The requested or the only registered one. None if the platform has no frontend and the user
+    # signs in to the platform itself: then the hosted pages are the target.
+    redirect_uri: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """A new authorization code.
-
-    It has the user, the browser session, and the values that the token request must repeat.
+    """A new authorization code: its user, browser session, and the values that the token request must repeat.
 
     Times are UTC.
     """
@@ -138,7 +138,7 @@ class AuthorizationCode:
 class IssuedCode:
     """The user and the browser session of a stored code.
 
-    `address` and `agent` are those of the session.
+    `address` and `agent` are the IP address and user agent of the browser session.
     """
 
     user_id: UUID
@@ -153,8 +153,8 @@ class IssuedCode:
 class OAuthClient:
     """The client of a token request: a service, or the platform's frontend (`service` is None).
 
-    `authenticated` is true for a client that sent its secret, and for one that needs none. The
-    latter relies on PKCE.
+    `authenticated` is true if the client sent its secret or needs none. `relies_on_pkce` is true if it
+    sent no secret.
     """
 
     service: Service | None
@@ -200,7 +200,7 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
 def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None) -> None:
     """Check the PKCE parameters.
 
-    Public clients, including the platform's frontend (None), must send a challenge.
+    Public clients must send a challenge. The platform's frontend (`service` is None) is one of them.
 
     Raises: CodeChallengeMissing, CodeChallengeInvalid.
     """

@@ -1,8 +1,9 @@
 """The device flow: sign-in for devices that cannot show a sign-in page (RFC 8628).
 
-A device requests a device code and a user code. A person enters the user code on our page, sees
-which application asks and from where, and approves or denies the request. The device polls for
-tokens with the device code (security V-1, V-2, V-3, V-4, decisions 91, 93, 94, 95, 96, 97, 98, 99).
+A device requests a device code and a user code. The user enters the user code on our page. The page
+shows the application and the address of the device, and the user approves or denies the request.
+Meanwhile the device polls for tokens with the device code (security V-1, V-2, V-3, V-4, decisions 91,
+93, 94, 95, 96, 97, 98, 99).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
 
 async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequest) -> DeviceAuthorization:
-    """Issue a device code and a user code to a device of the requested application.
+    """Issue a device code and a user code to a device that runs the requested application.
 
     Raises: ApplicationMissing, ClientInvalid, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, OrgOrServiceMissing, CodeChallengeMissing,
@@ -93,9 +94,9 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
 async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None) -> TokenPair:
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
 
-    No client secret is needed. A client id must be right if the device sends one, and so must the
-    verifier if the request had a challenge. `caller` is the device, which becomes a device of the
-    user. Every poll is counted before it is answered.
+    No client secret is needed. If the device sends a client id, it must be the one of the request.
+    The code verifier must match the request's challenge, and be absent if there was none. `caller` is
+    the device, which becomes a device of the user. Every poll is counted before it is answered.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
     OrganizationNotActive.
@@ -129,7 +130,7 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
         address=caller.address,
         agent=caller.agent,
     )
-    look = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
+    fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
     try:
         async with ports.storage.transaction(by=person, in_session=False) as tx:
             locked = await tx.accounts.lock(account.id) or refuse(DeviceCodeInvalid)
@@ -140,16 +141,16 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
                 raise DeviceCodeDenied
             if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
                 raise DeviceCodeInvalid
-            arrival = await devices.match_device(tx, account.id, look, poll.service.org_id, now)
-            await devices.remember_device(tx, arrival, now)
+            match = await devices.match_device(tx, account.id, fingerprint, poll.service.org_id, now)
+            await devices.remember_device(tx, match, now)
             grant = RedeemedGrant(
                 person=person,
                 account=locked,
                 service=poll.service,
                 provider=poll.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
-                device_id=arrival.device.id,
+                device_id=match.device.id,
                 grant=Grant.DEVICE_CODE,
-                new_device=arrival.device,
+                new_device=match.device,
             )
             signed_in = await start_granted_session(ports, tx, grant, now)
     except NotFound:  # the service or its organization was deleted
@@ -157,35 +158,36 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
     return issue_first_tokens(ports, signed_in)
 
 
-# The user who approves it
+# The user who approves the device
 
 
 async def find_request(ports: Ports, caller: Person, user_code: str, network: str) -> DeviceRequest:
     """Return the request with this user code, for the caller to decide.
 
-    An unknown code counts as a failed attempt of the account and of the address (security V-2).
-    `network` is the part of the client address that rate limits use.
+    An unknown code counts as a failed attempt, both of the caller's account and of their network
+    (security V-2). `network` is the part of the client address that rate limits use.
 
     Raises: UserCodeUnknown, DeviceCodeExpired, OrganizationNotActive, TooManyAttempts.
     """
-    at_address, at_account = (digest(f"{kind} {value}") for kind, value in (("address", network), ("account", caller.user_id)))
+    address_key, account_key = (digest(f"{kind} {value}") for kind, value in (("address", network), ("account", caller.user_id)))
     letters, now = normalize_user_code(user_code), ports.clock.now()
-    # Count each attempt before the lookup, and undo only this one when the code is right. Resetting
-    # the counter instead would let an attacker enter the code of an own device between guesses at
-    # other people's codes, without limit.
-    await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, at_address)
+    # Count each attempt before the lookup, and uncount only this one if the code is right. Do not
+    # reset the counter: an attacker could then guess other users' codes without limit, by entering
+    # the code of their own device between the guesses.
+    await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, address_key)
     try:
-        await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, at_account)
+        await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, account_key)
     except attempt_limits_rules.TooManyAttempts:
-        await attempt_limits.uncount(ports, SecretKind.USER_CODE, at_address)
+        await attempt_limits.uncount(ports, SecretKind.USER_CODE, address_key)
         raise
     async with ports.storage.reading() as read:
         request = None if letters is None else await read.device_codes.by_user_code(digest(letters))
     if request is None:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise UserCodeUnknown
-    for subject in (at_address, at_account):  # also for used and expired codes, which only a device can have shown
-        await attempt_limits.uncount(ports, SecretKind.USER_CODE, subject)
+    # Used and expired codes are no guesses either: a device has shown them.
+    for key in (address_key, account_key):
+        await attempt_limits.uncount(ports, SecretKind.USER_CODE, key)
     if request.is_locked or request.status is not DeviceRequestStatus.PENDING:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise UserCodeUnknown
@@ -197,14 +199,13 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
 
 
 async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceDecision, network: str) -> DeviceRequest:
-    """Approve or deny the request with this user code, once.
+    """Approve or deny the request with this user code. A decision is final.
 
-    Return the request as it was before (security V-3).
+    Return the request as it was before the decision (security V-3). To approve it, the user needs a
+    session in which all required factors were verified.
 
-    Approving needs a session in which all factors were verified.
-
-    Raises: the errors of `find_request`, with UserCodeUnknown also if a parallel call decided
-    first; MfaMissing; BlockedByDirectory; SessionEnded.
+    Raises: MfaMissing, BlockedByDirectory, SessionEnded; the errors of `find_request`.
+    UserCodeUnknown is also raised if a parallel call decided first.
     """
     if decision is DeviceDecision.APPROVE:
         require_mfa(caller)

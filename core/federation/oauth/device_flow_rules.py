@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 VERIFY_PATH: Final = "/auth/device/verify"
 CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user code
 POLL_INTERVAL: Final = 5  # seconds between two polls
-SLOW_DOWN_STEP: Final = 5  # seconds by which each early poll lengthens the interval (RFC 8628 section 3.5)
-MAX_FAILURES: Final = 5  # polls with a wrong client or verifier, after which a device code is locked (security V-2)
+SLOW_DOWN_STEP: Final = 5  # seconds that each early poll adds to the interval (RFC 8628 section 3.5)
+MAX_FAILURES: Final = 5  # polls with a wrong client id or code verifier that lock a device code (security V-2)
 # No vowels, so that codes form no words, and no letter that looks like a digit (RFC 8628 section
 # 6.1). This gives 20 ** 8 codes.
 USER_CODE_ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"
 USER_CODE_LENGTH: Final = 8
-USER_CODE_ATTEMPTS: Final = 5  # to find an unused user code; one in millions of first attempts fails
+USER_CODE_ATTEMPTS: Final = 5  # to find an unused user code; the first attempt almost always succeeds
 MAX_TYPED_LENGTH: Final = 64  # characters of a typed user code, including spaces and dashes
 
 
@@ -54,7 +54,7 @@ class DeviceCodePending(Invalid):
 class SlowDown(Invalid):
     """You polled too early. Wait five seconds longer between polls from now on."""
 
-    code = "DEVICE_CODE_PENDING"  # a client that knows only this code keeps polling, which is right
+    code = "DEVICE_CODE_PENDING"  # a client that does not know `slow_down` must keep polling too
     oauth_error = "slow_down"
 
 
@@ -65,11 +65,11 @@ class DeviceCodeDenied(Invalid):
 
 
 class DeviceCodeInvalid(GrantInvalid):
-    """The device code is unknown or used, or is for another client or code_verifier. Start again at POST /auth/device/code."""
+    """The device code is unknown or used, or belongs to another client_id or code_verifier. Start again at POST /auth/device/code."""
 
 
 class DeviceRequestStatus(StrEnum):
-    """The status of a device's request. Expiry is not part of it."""
+    """The status of a device's request. An expired request keeps its status."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -91,9 +91,9 @@ class DeviceDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCode:
-    """A new request of a device, with the SHA-256 of both codes and the origin of the request.
+    """A new request of a device, with the SHA-256 of both codes.
 
-    Times are UTC.
+    `address` and `agent` are the IP address and user agent of the device. Times are UTC.
     """
 
     device_code_hash: bytes = field(repr=False)
@@ -135,8 +135,8 @@ class DeviceRequest:
 class DevicePoll:
     """A device's request at the time of one poll. Times are UTC.
 
-    `session_id`, `provider` and `account` are those of the user who approved it, and None before
-    that.
+    `session_id`, `provider` and `account` belong to the session that approved the request. They are
+    None before the approval.
     """
 
     service: ServiceContext
@@ -151,15 +151,15 @@ class DevicePoll:
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
-    """Return the URL of the page that approves a request, with its user code filled in.
+    """Return the URL of a page for user codes, with this user code filled in.
 
-    `page` can be the service's own page.
+    `page` is our own page, or the service's own page.
     """
     return f"{page}{'&' if '?' in page else '?'}{urlencode({'user_code': user_code})}"
 
 
 def normalize_user_code(text: str) -> str | None:
-    """Return the eight letters of a typed user code, or None if it cannot be one.
+    """Return the eight letters of a typed user code, or None if the text cannot be a user code.
 
     Case and the characters between the letters do not matter (RFC 8628 section 6.1).
     """

@@ -1,0 +1,76 @@
+"""The demo data of `gatehouse demo`, with the secrets that are shown once, and its error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core.kernel.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.applications.plans_rules import Plan
+    from core.applications.services_rules import Service
+    from core.eventing.webhooks_rules import Webhook
+    from core.federation.saml.configuration_rules import SamlConfiguration
+    from core.kernel.values import Email
+    from core.tenancy.organizations_rules import Organization
+
+
+class DemoRefused(Invalid):
+    """The demo data cannot be created. Nothing was changed."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem} Nothing was changed.")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoUser:
+    """A user with a password and, if two-factor authentication is on, the base32 secret for an authenticator app."""
+
+    id: UUID
+    email: Email
+    password: str = field(repr=False)
+    totp_secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A service and its client secret. A public service has none."""
+
+    service: Service
+    client_secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """An organization with all its demo data.
+
+    The API key has all permissions. The end users have verified addresses, and one of them has a second factor. `saml` is the
+    enabled SAML configuration of the web application.
+    """
+
+    organization: Organization
+    owner: DemoUser
+    admin: DemoUser
+    member: DemoUser
+    web: Application
+    mobile: Application
+    saml: SamlConfiguration
+    plan: Plan
+    api_key: str = field(repr=False)
+    scim_token: str = field(repr=False)
+    webhook: Webhook
+    webhook_secret: str = field(repr=False)
+    end_users: Sequence[DemoUser]
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """The complete demo data."""
+
+    platform_owner: DemoUser
+    first: Tenant
+    other: Tenant
