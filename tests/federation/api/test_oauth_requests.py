@@ -61,7 +61,7 @@ INVALID: Final[tuple[tuple[dict[str, str | None], int, str], ...]] = (
     ({"org": "acme\0"}, 404, "organization does not exist"),
     ({"service": "\0"}, 404, "organization does not exist"),
     ({"service": "nothing"}, 404, "service does not exist"),
-    ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "does not belong to the service"),
+    ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "belongs to a different service"),
     ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "service does not exist"),
     ({"org": None, "service": None, "client_id": "somebody"}, 404, "service does not exist"),
     ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "The browser was not redirected"),

@@ -59,14 +59,14 @@ def test_openapi_python_client_generates_a_usable_client(
     def operation(tag: str, name: str) -> Any:
         return importlib.import_module(f"generated.api.{tag}.{name}").sync
 
-    anonymous = client.Client(base_url=running.address)
-    login = operation("sessions", "sessions_login")(client=anonymous, body=models.LoginRequest(email=EMAIL, password=PASSWORD))
-    signed_in = client.AuthenticatedClient(base_url=running.address, token=login.access_token)
-    body = models.OrganizationRequest(name="Acme", slug="acme")
-    operation("organizations", "organizations_create")(client=signed_in, body=body)
-    conflict = operation("organizations", "organizations_create")(client=signed_in, body=body)
+    with client.Client(base_url=running.address) as anonymous:
+        login = operation("sessions", "sessions_login")(client=anonymous, body=models.LoginRequest(email=EMAIL, password=PASSWORD))
+    with client.AuthenticatedClient(base_url=running.address, token=login.access_token) as signed_in:
+        body = models.OrganizationRequest(name="Acme", slug="acme")
+        operation("organizations", "organizations_create")(client=signed_in, body=body)
+        conflict = operation("organizations", "organizations_create")(client=signed_in, body=body)
+        organizations = operation("organizations", "organizations_list_own_organizations")(client=signed_in)
     assert (type(conflict).__name__, conflict.error_code.value) == ("Error", "BAD_REQUEST")
-    organizations = operation("organizations", "organizations_list_own_organizations")(client=signed_in)
     assert [each.organization.slug for each in organizations] == ["acme"]
 
 
