@@ -10,7 +10,7 @@ import trio
 from ports.observe import Clock
 
 NOW: Final = datetime.min.replace(tzinfo=UTC)  # a time in the past of every clock
-# Seconds to wait after a due time, so that the work is also due by the other clock if one of them is coarse.
+# Seconds to wait after a due time. The actor sleeps by Trio's clock, and then the work must also be due by the system clock.
 CLOCK_GRAIN: Final = 0.05
 
 
@@ -30,7 +30,7 @@ class Mailbox:
         self.post()
 
     async def wait(self, at_most: float) -> bool:
-        """Return True once there was a post since the last wait, or False after `at_most` seconds."""
+        """Return True at the next post, or at once if there was one since the last wait. Return False after `at_most` seconds."""
         with trio.move_on_after(max(at_most, 0)):
             await self._receiver.receive()
             return True

@@ -26,7 +26,7 @@ from ports.outside import EmailMessage, MailRefused
 log = structlog.get_logger("mailer")
 
 SLOTS: Final = 8  # emails sent at the same time, so that a slow recipient does not delay others
-# The most slots for emails through the organizations' own mail servers, which may be slow; and the most for each such server.
+# The most slots for emails through the organizations' own mail servers, which may be slow, and the most for one of these servers.
 OWN_SERVER_SLOTS: Final = 4
 SLOTS_OF_ONE: Final = 2
 POLL: Final = 30.0  # seconds

@@ -57,8 +57,8 @@ async def metrics_refresher(ports: Ports, pool: Pool, inbox: Mailbox) -> NoRetur
 
 
 async def refresh(ports: Ports, pool: Pool) -> None:
-    """Set all gauges. During an outage of the database its gauges keep their values, and only those of the pool are set."""
-    # Read the numbers before the queries below, because these use connections themselves.
+    """Set all gauges. During a database outage, only the gauges of the pool are set, and the others keep their values."""
+    # Read the numbers of the pool before the queries below, because the queries use connections themselves.
     stats = pool.stats
     ports.metrics.pool(stats.total, stats.idle, stats.maximum)
     await _refresh_figures(ports)

@@ -41,7 +41,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: Restar
 
     An Outage is not the actor's fault, so outages are not counted. After too many other failures in a short
     time, the last error is raised. It ends the process, and the parent or the operator's supervisor starts a
-    new one. Without this, nobody would notice a process that does only part of its work.
+    new one. Otherwise the process would continue without this actor, and operators might not notice it.
     """
     failures = outages = 0
     while True:
@@ -68,7 +68,7 @@ async def supervise(name: str, run: Callable[[], Awaitable[Any]], policy: Restar
             # The actor was canceled, and a part of it failed during its cleanup. Raise the cancellation again,
             # because the canceling scope needs it. Only log the failure: a process that was asked to stop should
             # stop without an error.
-            stopped, errors = group.split(_is_no_error)
+            stopped, errors = group.split(_is_stop)
             if errors is not None:
                 log.exception("actor_failed_while_stopping", actor=name, exc_info=errors)
             raise stopped or group from None
@@ -82,7 +82,8 @@ def _is_outage(error: Exception) -> bool:
     return isinstance(error, Outage)
 
 
-def _is_no_error(error: BaseException) -> bool:
+def _is_stop(error: BaseException) -> bool:
+    """Return whether this is a cancellation, or an interrupt such as KeyboardInterrupt, and no failure."""
     return not isinstance(error, Exception | BaseExceptionGroup)
 
 

@@ -14,7 +14,7 @@ from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods
-# The time between two sweeps without a message, for the case that a due row stays due because it cannot be claimed.
+# The shortest time between two sweeps without a message: if a due row cannot be claimed, it is still due after a sweep.
 SHORTEST_PAUSE: Final = timedelta(seconds=1)
 
 log = structlog.get_logger("sweeper")
@@ -40,6 +40,7 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
 
     `holder` identifies this process in its leases. It survives a restart of the actor, which then
     continues with the same leases.
+
     While an upstream service is down, messages do not wake the actor, and each pause is twice the previous
     one, up to LONGEST_PAUSE periods.
     """

@@ -68,7 +68,7 @@ class AllowedTarget:
     def parse(cls, text: str) -> Self:
         """Parse `10.0.0.0/8`, `127.0.0.1:2525`, `fd00::/8` or `[fd00::/8]:2525`. Raises: ValueError."""
         if "%" in text:
-            raise ValueError("addresses of a single interface are never allowed")
+            raise ValueError("addresses with a scope id are never allowed")
         network: Network
         if text.startswith("["):
             address, separator, port = text[1:].partition("]:")
@@ -87,7 +87,7 @@ class AllowedTarget:
 
 
 def parse_allowed_targets(text: str) -> tuple[AllowedTarget, ...]:
-    """Parse `SSO_OUTBOUND_ALLOW`. Raises: ValueError. Its text is a clause that continues the name of the setting."""
+    """Parse `SSO_OUTBOUND_ALLOW`. Raises: ValueError, with a text that follows the name of the setting in a sentence."""
     targets = []
     for position, entry in enumerate((part.strip() for part in text.split(",")), 1):
         if not entry:
@@ -106,7 +106,7 @@ def parse_allowed_targets(text: str) -> tuple[AllowedTarget, ...]:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether this is a public address, which every tenant may make us connect to."""
+    """Return whether this is a public address, to which requests of all tenants may go."""
     return address.is_global and not address.is_reserved and not any(address in network for network in _REFUSED)
 
 
@@ -162,7 +162,7 @@ class Guard:
 
 
 def _address(socket_address: tuple[Any, ...]) -> Address | None:
-    """Return the address, as IPv4 if it is IPv4-mapped, or None if it belongs to a single interface (security W-1)."""
+    """Return the address, as IPv4 if it is IPv4-mapped, or None if it has a scope id (security W-1)."""
     text, _, *rest = socket_address
     address = ipaddress.ip_address(text)
     if isinstance(address, IPv4Address):

@@ -119,7 +119,7 @@ class HttpPayments:
                 return True
             if not 400 <= response.status < 500:
                 _fail(response.summary)
-            # The provider also refuses to cancel a subscription that is over. Reading it tells.
+            # The provider also refuses to cancel a subscription that is over. Read it to find out.
             data = await connection.get("subscriptions", {}, object_id=id_)
             if data is not None and not self._to_snapshot(data, connection.date).subscription.is_over:
                 _fail(response.summary)
@@ -201,9 +201,9 @@ class _Connection:
             if response.status in (409, 429):  # the same request is in progress, or there are too many requests
                 await trio.sleep(RETRY_PAUSE)
                 continue
-            # From now on the provider repeats two answers for this key: a failure in its own code
-            # (status 500; other 5xx come from the proxies before it), and the refusal because the
-            # key was used with other fields.
+            # The provider stores these two answers and repeats them for every later request with
+            # this key: a failure in its own code (status 500; other 5xx come from the proxies in
+            # front of it), and the refusal of a key that was used with other fields.
             if response.status == 500 or error.get("type") == "idempotency_error":
                 log.warning("payments_failed", reason=response.summary)
                 raise IdempotencyKeySpent(response.summary)

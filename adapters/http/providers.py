@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("providers")
 
 DEADLINE: Final = 10.0  # seconds for all requests about one user, including the wait for a free slot
-MAX_CONCURRENT: Final = 50  # users, so that a slow provider does not pile up sockets
+MAX_CONCURRENT: Final = 50  # users at the same time, so that a slow provider does not pile up sockets
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 CLOCK_SKEW: Final = timedelta(minutes=1)  # tolerated difference between a provider's clock and ours
 KEY_CACHE_TTL: Final = timedelta(hours=1)
@@ -285,7 +285,7 @@ class _Connection:
         async with self._client.stream("GET", url, headers=headers) as response:
             raw = await read_body(response)
         if response.status_code != 200:
-            _fail("another endpoint than the token endpoint refused or failed")
+            _fail("an endpoint other than the token endpoint refused or failed")
         return parse_json(raw)
 
 

@@ -32,7 +32,7 @@ class AuditActor:
 
 
 SYSTEM: Final = AuditActor("system", "system@internal")  # a background job or an operator's command
-# A caller without a session. Accepting an invitation by its link is an example.
+# A caller without a session, such as a user who accepts an invitation by its link.
 ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal")
 DELETED_ACCOUNT: Final = AuditActor(accounts_rules.DELETED_ACCOUNT.id, accounts_rules.DELETED_ACCOUNT.email)
 # The actors that filters can name and that have no account, by the id that entries show.
@@ -89,8 +89,6 @@ def build_filter(*, action: str | None, target_type: Target | None, target_id: s
     """Return the filter for these query parameters, or None if no entry can match.
 
     Decisions 13, 227, 230 and 231 define the parameters.
-
-
 
     Raises: TargetTypeRequired.
     """

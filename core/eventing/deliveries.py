@@ -4,9 +4,8 @@ A delivery is queued in the transaction of its event, and sent until the receive
 attempts run out.
 
 The dispatcher claims deliveries, sends them, and records the outcomes. A claim is a lease that
-expires, so a process that is killed at any point loses nothing. If it is killed after sending and
-before recording, the same delivery is sent twice with the same id. The order of deliveries is not
-guaranteed.
+expires, so no delivery is lost if a process is killed. If it is killed between sending and
+recording, the delivery is sent again with the same id. The order of deliveries is not guaranteed.
 """
 
 from __future__ import annotations

@@ -109,13 +109,15 @@ class DispatchCapacity:
 
     The claim shares the free slots by three rules:
 
-    - An organization gets slots as long as three times its deliveries in flight stay free.
-    - A webhook gets slots as long as its organization can use as many again for other webhooks.
-    - A webhook with nothing in flight gets one slot as long as its organization has no more
-      deliveries in flight than there are free slots.
+    - An organization gets slots while the free slots are at least three times its deliveries in
+      flight. So a single organization gets at most a quarter of all slots.
+    - A webhook gets slots while its deliveries in flight are at most the slots that its
+      organization can still get.
+    - A webhook with nothing in flight gets one slot beyond these limits, while its organization has
+      no more deliveries in flight than there are free slots.
 
     So when many receivers hang, an organization or a webhook with nothing in flight still gets a
-    slot. A tenant that is alone gets plenty.
+    slot.
     """
 
     free: int

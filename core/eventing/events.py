@@ -37,7 +37,7 @@ def webhook_created(webhook: Webhook) -> Event:
 def webhook_updated(old: Webhook, new: Webhook) -> Event:
     """A webhook was changed. The details have the old and the new value of each changed field.
 
-    Of the URL they have only the host, and whether the rest changed.
+    For the URL, they have only scheme and host, and whether path or query changed.
     """
     changes = field_changes(old, new, "name", "events", "is_active")
     if _origin(old.url) != _origin(new.url):

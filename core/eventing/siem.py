@@ -137,8 +137,8 @@ async def claim_queue(ports: Ports, *, struggling: bool) -> ClaimedSiemQueue | N
 async def attempt(ports: Ports, claimed: ClaimedSiemQueue) -> SiemAttempt | None:
     """Send the first entries of the queue.
 
-    Return None if the rest of the lease is too short for a request. The lease then expires, and the
-    next one sends the entries.
+    Return None if the rest of the lease is too short for a request. The lease then expires, and a
+    later attempt sends the entries.
     """
     if claimed.sink is None:
         return SiemAttempt(SiemResult.NOT_SENT)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 MAX_ENTRIES: Final = 500
 MAX_BYTES: Final = 1_000_000
 POST_TIMEOUT: Final = 10.0  # seconds, for the whole request (security W-2)
-# Time to read the entries and to send them. If reading took too long, the next lease sends them.
+# Time to read the entries and to send them. If reading takes too long, nothing is sent until the
+# next lease.
 LEASE: Final = timedelta(seconds=20)
 LONGEST_BACKOFF: Final = timedelta(minutes=5)
 PENDING_CAP: Final = 10_000  # counting stops here, because counting a long queue is slow

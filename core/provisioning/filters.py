@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class FieldType(Enum):
     """The types of fields, which determine how values are compared.
 
-    The text is for error messages.
+    The values of the enumeration are phrases in error messages.
     """
 
     EXACT = "a string"
@@ -208,15 +208,15 @@ def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
 def _parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text.upper())
-        # A time without an offset is UTC. The first and the last years cannot be converted from
-        # every offset.
+        # A time without an offset is UTC. Times in the first and the last hours of the calendar
+        # raise OverflowError: with their offset, they are in the year 0 or 10000 of UTC.
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
         return time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise FilterInvalid("a time must be written as in 2026-03-14T15:09:26Z") from None
 
 
-# The value of a field; a set for an attribute with several values, which supports only `eq`.
+# The value of a field; a set for a multi-valued attribute, which supports only `eq`.
 FieldValue: TypeAlias = str | bool | datetime | frozenset[str] | None
 
 

@@ -287,9 +287,10 @@ class _Parser:
         raise FilterInvalid("a quotation mark is missing")
 
 
-def _refuse(_: str) -> None:
+def _refuse_constant(_: str) -> None:
+    """Refuse NaN and Infinity, which Python accepts and JSON does not have."""
     raise ValueError
 
 
 # Created once, because a patch of a group can have very many paths with a value each.
-_JSON: Final = json.JSONDecoder(parse_constant=_refuse)
+_JSON: Final = json.JSONDecoder(parse_constant=_refuse_constant)

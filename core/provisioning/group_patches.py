@@ -1,7 +1,7 @@
 """Changes to the members of the SCIM group, read from patches and from whole groups.
 
-A group can have too many members to build the whole resource and change it. So operations become
-sets of ids to add and to remove.
+A group can have so many members that building the whole resource to change it would be too slow. So
+operations become sets of ids to add and to remove.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ class MemberChanges:
 
     @classmethod
     def parse(cls, added: Collection[str], removed: Collection[str] = (), *, replace_all: bool = False) -> MemberChanges:
-        """Parse the ids. A text that is not an id can only be removed, which has no effect.
+        """Parse the ids.
 
-        Raises: GroupMemberUnknown.
+        A text that is not an id has no effect in `removed`.
+
+        Raises: GroupMemberUnknown if a text in `added` is not an id.
         """
         added_ids = frozenset(parse_id(text) or refuse(GroupMemberUnknown) for text in added)
         return cls(replace_all, added_ids, frozenset(id_ for text in removed if (id_ := parse_id(text)) is not None))
@@ -90,7 +92,7 @@ def parse_member_changes(schema: ScimSchema, operations: Iterable[PatchOperation
     for operation in operations:
         for target, value in _member_targets(schema, operation):
             ids = _ids_of(target, value, operation)
-            if operation.op is PatchOp.REPLACE and value is None:  # a null means nothing here: it would empty the organization
+            if operation.op is PatchOp.REPLACE and value is None:  # ignored, because it would empty the organization
                 continue
             match operation.op:
                 case PatchOp.ADD:
@@ -122,7 +124,7 @@ def _member_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple
 def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[str] | None:
     """Return the ids of an operation.
 
-    None means all members, if it has no value. A null means no members.
+    An operation without a value means all members: return None. A null means no members.
     """
     if target.sub is not None:
         raise AttributeNotWritable(f"members.{target.sub.name}")

@@ -85,7 +85,7 @@ async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, chang
     require_own_group(caller, group_id)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked = scim_tokens.lock_organization_deferred(tx, caller, now)
+        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
         joining, leaving, known = list[GroupMember](), list[GroupMember](), 0
         async for batch in _load_members(tx, caller.org_id, changes):
             for member in batch:
@@ -95,12 +95,12 @@ async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, chang
                         joining.append(member)
                 elif member.role is not None and (not member.is_protected if changes.replace_all else member.user_id in changes.removed):
                     leaving.append(member)
-        organization = locked()
+        organization = locked_organization()
         if known < len(changes.added):
             raise GroupMemberUnknown
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [member.user_id for member in (*joining, *leaving)])
-        if leaving:  # a user can become a platform owner at any time, because that does not lock the organization
+        if leaving:  # read again after the lock: making a user a platform owner does not lock the organization
             owners = await tx.scim_users.platform_owners([member.user_id for member in leaving])
             if not changes.replace_all and any(member.is_protected or member.user_id in owners for member in leaving):
                 raise ProtectedUser
@@ -114,10 +114,9 @@ async def change_members(ports: Ports, caller: ScimClient, group_id: UUID, chang
 
 
 def _load_members(tx: Transaction, org_id: UUID, changes: MemberChanges) -> Batches[GroupMember]:
-    """Load the users that the changes name, or all known users if a batch is too short for them.
+    """Load the users that the changes name, or all known users if one batch cannot hold these.
 
-    The batches let other requests run in between, because a group can have a hundred thousand
-    members.
+    A group can have a hundred thousand members. Other requests run between the batches.
     """
     is_short = not changes.replace_all and len(changes.added) + len(changes.removed) < BATCH_SIZE
     ids = changes.added | changes.removed if is_short else None
@@ -145,7 +144,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))
-        if member.role is not Role.MEMBER:  # other roles cannot invite
+        if member.role is not Role.MEMBER:  # the role member cannot invite
             await members.revoke_invitations_from(tx, org_id, member.user_id, None, now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 

@@ -1,8 +1,8 @@
 """SCIM resources as JSON objects: reading and checking the values that clients send.
 
-Okta and Entra ID deviate from the RFC in their own ways. Together with `core.provisioning.patches`,
-this module is the only place that knows these deviations: "False" as a string, a list with one
-element instead of a single value, and a single value inside an object.
+Okta and Entra ID deviate from the RFC. This module accepts their deviations in values: "False" as a
+string, a list with one element instead of a single value, and a single value inside an object.
+`patches`, `filters` and `grammar` accept the deviations in patches and filters.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 Resource = dict[str, Any]
 
-# Values of one attribute of a user. Members and operations are limited only by the size of the body
-# (security C-7). With MAX_TEXT_LENGTH, this limits the time of a patch operation, no matter what
-# earlier operations added.
+# The maximum number of values of one attribute of a user. Members of the group and patch operations
+# are limited only by the size of the body (security C-7). Together with MAX_TEXT_LENGTH, this limits
+# the time of each patch operation, even if earlier operations added values.
 MAX_VALUES: Final = 10
 MAX_TEXT_LENGTH: Final = 256  # characters
 
@@ -37,7 +37,7 @@ class AttributeValueInvalid(Invalid):
 def read_value(attribute: ScimAttribute, value: Any) -> Any:
     """Return `value` as a value of the attribute, or None if it is empty.
 
-    For an attribute with several values, return a list. Names are spelled as in the schema, and
+    For a multi-valued attribute, return a list. Names are spelled as in the schema, and
     unknown sub-attributes are left out.
 
     Raises: AttributeValueInvalid.

@@ -110,8 +110,8 @@ def lock_organization_deferred(tx: Transaction, caller: ScimClient, now: datetim
     its own errors, and then calls the returned function, which returns the organization or raises
     ScimTokenInvalid or OrganizationNotActive.
 
-    Revoking a token locks the organization, too. All requests of the directory wait for this lock,
-    so it is held for as few round trips as possible.
+    Revoking a token also locks the organization, so no change happens after a revocation. All other
+    changes by the directory wait for this lock, so it is held for as few round trips as possible.
     """
     organization_row = tx.organizations.lock_deferred(caller.org_id)
     is_live = tx.scim_tokens.is_live_deferred(caller.org_id, caller.token_id, now)

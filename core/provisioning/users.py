@@ -1,9 +1,9 @@
 """SCIM users: the users of an organization, as its directory sees and changes them.
 
 A directory knows the members of its organization, the users it deactivated, and the users it
-provisioned and removed from the group. `core.tenancy.account_control` limits its control over
-accounts that are used elsewhere, too. The names that it gives to a user are visible in its
-organization only.
+provisioned and removed from the group. Some of these accounts are also used elsewhere:
+`core.tenancy.account_control` decides how much of such an account the directory controls. The names
+that a directory gives to a user are visible in its organization only.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked = scim_tokens.lock_organization_deferred(tx, caller, now)
+        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
         account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id)
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
         is_reserved = tx.scim_users.claim_email_deferred(caller.org_id, account.id, account.email)
@@ -93,11 +93,11 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
         # (docs/specification/security.md, Terms).
         membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
         await tx.scim_users.provision(account, membership, data.profile)
-        organization = locked()
+        organization = locked_organization()
         if is_reserved.value:
             raise UserNameReserved
         require_inactive_capacity(organization, non_members.value or 0)
-        if data.active is not False:  # last, because a directory that learns UserNameTaken can look the user up
+        if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
         for event in events.user_provisioned(organization.id, account.id):
             tx.record(event)
@@ -138,9 +138,9 @@ async def _queue_email(ports: Ports, tx: Transaction, kind: EmailKind, email: Em
 async def replace(ports: Ports, caller: ScimClient, user_id: UUID, data: ScimUserData) -> ScimUser:
     """Replace all attributes of a user.
 
-    Only `active` stays if the data does not contain it (decision 129).
+    Without `active` in the data, the user stays active or inactive (decision 129).
 
-    Raises: ScimUserNotFound; the errors of `_change`.
+    Raises: the errors of `_lock_user` and of `_change`.
     """
     return await _store(ports, caller, user_id, data) or refuse(ScimUserNotFound)
 
@@ -152,7 +152,7 @@ async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: Us
     which can take long. If the user has changed by then, the operations are applied again to the
     new state.
 
-    Raises: ScimUserNotFound, EmailInvalid; the errors of `apply_operations` and of `_change`.
+    Raises: EmailInvalid; the errors of `apply_operations`, of `_lock_user` and of `_change`.
     """
     while True:
         before = to_resource(user)
@@ -236,9 +236,9 @@ async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: da
 
     Raises: ScimUserNotFound, ScimTokenInvalid, OrganizationNotActive.
     """
-    locked = scim_tokens.lock_organization_deferred(tx, caller, now)
+    locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
     unlocked_user = await tx.scim_users.by_id(caller.org_id, user_id)
-    organization = locked()
+    organization = locked_organization()
     if unlocked_user is None:
         raise ScimUserNotFound
     await tx.members.lock(organization.id, user_id)
@@ -280,9 +280,9 @@ async def _change(
 async def _changes_active(tx: Transaction, user: ScimUser, organization: Organization, *, active: bool) -> bool:
     """Return whether activating or deactivating the user has an effect.
 
-    A second deactivation has one if the directory controls the whole account now and did not at the
-    first one, or the other way around: the user may have left or joined other organizations since
-    (security C-5).
+    A second deactivation has an effect if the directory controls the whole account now and did not
+    at the first deactivation, or the other way around. The user may have left or joined other
+    organizations in between (security C-5).
     """
     if active:
         return not user.active
@@ -315,8 +315,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
     await tx.sessions.end_all(account.id, now)
     can_sign_in = control.has_password or control.has_identity
     if user.active and not can_sign_in:
-        # The link in the old welcome email stopped working with the change, and the user has no
-        # other way to sign in.
+        # The change made the link in the old welcome email invalid, and the user has no other way to
+        # sign in.
         await tx.email_queue.withdraw(EmailKind.WELCOME, account.email, org_id, now)
         await _queue_email(ports, tx, EmailKind.WELCOME, email, org_id, now)
     if account.email_verified_at is not None:
@@ -349,7 +349,8 @@ async def _deactivate(tx: Transaction, user: ScimUser, organization: Organizatio
 async def _activate(ports: Ports, tx: Transaction, user: ScimUser, email: Email, organization: Organization, now: datetime) -> None:
     """Undo the deactivation by this directory, and nothing else (decision 132).
 
-    `email` is the account's address. It becomes the userName, whatever address the user left with.
+    `email` is the account's present address. It becomes the userName, even if the user had another
+    address when they left.
 
     Raises: MembersFull, UserNameReserved.
     """

@@ -56,7 +56,10 @@ class MembersFull(TeamFull):
     scim_type = None
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"The organization may have {limit} members, and has no room for more.")
+        super().__init__(
+            f"The organization already has the maximum of {limit} members. Deactivate or delete a user, or ask a platform owner to raise "
+            "the limit."
+        )
 
 
 class TooManyInactiveUsers(TeamFull):
@@ -109,7 +112,7 @@ class ScimUser:
 
 @dataclass(frozen=True, slots=True)
 class ScimUserData:
-    """The state of a user that a request asks for."""
+    """The new data of a user, from a request."""
 
     email: Email
     profile: ScimProfile
@@ -175,8 +178,9 @@ def _read_text(resource: Mapping[str, Any], name: str, max_length: int) -> str |
 def with_user_name(before: Mapping[str, Any], after: Resource) -> Resource:
     """Add the userName that a patch implies.
 
-    A patch that makes another email address the primary one, without a userName, changes both
-    (decision 130). If no address is primary, the one of type work counts, and never a private one.
+    If a patch has no userName but makes another email address the primary one, this address becomes
+    the userName (decision 130). If no address is primary, the first one of type work is used, or
+    without a type. An address of another type is never used.
     """
     if "userName" in after:
         return after
@@ -214,8 +218,8 @@ def require_member_capacity(organization: Organization, count: int) -> None:
 def require_inactive_capacity(organization: Organization, count: int) -> None:
     """Check that a directory that knows `count` users outside the group may provision another user.
 
-    Each of them occupies an email address with which its owner, who may know nothing about this,
-    could otherwise have created an account.
+    Each of these users occupies an email address. The owner of the address may know nothing about
+    this, and can no longer create an account with it.
 
     Raises: TooManyInactiveUsers.
     """

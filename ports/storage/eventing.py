@@ -135,9 +135,10 @@ class Deliveries(DeliveriesRead, Protocol):
         ...
 
     def next_due(self) -> Deferred[datetime]:
-        """Return the earliest time of a waiting delivery.
+        """Return, with the next statement, the earliest due time of a waiting delivery.
 
-        The time is in the past if more deliveries were due than `wake` could change.
+        None means that no delivery is waiting. The time is in the past if more deliveries were due
+        than `wake` could change.
         """
         ...
 
@@ -146,8 +147,8 @@ class Deliveries(DeliveriesRead, Protocol):
 
         Webhooks of organizations that are not active are skipped.
 
-        A delivery becomes due again at `lease_until`. Organizations and webhooks take turns, so
-        that each gets its share, which is at least one.
+        A delivery becomes due again at `lease_until`. Organizations and webhooks share the slots by
+        the rules of DispatchCapacity.
         """
         ...
 
@@ -221,9 +222,9 @@ class Siem(SiemRead, Protocol):
         ...
 
     async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
-        """Keep the queue until `due_at`.
+        """End the lease, keep all entries, and make the queue due at `due_at`.
 
-        Does nothing if the lease expired and another process holds the queue.
+        Does nothing if another process leased the queue after this lease expired.
         """
         ...
 

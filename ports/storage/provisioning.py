@@ -88,7 +88,7 @@ class ScimUsersRead(Protocol):
 
 
 class ScimUsers(ScimUsersRead, Protocol):
-    """Write access.
+    """Write access to the users that an organization's directory knows.
 
     Callers lock the organization and then the accounts before calling any method.
     """
@@ -108,15 +108,15 @@ class ScimUsers(ScimUsersRead, Protocol):
     def claim_email_deferred(self, org_id: UUID, user_id: UUID, email: Email) -> Deferred[bool]:
         """Make this user the only one with this userName, with the next statement.
 
-        The directory forgets other users who left with the address. A deactivated one stays known;
-        then return true, available after the next statement.
+        The directory forgets other users who had this address when they left, except deactivated
+        ones. Return, after the next statement, whether there is such a deactivated user.
         """
         ...
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
         """Add an account created by the directory, with its membership.
 
-        Also counts the member. Raises: UserNameTaken.
+        Also increments the member count. Raises: UserNameTaken.
         """
         ...
 
@@ -149,7 +149,7 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """Make known users outside the group members again, and count them.
+        """Make known users outside the group members again, and increment the member count.
 
         Deactivated users get a suspended membership. The membership of an account that the
         directory created is confirmed.
@@ -157,7 +157,7 @@ class ScimUsers(ScimUsersRead, Protocol):
         ...
 
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        """End the memberships of these users, and count them out.
+        """End the memberships of these users, and decrement the member count.
 
         Deactivated users stay deactivated and lose their suspended membership.
         """

@@ -137,7 +137,8 @@ class Deliveries(SealingRepository):
     ) -> PageResult[Delivery]:
         filters = {name: value for name, value in {"event_type": event_type, "delivered": delivered}.items() if value is not None}
         condition = BY_WEBHOOK + " ".join(FILTERS[name] for name in filters)
-        # Counted each time: it is one month of one webhook, unlike lists that grow forever.
+        # Count the deliveries for each page: they are only those of one webhook in one month. Lists
+        # that grow forever have stored totals instead.
         total = await self._one(
             lambda row: int(row[0]),
             f"select count(*) from webhook_deliveries d where {condition}",

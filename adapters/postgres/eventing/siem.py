@@ -144,9 +144,9 @@ class Siem(SealingRepository):
         return await self._one(
             to_configuration,
             f"""
-            with gone as (delete from siem_configurations where org_id = %(org_id)s returning id, {COLUMNS}),
-            buried as (insert into removed_siem_configurations (id, org_id, removed_at) select id, org_id, %(now)s from gone)
-            select {COLUMNS} from gone""",
+            with removed as (delete from siem_configurations where org_id = %(org_id)s returning id, {COLUMNS}),
+            recorded as (insert into removed_siem_configurations (id, org_id, removed_at) select id, org_id, %(now)s from removed)
+            select {COLUMNS} from removed""",
             org_id=org_id,
             now=now,
         )

@@ -109,8 +109,8 @@ class Webhooks(SealingRepository):
     async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:
         await self._run(
             """
-            with gone as (delete from webhooks where org_id = %(org_id)s and id = %(webhook_id)s returning id)
-            insert into deleted_webhooks (id, deleted_at) select id, %(now)s from gone""",
+            with deleted as (delete from webhooks where org_id = %(org_id)s and id = %(webhook_id)s returning id)
+            insert into deleted_webhooks (id, deleted_at) select id, %(now)s from deleted""",
             org_id=org_id,
             webhook_id=webhook_id,
             now=now,

@@ -4,8 +4,8 @@ from typing import Final, LiteralString
 
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED
 
-# The users that a directory knows: the members, and others, who have the address they had when they
-# left.
+# The users that a directory knows: the members, and others. The others are listed with the address
+# that they had when they left.
 MEMBERS: Final = """
     select m.user_id, m.created_at as joined_at, m.id as membership_id, m.role, null::text as email, false as is_deactivated,
            true as can_rejoin

@@ -133,10 +133,10 @@ class ScimUsers(Repository):
         # One statement, because the organization is locked: other requests of the directory wait.
         await self._run(
             f"""
-            with born as ({INSERT} returning users.id),
+            with new_account as ({INSERT} returning users.id),
             joined as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-                select %(membership_id)s, %(org_id)s, id, %(role)s, %(created_at)s, %(confirmed_at)s from born
+                select %(membership_id)s, %(org_id)s, id, %(role)s, %(created_at)s, %(confirmed_at)s from new_account
                 returning org_id),
             counted as (
                 update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
@@ -144,7 +144,7 @@ class ScimUsers(Repository):
             insert into scim_users (org_id, user_id, external_id, formatted, given_name, family_name, display_name, provisioned,
                                     updated_at)
             select %(org_id)s, id, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, true, %(created_at)s
-            from born""",
+            from new_account""",
             **columns(account),
             membership_id=membership.id,
             org_id=membership.org_id,
@@ -177,17 +177,17 @@ class ScimUsers(Repository):
         # the first one suspended.
         await self._run(
             """
-            with away as (
+            with ended as (
                 delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s
                 returning id, org_id, user_id, role, created_at, confirmed_at),
             counted as (
-                update organizations o set member_count = member_count - 1 from away where o.id = away.org_id)
+                update organizations o set member_count = member_count - 1 from ended where o.id = ended.org_id)
             insert into scim_users as s (org_id, user_id, provisioned, deactivated_at, whole_account, membership_id, joined_at, role,
                                          confirmed_at, email, updated_at)
             select %(org_id)s, %(user_id)s, coalesce(b.provisioned, false), %(now)s, %(whole_account)s, coalesce(a.id, b.membership_id),
                    coalesce(a.created_at, b.joined_at), coalesce(a.role, b.role), coalesce(a.confirmed_at, b.confirmed_at),
                    case when a.id is null then b.email else u.email end, %(now)s
-            from users u left join away a on true
+            from users u left join ended a on true
             left join scim_users b on b.org_id = %(org_id)s and b.user_id = %(user_id)s
             where u.id = %(user_id)s
             on conflict (org_id, user_id) do update set
@@ -205,28 +205,28 @@ class ScimUsers(Repository):
         # joined by an invitation has the same userName now.
         await self._run(
             """
-            with away as (
+            with deactivated as (
                 select s.org_id, s.user_id, s.membership_id, s.role, s.joined_at, s.confirmed_at,
                        s.provisioned and not exists (
                            select 1 from users u join memberships m on m.user_id = u.id and m.org_id = s.org_id
                            where u.email = s.email and u.id <> s.user_id) as is_known
                 from scim_users s
                 where s.org_id = %(org_id)s and s.user_id = %(user_id)s and s.deactivated_at is not null for no key update of s),
-            back as (
+            restored as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-                select membership_id, org_id, user_id, role, joined_at, confirmed_at from away where role is not null
+                select membership_id, org_id, user_id, role, joined_at, confirmed_at from deactivated where role is not null
                 returning org_id),
             counted as (
-                update organizations o set member_count = member_count + 1 from back where o.id = back.org_id),
+                update organizations o set member_count = member_count + 1 from restored where o.id = restored.org_id),
             forgotten as (
-                delete from scim_users s using away a
+                delete from scim_users s using deactivated a
                 where s.org_id = a.org_id and s.user_id = a.user_id and a.role is null and not a.is_known)
             update scim_users s set
                 deactivated_at = null, whole_account = false, role = null, confirmed_at = null,
                 membership_id = case when a.role is null then a.membership_id end,
                 joined_at = case when a.role is null then a.joined_at end, email = case when a.role is null then s.email end,
                 updated_at = %(now)s
-            from away a
+            from deactivated a
             where s.org_id = a.org_id and s.user_id = a.user_id and (a.role is not null or a.is_known)""",
             org_id=org_id,
             user_id=user_id,
@@ -273,14 +273,14 @@ class ScimUsers(Repository):
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         await self._run(
             """
-            with coming as (
+            with joining as (
                 select s.org_id, s.user_id, s.deactivated_at is not null as waits,
                        case when u.origin = 'scim' and u.origin_org_id = s.org_id then %(now)s::timestamptz end as confirmed_at
                 from scim_users s join users u on u.id = s.user_id
                 where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and u.anonymized_at is null),
             added as (
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-                select gen_random_uuid(), org_id, user_id, 'member', %(now)s, confirmed_at from coming where not waits
+                select gen_random_uuid(), org_id, user_id, 'member', %(now)s, confirmed_at from joining where not waits
                 returning org_id),
             counted as (
                 update organizations o set
@@ -290,7 +290,7 @@ class ScimUsers(Repository):
                 role = case when c.waits then 'member' end, confirmed_at = case when c.waits then c.confirmed_at end,
                 membership_id = case when c.waits then s.membership_id end, joined_at = case when c.waits then s.joined_at end,
                 email = case when c.waits then s.email end, updated_at = %(now)s
-            from coming c where s.org_id = c.org_id and s.user_id = c.user_id""",
+            from joining c where s.org_id = c.org_id and s.user_id = c.user_id""",
             org_id=org_id,
             user_ids=list(user_ids),
             now=now,
@@ -301,20 +301,20 @@ class ScimUsers(Repository):
         # confirmation belongs to the membership and ends with it.
         await self._run(
             """
-            with going as (
+            with leaving as (
                 delete from memberships where org_id = %(org_id)s and user_id = any(%(user_ids)s)
                 returning org_id, user_id, id, created_at),
             counted as (
                 update organizations o set
-                    member_count = member_count - (select count(*) from going)::int, members_changed_at = %(now)s
+                    member_count = member_count - (select count(*) from leaving)::int, members_changed_at = %(now)s
                 where o.id = %(org_id)s),
             known as (
                 update scim_users s set membership_id = g.id, joined_at = g.created_at, email = u.email, updated_at = %(now)s
-                from going g join users u on u.id = g.user_id
+                from leaving g join users u on u.id = g.user_id
                 where s.org_id = g.org_id and s.user_id = g.user_id and s.provisioned),
             unknown as (
-                delete from scim_users s using going g where s.org_id = g.org_id and s.user_id = g.user_id and not s.provisioned),
-            waiting as (
+                delete from scim_users s using leaving g where s.org_id = g.org_id and s.user_id = g.user_id and not s.provisioned),
+            suspended as (
                 update scim_users s set role = null, confirmed_at = null
                 where s.org_id = %(org_id)s and s.user_id = any(%(user_ids)s) and s.membership_id is not null)
             select 1""",

@@ -110,7 +110,8 @@ async def get_resource_type(resource_type: str) -> Response:
 async def list_schemas() -> Response:
     """List the schemas of users and groups.
 
-    A schema has all attributes with their types.
+    A schema describes the attributes and their types. The common attributes of all resources, such
+    as `id` and `meta`, are not part of it.
     """
     refuse_filter()
     return json_response(list_body([_schema(schema) for schema in RESOURCES], len(RESOURCES), 1))
@@ -122,7 +123,8 @@ async def list_schemas() -> Response:
 async def get_schema(schema_id: str) -> Response:
     """Get a schema by its URN.
 
-    A schema has all attributes with their types.
+    A schema describes the attributes and their types. The common attributes of all resources, such
+    as `id` and `meta`, are not part of it.
     """
     for schema in RESOURCES:
         if schema.id.lower() == schema_id.lower():

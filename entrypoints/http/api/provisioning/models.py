@@ -187,7 +187,7 @@ USER_REQUEST: Final = {
             "type": "array",
             "maxItems": MAX_VALUES,
             "items": {"type": "object"},
-            "description": "Email addresses. They are checked, and `userName` is used instead.",
+            "description": "Email addresses. They must be valid values, and are then ignored: the address is `userName`.",
         },
         "active": {"type": "boolean", "description": "Whether the user may sign in. The default is true for new users."},
     },

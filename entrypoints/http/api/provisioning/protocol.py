@@ -29,7 +29,7 @@ MAX_COUNT: Final = 1000
 
 
 class SchemaMissing(BodyInvalid):
-    """The member schemas does not name the schema of the body."""
+    """The attribute `schemas` does not contain the schema of the body."""
 
     def __init__(self, urn: str) -> None:
         super().__init__(f'The body must name its schema: "schemas" must be a list that contains "{urn}".')
@@ -62,8 +62,8 @@ def check_body(body: dict[str, Any], urn: str, *, required: bool = True) -> dict
 
     If not `required`, `schemas` may be missing.
 
-    Texts are not checked here, because the body may contain attributes that are not stored: a
-    postal address may have several lines (RFC 7643 section 8.2).
+    Control characters are not refused here, because the body may contain attributes that are not
+    stored: a postal address may have several lines (RFC 7643 section 8.2).
 
     Raises: BodyInvalid, SchemaMissing.
     """
@@ -78,7 +78,7 @@ def check_body(body: dict[str, Any], urn: str, *, required: bool = True) -> dict
 
 
 def get_member(body: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """Return the member with this name, in any case."""
+    """Return the JSON member with this name, in any case, or the default."""
     return next((value for key, value in body.items() if key.lower() == name.lower()), default)
 
 
@@ -119,7 +119,7 @@ async def read_user_patch() -> UserPatch:
 
 
 def read_page() -> tuple[int, int]:
-    """Return the number of the first resource, from 1, and the number of resources (decision 124).
+    """Return `startIndex`, which counts from 1, and `count` (decision 124).
 
     Raises: NumberInvalid.
     """
@@ -247,9 +247,8 @@ async def stream_with_list(
 ) -> Response:
     """Return a resource with a long list as its last member. The list is sent while it is read.
 
-    The list gets the name `name`. `around` has the texts before and after the resource. The first
-    batch is read before the response starts, so that an outage of the database is answered as an
-    error.
+    `name` is the name of the list. `around` has the texts before and after the resource. The first
+    batch is read before the response starts, so that a database outage gives an error response.
     """
     first = await batches.next_batch()
     if request.method == "HEAD":
