@@ -34,7 +34,7 @@ def parse_server(text: str) -> tuple[str, int]:
     return str(address), port
 
 
-def show_server(server: tuple[str, int]) -> str:
-    """Return a name server in the format of `parse_server`."""
+def format_server(server: tuple[str, int]) -> str:
+    """Return a name server as text that `parse_server` reads."""
     address, port = server
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

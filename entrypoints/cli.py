@@ -46,7 +46,9 @@ def main() -> None:
 @main.command(epilog="Example: SSO_BIND=0.0.0.0:8080 gatehouse serve --workers 2")
 @click.option("--workers", type=click.IntRange(1, 64), help="The number of processes on one socket (default: SSO_WORKERS).")
 @click.option("--welcome", is_flag=True, help="Print the URLs, and the first platform owner if it was just created.")
-@click.option("--show-password", is_flag=True, help="Print the owner's password too. ./run uses this, because it generates the password.")
+@click.option(
+    "--show-password", is_flag=True, help="Print the owner's password too. ./run uses this option, because it generates the password."
+)
 def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
     """Run the service until SIGTERM or Ctrl-C."""
     from entrypoints import main as service
@@ -148,7 +150,7 @@ def doctor() -> None:
 def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
     """Create two organizations with members, services, a plan, an API key and end users, and print curl commands to try them.
 
-    Run again, it adds nothing. It creates new passwords, client secrets and API keys, because the old
+    A second run adds no data. It creates new passwords, client secrets and API keys, because the old
     ones cannot be shown again.
     """
     from entrypoints import demo as demo_output

@@ -65,7 +65,7 @@ def notes(demo: Demo, redirect_uris: Sequence[str]) -> list[str]:
 
 
 WALK: Final = """\
-# {organization}: an owner, an admin, a member, and two users of its services. The data is there already. Paste the commands that you like.
+# {organization}: an owner, an admin, a member, and two users of its services. The data already exists. Paste the commands to try.
 api={base_url}
 json='Content-Type: application/json'
 tokens=$(mktemp -d)
@@ -106,7 +106,7 @@ mac = hmac.digest(base64.b32decode(sys.argv[1]), struct.pack(">Q", int(time.time
 print("%06d" % ((struct.unpack(">I", mac[mac[-1] & 15:][:4])[0] & 0x7fffffff) % 1000000))' "$1"
 }}
 
-# The owner looks at the organization and its services.
+# The owner reads the organization and its services.
 curl -s $api/api/organizations/{slug} -H "$(owner)"
 curl -s $api/api/organizations/{slug}/services -H "$(owner)"
 curl -s $api/api/organizations/{slug}/services/{service}/plans -H "$(owner)"
@@ -114,8 +114,8 @@ curl -s "$api/api/organizations/{slug}/users?search=ada" -H "$(owner)"
 curl -s $api/api/organizations/{slug}/analytics/logins-by-service -H "$(owner)"
 curl -s $api/api/organizations/{slug}/audit-log -H "$(owner)"
 
-# The webhook of the organization gets sign-ins, at an address that does not exist. Change it to an address of yours. Deliveries are signed
-# with {webhook_secret}.
+# The organization's webhook receives sign-in events, but its URL does not exist. Change it to a URL of your own receiver. Deliveries are
+# signed with {webhook_secret}.
 curl -s $api/api/organizations/{slug}/webhooks/{webhook_id}/deliveries -H "$(owner)"
 
 # A program uses the service with an API key that has all permissions.
@@ -138,14 +138,14 @@ curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
     "org_slug": "{slug}", "service_slug": "{service}"}}'
 
-# A web application does that in a browser (OAuth). Open the address, sign in as {end_user} with the password {end_user_password},
-# and continue. The browser ends at {redirect_uri}. Copy the code from its address; it is valid for a minute.
+# A web application does that in a browser (OAuth). Open the printed URL, sign in as {end_user} with the password
+# {end_user_password}, and continue. The browser ends at {redirect_uri}. Copy the code from its URL. It is valid for a minute.
 echo "$api/auth/authorize?client_id={client_id}&redirect_uri={quoted_redirect_uri}&state=af0ifjs"
 code=...
 curl -s $api/auth/token -u {client_id}:{client_secret} \\
     -d grant_type=authorization_code -d code=$code -d redirect_uri={quoted_redirect_uri}
 
-# A mobile application has no secret. It makes a verifier for each sign-in, and sends its hash first (PKCE).
+# A mobile application has no secret. It creates a random verifier for each sign-in, and sends its hash first (PKCE).
 verifier=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')
 challenge=$(python3 -c 'import base64, hashlib, sys
 print(base64.urlsafe_b64encode(hashlib.sha256(sys.argv[1].encode()).digest()).rstrip(b"=").decode())' "$verifier")
@@ -168,7 +168,7 @@ curl -s $api/api/organizations/{slug}/services/{service}/saml -H "$(owner)"
 curl -s $api/api/organizations/{slug}/services/{service}/saml/login -H "$(owner)" \\
     -H 'Accept: application/json' | get saml_response | base64 -d
 
-# Another user has two-factor authentication. The password gives a pre-auth token, and a code, which works once, gives the tokens.
+# Another user has two-factor authentication. The password gives a pre-auth token. With it, a code gives the tokens. Each code works once.
 mfa_user='{{"email": "{mfa_user}", "password": "{mfa_user_password}"'
 pre_auth="Authorization: Bearer $(curl -s $api/api/auth/login -H "$json" -d "$mfa_user}}" | get access_token)"
 mfa_tokens=$(curl -s $api/api/auth/mfa/verify -H "$json" -H "$pre_auth" \\
@@ -179,11 +179,11 @@ curl -s $api/api/user/devices -H "$with_mfa"
 # The device is trusted now: with its token, the user signs in without a code.
 curl -s $api/api/auth/login -H "$json" -d "$mfa_user"', "device_token": "'$(printf %s "$mfa_tokens" | get device_token)'"}}'
 
-# A platform owner looks at all organizations.
+# A platform owner lists all organizations.
 curl -s $api/api/platform/organizations -H "$(platform)"
 
-# Everything that was seeded, including another organization: gatehouse demo --json. Each run makes new passwords and secrets.
-# In a browser, every user above signs in at {base_url}/app/sign-in and gets to {base_url}/app/account.
+# To print all demo data, including another organization, run gatehouse demo --json. Each run creates new passwords and secrets.
+# In a browser, sign in as any user above at {base_url}/app/sign-in. Their account page is {base_url}/app/account.
 """
 
 

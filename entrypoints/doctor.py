@@ -23,16 +23,16 @@ from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
 from core.tenancy.domains_rules import DnsFailed
-from entrypoints.bind import show_server
+from entrypoints.bind import format_server
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import (
+    allowed_targets,
     check_database_address,
     check_sender,
     geoip,
     hashes_at_once,
     mail_folder,
-    openings,
     payment_settings,
     provider_settings,
     smtp,
@@ -194,7 +194,7 @@ def mail(settings: Settings) -> Finding:
 def name_servers(settings: Settings) -> Iterator[Finding]:
     """Check each name server for domain verification. A single silent server would slow down every lookup."""
     for server in settings.dns_servers:
-        name = "SSO_DNS_SERVERS: " + show_server(server)
+        name = "SSO_DNS_SERVERS: " + format_server(server)
         if (reason := _resolver_error(DnsResolver([server], deadline=DNS_DEADLINE))) is None:
             yield Finding("DNS", Health.GOOD, f"{name} responds")
         else:
@@ -218,7 +218,7 @@ def _resolver_error(resolver: DnsResolver) -> str | None:
 def outbound(settings: Settings) -> Finding:
     """Report the private addresses that tenants can make us connect to."""
     try:
-        if not openings(settings):
+        if not allowed_targets(settings):
             return Finding("outbound calls", Health.GOOD, "to public addresses only")
     except SettingsInvalid as error:
         return Finding("outbound calls", Health.BAD, str(error))

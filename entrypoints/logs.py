@@ -69,8 +69,8 @@ def configure(log_format: LogFormat, level: LogLevel, descriptor: int = STANDARD
             structlog.processors.add_log_level,
             _add_timestamp,
             structlog.processors.format_exc_info,  # without local variables, which can contain passwords
-            _clean,
-            *([_escape, _console(os.isatty(descriptor))] if console else [_lines]),
+            _clean_event,
+            *([_escape_event, _console(os.isatty(descriptor))] if console else [_to_json_lines]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda name="gatehouse": _Logger(write, name),
@@ -112,7 +112,7 @@ class _AccessLines:
             return
         path = quoted(record.path)
         if len(path) > LONGEST_PATH:
-            path = quoted(_fitting(record.path, LONGEST_PATH))
+            path = quoted(_fit(record.path, LONGEST_PATH))
         rest = ""
         if record.caller is not None:
             rest += f',"caller":{quoted(record.caller)}'
@@ -169,12 +169,12 @@ def _add_timestamp(logger: WrappedLogger, method: str, event: EventDict) -> Even
     return event
 
 
-def _clean(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+def _clean_event(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Mask fields with names of secrets, and cut long values that clients control."""
-    return {name: value if name in _HEAD else _cleaned(name, value, _DEPTH) for name, value in event.items()}
+    return {name: value if name in _HEAD else _clean_value(name, value, _DEPTH) for name, value in event.items()}
 
 
-def _cleaned(name: str, value: Any, depth: int) -> Any:
+def _clean_value(name: str, value: Any, depth: int) -> Any:
     if _is_secret(name) and not (isinstance(value, int) and name.endswith("s")):  # "one_time_tokens": 3 is a count
         return MASK
     if isinstance(value, str):
@@ -183,9 +183,9 @@ def _cleaned(name: str, value: Any, depth: int) -> Any:
             return f"{value[:half]}\n...\n{value[-half:]}"
         return value[:LONGEST_AGENT] if name in ("agent", "user_agent") else value
     if isinstance(value, dict):
-        return {str(key): _cleaned(str(key), item, depth - 1) for key, item in value.items()} if depth else "..."
+        return {str(key): _clean_value(str(key), item, depth - 1) for key, item in value.items()} if depth else "..."
     if isinstance(value, list | tuple | set | frozenset):
-        return [_cleaned("", item, depth - 1) for item in value] if depth else "..."
+        return [_clean_value("", item, depth - 1) for item in value] if depth else "..."
     return value
 
 
@@ -197,11 +197,11 @@ def _is_secret(name: str) -> bool:
     return bool(words) and words[-1] not in _FACT_ENDINGS and any(word.removesuffix("s").endswith(_SECRET_ENDINGS) for word in words)
 
 
-def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    return {name: _escaped(value, _UNSAFE_IN_TRACEBACK if name == "exception" else _UNSAFE) for name, value in event.items()}
+def _escape_event(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    return {name: _escape_value(value, _UNSAFE_IN_TRACEBACK if name == "exception" else _UNSAFE) for name, value in event.items()}
 
 
-def _escaped(value: Any, unsafe: re.Pattern[str] = _UNSAFE) -> Any:
+def _escape_value(value: Any, unsafe: re.Pattern[str] = _UNSAFE) -> Any:
     """Return the value with control characters escaped, such as `\\n`. Values that are not text become JSON, which escapes them too."""
     if isinstance(value, bool | int | float | None):
         return value
@@ -216,30 +216,30 @@ def _console(is_terminal: bool) -> structlog.dev.ConsoleRenderer:
     )
 
 
-def _lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
+def _to_json_lines(logger: WrappedLogger, method: str, event: EventDict) -> str:
     """Return the event as one line of JSON, or as several if one line would be too long for a pipe."""
     record = {name: event.pop(name) for name in _HEAD if name in event}
     record.update(event)
     line = _json(record)
-    return line if len(line) < LONGEST_LINE else "\n".join(_json(part) for part in _parts(record))
+    return line if len(line) < LONGEST_LINE else "\n".join(_json(part) for part in _split_record(record))
 
 
-def _parts(record: dict[str, Any]) -> list[dict[str, Any]]:
+def _split_record(record: dict[str, Any]) -> list[dict[str, Any]]:
     """Split the longest value over several records. Each record contains the other values, shortened."""
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in record.items()}
     longest = max(texts, key=lambda name: len(texts[name]))
-    beside = {name: record[name] if len(text) <= 30 else _fitting(text, 200) for name, text in texts.items() if name != longest}
+    beside = {name: record[name] if len(text) <= 30 else _fit(text, 200) for name, text in texts.items() if name != longest}
     if len(_json(beside)) > LONGEST_LINE // 2:
         beside = {name: value for name, value in beside.items() if name in _HEAD}
     room = LONGEST_LINE - len(_json(beside)) - len(quoted(longest)) - len(',"part":"100000/100000":,\n')
     pieces, rest = [], texts[longest]
     while rest:
-        pieces.append(_fitting(rest, room))
+        pieces.append(_fit(rest, room))
         rest = rest[len(pieces[-1]) :]
     return [{**beside, "part": f"{number}/{len(pieces)}", longest: piece} for number, piece in enumerate(pieces, 1)]
 
 
-def _fitting(text: str, room: int) -> str:
+def _fit(text: str, room: int) -> str:
     """Return the longest prefix that fits into `room` characters as a JSON string. One character can become twelve."""
     piece = text[:room]
     while (size := len(quoted(piece))) > room:

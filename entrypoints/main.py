@@ -32,7 +32,7 @@ from entrypoints import logs
 from entrypoints.bind import parse_bind
 from entrypoints.http.edge.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import Wired, application, check, encryption_keys, mail_folder, openings, start_actors, wire
+from entrypoints.wiring import Wired, allowed_targets, application, check, encryption_keys, mail_folder, start_actors, wire
 from entrypoints.workers import parent_gone, run_workers, unblock_interrupts
 from ports import Ports
 from ports.crypto import SealBroken
@@ -89,11 +89,11 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 
 
 def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
-    """Run the service until a signal stops it. Return the exit code."""
+    """Run the service until a signal stops it, or until its embedded database ends. Return the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     _check(settings)
     _check_libraries()
-    if openings(settings):
+    if allowed_targets(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
@@ -165,7 +165,7 @@ def _greet(settings: Settings, address: str, *, owner_created: bool, show_passwo
             f"  email              {settings.platform_owner_email}",
             f"  password           {password}",
         ]
-    lines.append("Ctrl-C stops everything.")
+    lines.append("Press Ctrl-C to stop everything.")
     sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
     sys.stdout.flush()
 
@@ -320,7 +320,7 @@ def migrate_now(settings: Settings) -> list[str]:
 def create_owner_now(settings: Settings, email: str, password: str) -> None:
     """Create the first platform owner.
 
-    Raises: PlatformOwnerExists; EmailInvalid; PasswordLength; PasswordCommon.
+    Raises: EmailInvalid; the errors of `core.accounts.platform.create_first_owner`.
     """
     _with_ports(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
 

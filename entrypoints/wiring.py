@@ -1,4 +1,4 @@
-"""The ports of a process, from its settings. Only this module chooses adapters."""
+"""The ports of a process, built from its settings. Only this module chooses adapters."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -133,8 +133,8 @@ def check(settings: Settings) -> None:
 
     Raises: SettingsInvalid.
     """
-    outbox(settings)
-    openings(settings)
+    mail_transport(settings)
+    allowed_targets(settings)
     encryption_keys(settings)
     vault_of(settings)
     check_database_address(settings)
@@ -165,7 +165,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     mailboxes = Mailboxes()
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     shorten_resolver_timeouts(os.environ)
-    guard = Guard(openings(settings))
+    guard = Guard(allowed_targets(settings))
     ports = Ports(
         storage=storage,
         passwords=passwords,
@@ -174,7 +174,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         certificates=X509Certificates(),
         saml=XmlDocuments(base_url, clock),
         email_templates=EmailTemplates(base_url, policy),
-        mail=MailRouter(outbox(settings), OrganizationSmtp(guard)),
+        mail=MailRouter(mail_transport(settings), OrganizationSmtp(guard)),
         dns=_Dns(settings.dns_servers),
         providers=HttpProviders(provider_settings(settings), clock),
         payments=HttpPayments(payment_settings(settings), clock),
@@ -195,7 +195,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
 
 
 class _Dns:
-    """ports.outside.TxtRecords. The library needs megabytes and is rarely used, so it is loaded on first use."""
+    """Implements ports.outside.TxtRecords. The library needs megabytes and is rarely used, so it is loaded on first use."""
 
     def __init__(self, servers: Sequence[tuple[str, int]]) -> None:
         self._servers = servers
@@ -213,7 +213,7 @@ class _Dns:
 
 
 class _Sender:
-    """ports.outside.HttpSender. The library needs megabytes and loads certificate authorities slowly, so it is loaded on first use."""
+    """Implements ports.outside.HttpSender. The library needs megabytes and loads slowly, so it is loaded on first use."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -265,8 +265,8 @@ def mail_folder(settings: Settings) -> Path:
     return settings.data_dir / "mail"
 
 
-def outbox(settings: Settings) -> SmtpTransport | FolderTransport:
-    """Return the transport for emails: to the mail server, or to a folder if none is set.
+def mail_transport(settings: Settings) -> SmtpTransport | FolderTransport:
+    """Return the transport for the platform's emails: to its mail server, or to a folder if none is set.
 
     Raises: SettingsInvalid.
     """
@@ -288,8 +288,8 @@ def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
         raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
 
 
-def openings(settings: Settings) -> tuple[AllowedTarget, ...]:
-    """Return the private networks that tenants can make us connect to.
+def allowed_targets(settings: Settings) -> tuple[AllowedTarget, ...]:
+    """Return the private addresses that tenants can make us connect to (SSO_OUTBOUND_ALLOW).
 
     Raises: SettingsInvalid.
     """

@@ -26,7 +26,10 @@ log = structlog.get_logger("workers")
 
 
 async def parent_gone(fd: int) -> None:
-    """Return when the parent has ended, or when it wants this worker to stop quickly, as after Ctrl-C."""
+    """Return when the parent has ended, or when it wants this worker to stop quickly after Ctrl-C.
+
+    `fd` is the reading end of the pipe from the parent.
+    """
     # The pipe carries no data. It becomes readable when its only writer, the parent, has ended for any reason.
     await trio.lowlevel.wait_readable(fd)
 
@@ -87,10 +90,12 @@ class _Parent:
         self._give_up = give_up
         self._grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
         self._workers = [_Worker() for _ in range(count)]
-        self._alive, self._life = os.pipe()  # workers inherit the reading end; the writing end stays open while the parent lives
+        self._pipe_reader, self._pipe_writer = (
+            os.pipe()
+        )  # workers inherit the reading end; the writing end stays open while the parent lives
         self._listening = listening
-        self._command = [*command, "--socket", str(listening.fileno()), "--parent", str(self._alive)]
-        self._inherited = (listening.fileno(), self._alive)
+        self._command = [*command, "--socket", str(listening.fileno()), "--parent", str(self._pipe_reader)]
+        self._inherited = (listening.fileno(), self._pipe_reader)
         self._env = dict(env)
         self._stop_by: float | None = None  # the deadline for stopping workers
         self._interrupts = 0
@@ -108,8 +113,8 @@ class _Parent:
                         self._kill()
             return self._exit_code
         finally:
-            self._close_life()
-            os.close(self._alive)
+            self._close_pipe()
+            os.close(self._pipe_reader)
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGCHLD:
@@ -190,7 +195,7 @@ class _Parent:
             if worker.process is not None:
                 worker.process.send_signal(number)
         if number == signal.SIGINT:
-            self._close_life()  # after the signals, so that workers receive the signal first
+            self._close_pipe()  # after the signals, so that workers receive the signal first
 
     def _kill(self) -> None:
         for worker in self._running():
@@ -200,7 +205,7 @@ class _Parent:
                 worker.process.wait()
                 self._record_death(worker, worker.process)
 
-    def _close_life(self) -> None:
-        if self._life >= 0:
-            os.close(self._life)
-            self._life = -1
+    def _close_pipe(self) -> None:
+        if self._pipe_writer >= 0:
+            os.close(self._pipe_writer)
+            self._pipe_writer = -1

@@ -84,9 +84,9 @@ def _derive(secret: bytes, salt: bytes) -> bytes:
 def _make_dummy_hash(memory_kib: int, time_cost: int, parallelism: int) -> str:
     """Return a random hash that matches no known password.
 
-    It is written, not computed: the heap would never return the memory of a computation in this thread. The allocator also
-    keeps the memory of each hashing thread between hashes. That is good: with 19 MB of fresh pages from the system each time,
-    a hash would take twice as long.
+    Its text is composed of random bytes, and no hash is computed: the allocator would never return the memory of a
+    computation in this thread to the system. The allocator also keeps the memory of each hashing thread between hashes. That
+    is good there: with 19 MB of fresh pages from the system each time, a hash would take twice as long.
     """
     salt, digest = (base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (16, 32))
     return f"$argon2id$v={argon2.low_level.ARGON2_VERSION}$m={memory_kib},t={time_cost},p={parallelism}${salt}${digest}"

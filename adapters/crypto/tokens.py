@@ -47,7 +47,7 @@ class _Key:
 class JwtTokens:
     """Implements ports.crypto.Tokens with PyJWT (security J-1, J-2, J-3, J-6, J-7, J-8).
 
-    The base URL is the issuer. It is also the audience, except of tokens for applications. `leeway` limits how far the clock of
+    The base URL is the issuer. It is also the audience, except in tokens for applications. `leeway` limits how far the clock of
     the issuing machine can be ahead. A token expires at exactly its expiry time, because its holder knows this time (decision 33).
     """
 

@@ -64,8 +64,8 @@ class EmailTemplates:
     Links start with the configured base URL (security E-1, E-2). The only exception is the link to an invoice at the payment
     provider, which comes from a signed event.
 
-    An organization's design adds its name to the head, the subject and the footer, and its logo and colors. It cannot change
-    the text. The footer always names the platform as the sender.
+    An organization's design adds its name to the header, the subject and the footer, and sets the logo and the colors. It
+    cannot change the text. The footer always names the platform as the sender.
     """
 
     def __init__(self, base_url: str, policy: Policy) -> None:
@@ -81,7 +81,7 @@ class EmailTemplates:
         self._templates = _templates()
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
-        variables: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "moment": format_utc(mail.created_at)}
+        variables: dict[str, Any] = {"product": PRODUCT, "address": mail.address, "time": format_utc(mail.created_at)}
         variables |= _design_variables(mail.design)
         if mail.kind in LINK_PATHS:
             variables["link"] = self._link(mail)

@@ -107,7 +107,7 @@ def new_account(
     origin: AccountOrigin = AccountOrigin.PLATFORM,
     org_id: UUID | None = None,
 ) -> Account:
-    """Return a new account. `org_id` is the organization that created it, unless `origin` is the platform."""
+    """Return a new account. `org_id` is the organization that created it. It is None if `origin` is the platform."""
     verified_at = now if verified else None
     return Account(
         id=new_id(),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from core.accounts.risk import LoginHistory, LoginRisk
 
 CLIENT_ID_LENGTH = 200  # characters; longer client ids are ignored
-TRUST_TOKEN_LENGTH = 200  # characters; longer trust tokens are ignored, ours are shorter
+TRUST_TOKEN_LENGTH = 200  # characters; longer trust tokens are ignored, because ours are shorter
 TRUST_TOKEN_TTL: Final = timedelta(days=90)
 TRUST_DAYS = 30  # the default if no organization sets a period
 NAME_LENGTH = 100

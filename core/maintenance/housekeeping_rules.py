@@ -14,7 +14,7 @@ EXPIRED_DEVICE_CODES_KEPT = timedelta(minutes=15)
 # A second use of a code ends the session that the first use started, so the code must stay known (security O-4).
 CODES_KEPT = timedelta(days=1)
 FINISHED_MAILS_KEPT = timedelta(days=7)
-# Webhooks are fed from event rows. The lasting record is the audit log.
+# Event rows are only the source of webhook deliveries. The audit log is the lasting record.
 EVENTS_KEPT = timedelta(days=30)
 # Longer than the three days in which the payment provider repeats a failed delivery. The ids of its events are never
 # deleted: each repetition has a new signature, so only the id shows that an event was processed (security N-9).

@@ -182,7 +182,7 @@ def test_an_email_about_a_subscription_names_the_plan_if_it_is_known(kind: Email
 # The subject of each notice about the second factor, and a sentence of its text (security M-6).
 SECOND_FACTOR = {
     EmailKind.MFA_ENABLED: ("Two-factor authentication is on", "You now need a code from your authenticator app to sign in"),
-    EmailKind.MFA_DISABLED: ("Two-factor authentication is off", "You now sign in with your password alone"),
+    EmailKind.MFA_DISABLED: ("Two-factor authentication is off", "You now sign in without a code"),
     EmailKind.MFA_REMOVED: ("An administrator removed your two-factor authentication", "You've been signed out on all devices"),
     EmailKind.BACKUP_CODES_REGENERATED: ("You have new backup codes", "Your earlier backup codes no longer work"),
     EmailKind.BACKUP_CODE_USED: ("A backup code was used", "This backup code no longer works"),

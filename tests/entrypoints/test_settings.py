@@ -17,7 +17,7 @@ from core.kernel.policy import Policy
 from core.kernel.providers import Provider, ProviderClient
 from entrypoints import wiring
 from entrypoints.settings import Settings, SettingsInvalid, load
-from entrypoints.wiring import encryption_keys, outbox, wire
+from entrypoints.wiring import encryption_keys, mail_transport, wire
 
 KEYS = "a:" + "A" * 43 + "="
 GOLD: dict[str, Any] = {"name": "gold", "display_name": "Gold", "default_max_services": 50, "default_max_users": 500, "price_cents": 49_00}
@@ -391,7 +391,7 @@ async def test_unusable_encryption_keys_are_refused_at_startup(given: Given, key
 @pytest.mark.parametrize("url", ["mail.example.com", "http://mail.example.com", "smtp://", "smtp://u:hunter2#@mail", "smtp://u:hunter2@"])
 def test_a_malformed_mail_server_url_is_refused_at_startup(given: Given, url: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
-        outbox(given(SMTP_URL=url))
+        mail_transport(given(SMTP_URL=url))
     assert "hunter2" not in str(refusal.value)
 
 
@@ -405,7 +405,7 @@ def test_malformed_allowed_targets_are_refused_at_startup(given: Given, tmp_path
 @pytest.mark.parametrize("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
 def test_a_malformed_sender_is_refused_at_startup(given: Given, sender: str, others: dict[str, str]) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_MAIL_FROM .*\.$"):
-        outbox(given(MAIL_FROM=sender, **others))
+        mail_transport(given(MAIL_FROM=sender, **others))
 
 
 def test_an_unreadable_password_list_is_refused_at_startup(given: Given, tmp_path: Path) -> None:

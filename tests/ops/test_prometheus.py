@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.prometheus import PrometheusMetrics
+from ops.checks.references import anchors_of
 from tests import ROOT
 
 OPS = ROOT / "ops"
@@ -39,6 +40,14 @@ def test_the_rules_are_valid() -> None:
 @pytest.mark.slow
 def test_the_rules_fire_when_they_should() -> None:
     promtool("test", "rules", OPS / "prometheus" / "gatehouse.test.yml")
+
+
+def test_each_rule_names_its_section_of_the_documentation() -> None:
+    rules = RULES.read_text("utf-8")
+    alerts = re.findall(r"- alert: (\w+)", rules)
+    assert alerts
+    assert re.findall(r"runbook: (\S+)", rules) == [f"docs/operating/alerts.md#{alert.lower()}" for alert in alerts]
+    assert {alert.lower() for alert in alerts} <= anchors_of(ROOT / "docs/operating/alerts.md")
 
 
 def expressions() -> list[str]:

@@ -17,7 +17,7 @@ from core.tenancy.account_control import AccountControl
 COLUMNS: Final = """
     u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
     u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at"""
-WIDTH: Final = 12
+COLUMN_COUNT: Final = 12
 SELECT: Final = f"select {COLUMNS} from users u "
 
 INSERT: Final = """

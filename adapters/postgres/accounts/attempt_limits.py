@@ -11,7 +11,7 @@ from core.authentication.login_rules import LoginAttempt
 from core.kernel.values import Email, digest
 
 
-def charge(subject: LiteralString, source: LiteralString = "", counter: LiteralString = "%(secret)s") -> LiteralString:
+def count_attempt_sql(subject: LiteralString, source: LiteralString = "", counter: LiteralString = "%(secret)s") -> LiteralString:
     """Return the statement that counts an attempt at `subject` for each row of `source`. All arguments are SQL.
 
     It returns the time until which the attempt must wait, or null if the attempt was counted.
@@ -36,7 +36,7 @@ def charge(subject: LiteralString, source: LiteralString = "", counter: LiteralS
     returning case when refused then blocked_until end as blocked_until"""
 
 
-CHARGE_PASSWORD: Final = f"""
+COUNT_PASSWORD_ATTEMPT: Final = f"""
     with account as (select {ACCOUNT} from users u where u.email = %(email)s),
     counted as (
         select case when trusted then %(trusted_secret)s else %(secret)s end as secret,
@@ -44,13 +44,13 @@ CHARGE_PASSWORD: Final = f"""
         from (select exists (
                   select from devices d join account a on a.id = d.user_id
                   where d.trust_hash = %(trust_hash)s and d.trust_expires_at > %(now)s and d.revoked_at is null) as trusted) as known),
-    charged as ({charge("subject", "from counted", "secret")})
+    charged as ({count_attempt_sql("subject", "from counted", "secret")})
     select counted.secret, counted.subject, charged.blocked_until, {ACCOUNT}
     from counted cross join charged left join account u on true"""
 
 
-def charge_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
-    """Return the parameters of the statement of `charge`."""
+def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
+    """Return the parameters of the statement of `count_attempt_sql`."""
     return {
         "secret": secret,
         "limit": attempt_limit.limit,
@@ -81,9 +81,9 @@ class AttemptLimits(Repository):
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
         return await self._one(
             lambda row: row[0],
-            charge("%(subject)s"),
+            count_attempt_sql("%(subject)s"),
             subject=subject,
-            **charge_parameters(secret, attempt_limit, now),
+            **attempt_parameters(secret, attempt_limit, now),
         )
 
     async def count_password_attempt(
@@ -91,12 +91,12 @@ class AttemptLimits(Repository):
     ) -> LoginAttempt:
         attempt = await self._one(
             to_login_attempt,
-            CHARGE_PASSWORD,
+            COUNT_PASSWORD_ATTEMPT,
             email=email,
             subject=digest(email),
             trust_hash=trust_hash,
             trusted_secret=SecretKind.PASSWORD_ON_TRUSTED_DEVICE,
-            **charge_parameters(SecretKind.PASSWORD, attempt_limit, now),
+            **attempt_parameters(SecretKind.PASSWORD, attempt_limit, now),
         )
         assert attempt is not None, "the statement always returns a row"
         return attempt

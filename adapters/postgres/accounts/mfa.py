@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import COLUMN_COUNT as ACCOUNT_COLUMN_COUNT
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
-from adapters.postgres.accounts.accounts import WIDTH as ACCOUNT_WIDTH
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
@@ -19,7 +19,7 @@ TAKE_STEP: Final = """
 USE_CODE: Final = """
     update backup_codes set used_at = %(now)s where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"""
 ENROLLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
-ENROLLMENT_WIDTH: Final = 5
+ENROLLMENT_COLUMN_COUNT: Final = 5
 
 
 def secret_context(user_id: UUID) -> SecretContext:
@@ -114,7 +114,7 @@ class Mfa(MfaLog, SealingRepository):
         # may commit. PostgreSQL then evaluates updated and deleted rows again. It does not see new rows, but this
         # sign-in cannot refer to any.
         return self._one_deferred(
-            lambda row: RedeemedCode(to_account(row), row[ACCOUNT_WIDTH]),
+            lambda row: RedeemedCode(to_account(row), row[ACCOUNT_COLUMN_COUNT]),
             f"""
             with locked as (select {ACCOUNT} from users u where u.id = %(user_id)s for no key update),
             redeemed as (

@@ -59,7 +59,7 @@ END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
 
 
-def to_listed(row: Row) -> EndUserSummary:
+def to_end_user_summary(row: Row) -> EndUserSummary:
     return EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()))
 
 
@@ -143,7 +143,7 @@ class EndUsers(Repository):
         rows = await self._all(
             lambda row: row, statement, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
         )
-        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_end_user_summary(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None:
         return await self._one(

@@ -22,7 +22,7 @@ COLUMNS: Final = (
     "v.officesuite_scopes, v.redirect_uris, v.device_activation_uri, v.subscription_count, v.created_at, v.updated_at, "
     "v.pkce_without_secret"
 )
-WIDTH: Final = 16
+COLUMN_COUNT: Final = 16
 CLIENT: Final = f"select {COLUMNS}, {CONTEXT} from organizations vo join services v on v.org_id = vo.id"
 # Selects users `r` of a service who use no other service of its organization. Keep the limit: it
 # makes the planner look up each user by index. With a plain join it may read all users of the
@@ -71,12 +71,12 @@ def _scopes(value: list[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
-def to_listed(row: Row) -> ServiceSummary:
-    return ServiceSummary(to_service(row), row[WIDTH])
+def to_service_summary(row: Row) -> ServiceSummary:
+    return ServiceSummary(to_service(row), row[COLUMN_COUNT])
 
 
 def to_client(row: Row) -> tuple[Service, ServiceContext]:
-    return to_service(row), to_context(row[WIDTH:])
+    return to_service(row), to_context(row[COLUMN_COUNT:])
 
 
 class Services(Repository):
@@ -137,7 +137,7 @@ class Services(Repository):
         of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
         newer = "and (v.created_at, v.id) > (%(created_at)s, %(id)s)" if after is not None else ""
         return await self._all(
-            to_listed,
+            to_service_summary,
             f"""
             select {COLUMNS}, (select count(*) from plans p where p.service_id = v.id and p.removed_at is null)
             from services v where v.org_id = %(org_id)s {of_type} {newer}

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
-from adapters.postgres.accounts.attempt_limits import charge, charge_parameters
-from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_WIDTH, to_enrollment
+from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
+from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
 from adapters.postgres.authentication.identities import sealed
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
@@ -24,13 +24,13 @@ IDENTITY_COLUMNS: Final = """
 IDENTITY_VALUES: Final = """
     %(issuer)s, %(subject)s, %(identity_service_id)s, %(email)s, %(known_elsewhere)s, %(access_token)s, %(refresh_token)s,
     %(token_expires_at)s, %(scopes)s"""
-WIDTH: Final = 6 + 9
+COLUMN_COUNT: Final = 6 + 9  # COLUMNS and IDENTITY_COLUMNS
 # Lock the row first. Then every concurrent attempt that is counted for the account is also counted for the pending sign-in.
 COUNT_ATTEMPT: Final = f"""
     with waiting as (
         select {COLUMNS}, {IDENTITY_COLUMNS} from pre_auths
         where id = %(id)s and user_id = %(user_id)s and failures < %(tries)s and expires_at > %(now)s for update),
-    charged as ({charge("%(subject)s::bytea", "from waiting")}),
+    charged as ({count_attempt_sql("%(subject)s::bytea", "from waiting")}),
     tried as (
         update pre_auths p set failures = failures + 1 from waiting, charged
         where p.id = waiting.id and charged.blocked_until is null)
@@ -102,14 +102,17 @@ class PreAuths(SealingRepository):
             user_id=user_id,
             tries=tries,
             subject=subject,
-            **charge_parameters(SecretKind.MFA, attempt_limit, now),
+            **attempt_parameters(SecretKind.MFA, attempt_limit, now),
         )
 
     def _to_attempt(self, row: Row) -> MfaAttempt:
-        pending, (blocked_until, *enrollment) = to_pending(self._vault, row[:WIDTH]), row[WIDTH : WIDTH + 1 + ENROLLMENT_WIDTH]
+        pending, (blocked_until, *enrollment) = (
+            to_pending(self._vault, row[:COLUMN_COUNT]),
+            row[COLUMN_COUNT : COLUMN_COUNT + 1 + ENROLLMENT_COLUMN_COUNT],
+        )
         return MfaAttempt(
             pending=pending,
-            account=to_account(row[WIDTH + 1 + ENROLLMENT_WIDTH :]),
+            account=to_account(row[COLUMN_COUNT + 1 + ENROLLMENT_COLUMN_COUNT :]),
             enrollment=None if enrollment[0] is None else to_enrollment(self._vault, pending.user_id, tuple(enrollment)),
             blocked_until=blocked_until,
         )

@@ -22,7 +22,7 @@ def _columns(status: LiteralString) -> LiteralString:
     return f"s.id, s.org_id, s.service_id, s.user_id, {status}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
 
 
-WIDTH: Final = 8  # number of columns before those of the plan
+COLUMN_COUNT: Final = 8  # number of columns before those of the plan
 COLUMNS: Final = _columns(STATUS)
 STORED_COLUMNS: Final = _columns("s.status")  # for subscriptions that a payment provider manages: they do not expire by time
 # The current subscription of a user comes first (decision 113).
@@ -95,7 +95,7 @@ def to_subscription(row: Row) -> Subscription:
         current_period_end=row[5],
         provider_subscription_id=row[6],
         created_at=row[7],
-        plan=to_plan(row[WIDTH:]),
+        plan=to_plan(row[COLUMN_COUNT:]),
     )
 
 

@@ -18,7 +18,7 @@ COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.tok
 COLUMNS_NOW: Final = COLUMNS.replace(
     "i.status", "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end as status"
 )
-WIDTH: Final = 9
+COLUMN_COUNT: Final = 9
 SELECT: Final = f"select {COLUMNS} from invitations i "
 RECEIVED: Final = f"""
     select {COLUMNS_NOW}, o.slug, o.name, u.email
@@ -51,12 +51,12 @@ def to_invitation(row: Row) -> Invitation:
 
 
 def to_received(row: Row) -> ReceivedInvitation:
-    slug, name, inviter = row[WIDTH:]
+    slug, name, inviter = row[COLUMN_COUNT:]
     return ReceivedInvitation(to_invitation(row), slug, name, None if inviter is None else Email(inviter))
 
 
-def to_listed(row: Row) -> ListedInvitation:
-    inviter = row[WIDTH:]
+def to_listed_invitation(row: Row) -> ListedInvitation:
+    inviter = row[COLUMN_COUNT:]
     return ListedInvitation(to_invitation(row), DELETED_ACCOUNT if inviter[0] is None else AccountSummary(str(inviter[0]), *inviter[1:]))
 
 
@@ -67,7 +67,7 @@ class Invitations(Repository):
 
     async def page(self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime) -> PageResult[ListedInvitation]:
         rows = await self._all(lambda row: row, _page(STORED[status]), org_id=org_id, limit=page.limit, offset=page.offset, now=now)
-        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_listed_invitation(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
         return await self._all(

@@ -18,7 +18,7 @@ def to_membership(row: Row) -> Membership:
     return Membership(id=row[0], org_id=row[1], user_id=row[2], role=Role(row[3]), created_at=row[4], confirmed_at=row[5])
 
 
-def to_listed(row: Row) -> ListedMember:
+def to_listed_member(row: Row) -> ListedMember:
     return ListedMember(row[0], Email(row[1]), row[2], to_membership(row[3:]))
 
 
@@ -33,7 +33,7 @@ class Members(Repository):
         # are joined, and not those of all earlier pages.
         of_role = "and m.role = %(role)s" if role is not None else ""
         return await self._all(
-            to_listed,
+            to_listed_member,
             f"""
             with page as (
                 select {COLUMNS} from memberships m

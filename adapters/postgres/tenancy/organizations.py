@@ -21,7 +21,7 @@ COLUMNS: Final = (
     "o.id, o.slug, o.name, o.status, o.max_services, o.max_users, o.device_trust_days, o.member_count, o.created_at, o.updated_at, "
     f"o.approved_at, o.rejected_reason, o.suspended_reason, o.members_changed_at, {TIER_COLUMNS}"
 )
-WIDTH: Final = 20
+COLUMN_COUNT: Final = 20
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
 SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
 # Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only
@@ -72,8 +72,8 @@ def to_organization(row: Row) -> Organization:
     )
 
 
-def to_listed(row: Row) -> ListedOrganization:
-    owner = row[WIDTH:]
+def to_listed_organization(row: Row) -> ListedOrganization:
+    owner = row[COLUMN_COUNT:]
     return ListedOrganization(to_organization(row), DELETED_ACCOUNT if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
 
 
@@ -93,7 +93,7 @@ class Organizations(Repository):
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         return await self._all(
-            lambda row: (to_organization(row), to_membership(row[WIDTH:])),
+            lambda row: (to_organization(row), to_membership(row[COLUMN_COUNT:])),
             f"""
             select {COLUMNS}, {MEMBERSHIP_COLUMNS}
             from memberships m join organizations o on o.id = m.org_id {OF_TIER}
@@ -105,7 +105,7 @@ class Organizations(Repository):
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int
     ) -> PageResult[ListedOrganization]:
         rows = await self._all(lambda row: row, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, limit=limit, offset=offset)
-        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([to_listed_organization(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     # "for no key update" makes other writers of the organization wait, but still allows inserts of
     # rows that reference it.

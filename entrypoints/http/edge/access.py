@@ -27,7 +27,7 @@ from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.limits import take_token
 
 View = Callable[..., Awaitable[Any]]
-Enter = Callable[["Access"], Awaitable[Response | None]]
+Authenticate = Callable[["Access"], Awaitable[Response | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class NotSignedIn(Unauthenticated):
 
 SIGN_IN: Final = "/app/sign-in"
 ACCOUNT: Final = "/app/account"
-GUARDED_BY: Final = "_guarded_by"
+ACCESS_ATTRIBUTE: Final = "_access_rule"
 # The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
 
@@ -75,10 +75,10 @@ class Changes(TypedDict, total=False):
 class AccessDecorator:
     """A decorator such as `@anyone`. `@anyone(limit=LOGIN)` changes parts of its access rule for one route."""
 
-    def __init__(self, access: Access, enter: Enter) -> None:
-        """Create a decorator. `enter` identifies and authorizes the caller, or returns a redirect."""
+    def __init__(self, access: Access, authenticate: Authenticate) -> None:
+        """Create a decorator. `authenticate` identifies and authorizes the caller, or returns a redirect."""
         self._access = access
-        self._enter = enter
+        self._authenticate = authenticate
 
     @overload
     def __call__(self, view: View, /) -> View: ...
@@ -86,16 +86,16 @@ class AccessDecorator:
     def __call__(self, /, **changes: Unpack[Changes]) -> Callable[[View], View]: ...
     def __call__(self, view: View | None = None, /, **changes: Unpack[Changes]) -> View | Callable[[View], View]:
         if view is not None:
-            return _guard(view, self._access, self._enter)
-        return AccessDecorator(replace(self._access, **changes), self._enter)
+            return _guard(view, self._access, self._authenticate)
+        return AccessDecorator(replace(self._access, **changes), self._authenticate)
 
 
-def _guard(view: View, access: Access, enter: Enter) -> View:
+def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
             await take_token(access.limits)
-        redirect = await enter(access)
+        redirect = await authenticate(access)
         if redirect is not None:
             return redirect
         check_query()
@@ -108,7 +108,7 @@ def _guard(view: View, access: Access, enter: Enter) -> View:
 
     # The value contains the function: `functools.wraps` copies attributes, so a plain mark would also
     # appear on every decorator around this one.
-    setattr(guarded, GUARDED_BY, (guarded, access))
+    setattr(guarded, ACCESS_ATTRIBUTE, (guarded, access))
     return guarded
 
 
@@ -130,7 +130,7 @@ def bearer_token(headers: Headers | None = None) -> str:
 
 async def _as_person(access: Access, *, anywhere: bool = False) -> None:
     user = await sessions.authenticate(ports(), bearer_token(), address=request_record().address, agent=agent(), anywhere=anywhere)
-    await _admit_user(user, access)
+    await _authorize_user(user, access)
     if user.organization is not None:
         request_record().organization = user.organization.slug
     elif user.service is not None:
@@ -185,7 +185,7 @@ async def _as_member(access: Access) -> None:
     user = await sessions.authenticate_member(
         ports(), bearer_token(), slug, access.capability, inactive=access.inactive, address=request_record().address, agent=agent()
     )
-    await _admit_user(user, access)
+    await _authorize_user(user, access)
 
 
 async def _as_platform_owner(access: Access) -> None:
@@ -218,7 +218,7 @@ async def _as_billing(_: Access) -> None:
     g.caller = anonymous()
 
 
-async def _admit_user(user: Person, access: Access) -> None:
+async def _authorize_user(user: Person, access: Access) -> None:
     request_record().caller = str(user.user_id)
     if user.impersonator_id is not None:
         request_record().impersonator = str(user.impersonator_id)
@@ -277,7 +277,7 @@ def access_of(view: Callable[..., Any]) -> Access:
     rules_found: list[tuple[Callable[..., Any], Access]] = []
     layer: Callable[..., Any] | None = view
     while layer is not None:
-        guarded, access = layer.__dict__.get(GUARDED_BY, (None, None))
+        guarded, access = layer.__dict__.get(ACCESS_ATTRIBUTE, (None, None))
         if guarded is layer:
             rules_found.append((layer, access))
         layer = getattr(layer, "__wrapped__", None)

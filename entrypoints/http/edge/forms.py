@@ -34,8 +34,8 @@ class ForeignOrigin(Forbidden):
     """This form was sent from another site. Open the page here and send it again."""
 
 
-def check_query() -> None:
-    """Check that no query parameter is repeated (RFC 6749 section 3.1).
+def refuse_duplicate_parameters() -> None:
+    """Refuse a query in which a parameter is repeated (RFC 6749 section 3.1).
 
     Raises: DuplicateParameter.
     """

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from core.kernel.display import PRODUCT
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import derive_palette
 
-PRODUCT = "Gatehouse"
 _HERE = Path(__file__).parent
 
 

@@ -132,7 +132,7 @@ async def show_account() -> Response:
 async def download_data() -> Response:
     """Download your data.
 
-    The JSON file contains your memberships, sign-ins, linked accounts, second-factor events and passkeys.
+    The JSON file contains your memberships, latest sign-ins, linked accounts, second-factor events and passkeys.
     """
     await read_account_form()
     user = signed_in()

@@ -82,7 +82,7 @@ def result_page(result: SignOnResult) -> Response:
 
 def signed_out_page(outcome: LogoutFinished) -> Response:
     """Return the page at the end of a logout, with a link to sign in again."""
-    page = render("signed_out.html", is_partial=outcome.is_partial, onward=with_next(SIGN_IN, outcome.after or ACCOUNT))
+    page = render("signed_out.html", is_partial=outcome.is_partial, sign_in_path=with_next(SIGN_IN, outcome.after or ACCOUNT))
     return page_response(page)
 
 
@@ -91,4 +91,4 @@ def logout_error_page(refusal: Refusal, path: str) -> Response:
 
     Its button continues the logout at this path.
     """
-    return refused_page(refusal, "signing_out_goes_on.html", onward=path)
+    return refused_page(refusal, "logout_error.html", next_path=path)

@@ -34,7 +34,7 @@ routes = Blueprint("sign_in", __name__)
 CODE: Final = "/app/sign-in/code"
 SIGNED_OUT: Final = "signed-out"  # the value of the notice cookie
 
-NEXT_LENGTH = 8192  # enough for an authorization request with its redirect URI and state
+MAX_NEXT_LENGTH = 8192  # enough for an authorization request with its redirect URI and state
 # A path with an optional query. It has only characters of URLs: no control characters, spaces or backslashes (security G-4).
 _NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
 _DOT_SEGMENTS = (".", "..")
@@ -47,7 +47,7 @@ def safe_next(text: str) -> str:
     dot segment or with two slashes anywhere is not safe.
     """
     path = text.partition("?")[0]
-    if len(text) > NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
+    if len(text) > MAX_NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
         return ACCOUNT
     return ACCOUNT if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
 
@@ -109,7 +109,7 @@ async def _page_values(next_path: str) -> dict[str, Any]:
     return {
         "providers": {provider.value.title(): path for provider, path in options.providers.items()},
         "service": options.service.name if options.service else None,
-        "needs_fresh_login": options.needs_fresh_login,
+        "needs_fresh_sign_in": options.needs_fresh_sign_in,
         "design": options.design,
         "form_action": form_targets(options.redirect_uri),
     }

@@ -17,7 +17,7 @@ from core.kernel.providers import Provider
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
-from entrypoints.http.edge.forms import check_query
+from entrypoints.http.edge.forms import refuse_duplicate_parameters
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
 from entrypoints.http.pages.oauth import REQUEST_PARAMETERS
@@ -28,8 +28,8 @@ routes = Blueprint("social", __name__)
 PARAMETERS: Final = {
     **REQUEST_PARAMETERS,
     "user_code": "The user code of a device. The browser continues to the page that approves it.",
-    "next": "The path of our pages where the browser continues.",
-    "link": "A ticket from `POST /api/user/identities/{provider}/link`, to link an account.",
+    "next": "The path on this server where the browser continues.",
+    "link": "The ticket from `POST /api/user/identities/{provider}/link`, to link an account.",
 }
 
 
@@ -44,7 +44,7 @@ class ProviderConverter(BaseConverter):
 @refuses(400, 403, 404)
 @describes_page(
     {
-        200: "The page that asks a browser without a session whether to link an account.",
+        200: "A page that asks the user to confirm the link. Browsers without a session get it.",
         302: "Redirect to the identity provider.",
     },
     optional=PARAMETERS,
@@ -57,7 +57,7 @@ async def start(provider: str) -> Response:
     /auth/authorize`. After the sign-in the browser continues there. Without parameters, the user
     signs in to their own account.
     """
-    check_query()
+    refuse_duplicate_parameters()
     browser, arguments, context = cookies.device_cookie() or cookies.new_device_id(), request.args, (ports(), caller(), provider)
     if ticket := arguments.get("link"):
         user = await visitor()
@@ -82,7 +82,7 @@ async def start(provider: str) -> Response:
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "The page that says that the account is linked.",
+        200: "A page that confirms that the account is linked.",
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
         303: "Redirect to the target of the sign-in, to the page for the second factor, or to the linked accounts.",
     },
@@ -99,9 +99,9 @@ async def callback(provider: str) -> Response:
 
     The identity provider redirects the browser here. Register this URL there.
     """
-    check_query()
+    refuse_duplicate_parameters()
     browser, state = cookies.device_cookie(), request.args.get("state")
-    pending = await social.take_state(ports(), provider, browser, state)
+    pending = await social.consume_state(ports(), provider, browser, state)
     browser, state = browser or refuse(ProviderStateUnknown), state or refuse(ProviderStateUnknown)
     answer = ProviderAnswer(code=request.args.get("code"), error=request.args.get("error"), issuer=request.args.get("iss"))
     try:

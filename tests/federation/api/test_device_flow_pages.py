@@ -113,7 +113,7 @@ async def test_a_device_without_a_user_agent_is_shown(signed_in: FakeBrowser, cl
     await run_sql(pool, "update device_codes set agent = null, address = null")
     page = await say(signed_in, user_code)
     assert "<dt>Program</dt><dd>unknown" in page.text
-    assert "<dt>Address</dt><dd>unknown" in page.text
+    assert "<dt>IP address</dt><dd>unknown" in page.text
 
 
 REFUSED = {
