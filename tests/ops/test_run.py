@@ -1,4 +1,4 @@
-"""The `run` script with a complete environment, in which a stand-in for Python prints how it was called."""
+"""The `run` script with a complete environment, in which a script in place of Python prints its arguments and environment."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def script(path: Path, text: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with a complete environment: its stamp contains the checksum that the stand-in for cksum prints."""
+    """A project with a complete environment: its stamp contains the checksum that the fake cksum prints."""
     project = tmp_path / "a project"
     script(project / ".venv/bin/python", 'pwd; printf "[%s]\\n" "$@"; env | grep -E "^(SSO_|PYTHONPATH)" | sort')
     script(tmp_path / "bin/cksum", "cat >/dev/null; echo 1 1")
@@ -80,7 +80,7 @@ def test_each_start_without_settings_offers_an_owner_with_a_new_password(run: Ru
 
 
 @pytest.mark.parametrize("setting", ["SSO_DATABASE_URL", "SSO_PLATFORM_OWNER_EMAIL", "SSO_PLATFORM_OWNER_PASSWORD"])
-def test_no_owner_is_invented_if_the_caller_has_set_one(run: Run, setting: str) -> None:
+def test_no_owner_is_generated_if_the_caller_has_set_one(run: Run, setting: str) -> None:
     shown = run(**{setting: "given"})
     assert [line for line in shown.stdout.splitlines() if line.startswith("SSO_")] == [f"{setting}=given"]
     assert "[--show-password]" not in shown.stdout
