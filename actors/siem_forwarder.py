@@ -62,28 +62,28 @@ async def siem_forwarder(ports: Ports, inbox: Mailbox, *, slots: int = SLOTS, st
 async def _forward(ports: Ports, claimed: ClaimedSiemQueue) -> None:
     started = trio.current_time()
     try:
-        done = await siem.attempt(ports, claimed)
+        outcome = await siem.attempt(ports, claimed)
     except Outage as outage:
         log.warning("siem_not_read", outage=describe_error(outage))  # the lease expires, and the queue falls due again
         return
     except Exception:
         log.exception("siem_not_sent")
-        done = SiemAttempt(SiemResult.NOT_SENT)
-    if done is None:
+        outcome = SiemAttempt(SiemResult.NOT_SENT)
+    if outcome is None:
         log.warning("siem_lease_lost")
         return
     spread = random.random()  # noqa: S311  (spreads load, guards nothing)
     slow = trio.current_time() - started > SLOW
     # Outside of the `try`: an error from here on does not mean that the SIEM received nothing.
-    due_at = await retry_until_stored(lambda: siem.settle(ports, claimed, done, slow=slow, spread=spread), _log_not_stored)
+    due_at = await retry_until_stored(lambda: siem.settle(ports, claimed, outcome, slow=slow, spread=spread), _log_not_stored)
     if due_at is not None:
-        ports.metrics.siem_failed(done.result.name.lower())
+        ports.metrics.siem_failed(outcome.result.name.lower())
         wait = round((due_at - ports.clock.now()).total_seconds())
-        log.warning("siem_failed", reason=done.result.name.lower(), failures=claimed.failures + 1, next_in=wait)
+        log.warning("siem_failed", reason=outcome.result.name.lower(), failures=claimed.failures + 1, next_in=wait)
     elif claimed.failures:
-        log.info("siem_recovered", failures=claimed.failures, entries=done.sent)
+        log.info("siem_recovered", failures=claimed.failures, entries=outcome.sent)
     else:
-        log.debug("siem_forwarded", entries=done.sent)
+        log.debug("siem_forwarded", entries=outcome.sent)
 
 
 def _log_not_stored(outage: Outage) -> None:

@@ -156,16 +156,16 @@ async def attempt(ports: Ports, claimed: ClaimedSiemQueue) -> SiemAttempt | None
     return SiemAttempt(await post(ports, claimed.sink, content), positions, count)
 
 
-async def settle(ports: Ports, claimed: ClaimedSiemQueue, done: SiemAttempt, *, slow: bool, spread: float) -> datetime | None:
+async def settle(ports: Ports, claimed: ClaimedSiemQueue, outcome: SiemAttempt, *, slow: bool, spread: float) -> datetime | None:
     """Record an attempt and end the lease. If it failed, return the time of the next attempt.
 
     `spread` is a random number from 0 to 1 that varies this time.
     """
     now = ports.clock.now()
-    due_at = None if done.result is SiemResult.GOOD else now + backoff(claimed.failures + 1, spread)
+    due_at = None if outcome.result is SiemResult.GOOD else now + backoff(claimed.failures + 1, spread)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if due_at is None:
-            await tx.siem.record_success(claimed, done.positions, now, posted=done.sent > 0, slow=slow)
+            await tx.siem.record_success(claimed, outcome.positions, now, posted=outcome.sent > 0, slow=slow)
         else:
-            await tx.siem.record_failure(claimed, done.result, now, due_at)
+            await tx.siem.record_failure(claimed, outcome.result, now, due_at)
     return due_at

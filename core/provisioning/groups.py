@@ -37,8 +37,8 @@ async def find_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
         if filter_ is None:
             return to_group(organization)
         # Only the members that the filter names are loaded.
-        named = {test.value for test in comparisons(filter_) if test.field is ScimField.MEMBER}
-        ids = [id_ for value in named if isinstance(value, str) and (id_ := parse_id(value)) is not None]
+        member_values = {test.value for test in comparisons(filter_) if test.field is ScimField.MEMBER}
+        ids = [id_ for value in member_values if isinstance(value, str) and (id_ := parse_id(value)) is not None]
         group_members = await read.scim_users.group_members(caller.org_id, ids) if ids else []
     member_ids = frozenset(str(member.user_id) for member in group_members if member.role is not None)
     return to_group(organization) if _matches(filter_, organization, member_ids) else None

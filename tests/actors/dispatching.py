@@ -18,7 +18,7 @@ from tests.support.webhooks import queue
 
 @asynccontextmanager
 async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run that many dispatchers, and yield their mailboxes."""
+    """Run `count` dispatchers, and yield their mailboxes."""
     inboxes = [Mailbox() for _ in range(count)]
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -28,8 +28,8 @@ async def dispatching(ports: Ports, count: int = 1, **options: Any) -> AsyncIter
             nursery.cancel_scope.cancel()
 
 
-async def settled(inbox: Mailbox) -> None:
-    """Return once the dispatcher has found no more delivery to start, and waits for the next post."""
+async def wait_until_idle(inbox: Mailbox) -> None:
+    """Wait until the dispatcher has found no more delivery to start, and waits for the next post."""
     await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the dispatcher waits")
 
 
@@ -59,7 +59,7 @@ def logged() -> Iterator[list[Any]]:
 
 
 async def attempts_of(pool: Pool, inbox: Mailbox, attempt: int) -> dict[str, Any]:
-    """Return the only delivery after that many attempts."""
+    """Return the only delivery after `attempt` attempts."""
     [row] = await all_attempted(pool, attempt)
-    await settled(inbox)
+    await wait_until_idle(inbox)
     return row

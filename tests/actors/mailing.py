@@ -61,7 +61,7 @@ async def all_finished(pool: Pool) -> None:
 
 @asynccontextmanager
 async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run that many mailers, and yield their mailboxes."""
+    """Run `count` mailers, and yield their mailboxes."""
     inboxes = [Mailbox() for _ in range(count)]
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -71,8 +71,8 @@ async def mailing(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator
             nursery.cancel_scope.cancel()
 
 
-async def settled(inbox: Mailbox) -> None:
-    """Return once the mailer has handled every post, found no more email to start, and waits for the next post.
+async def wait_until_idle(inbox: Mailbox) -> None:
+    """Wait until the mailer has handled every post, found no more email to start, and waits for the next post.
 
     It is not enough that no task runs, because a task that waits for the database does not run either.
     """

@@ -38,9 +38,9 @@ async def test_all_attempts_send_the_same_message(ports: Ports, pool: Pool, cloc
 async def test_a_token_is_encrypted_in_the_queue(ports: Ports, pool: Pool) -> None:
     await add_account(ports, ADA, verified=False)
     await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    mail, letter = await prepared_one(ports)
+    mail, message = await prepared_one(ports)
     [row] = await rows(pool)
-    assert mail.token == link(letter)
+    assert mail.token == link(message)
     assert row["token"] is not None
     assert mail.token.encode() not in row["token"]
     await email_queue.record_sent(ports, mail)
@@ -80,18 +80,18 @@ async def test_a_recipient_gets_five_emails_with_tokens_per_hour(
     await queue(ports, EmailKind.VERIFY_EMAIL, *[ADA] * 7, BOB)
     async with mailing(ports) as [inbox]:
         await all_finished(pool)
-        assert sorted(letter.to for letter in sent.emails) == [ADA] * 5 + [BOB]
+        assert sorted(message.to for message in sent.emails) == [ADA] * 5 + [BOB]
         clock.advance(timedelta(minutes=59))
         await queue(ports, EmailKind.RESET_PASSWORD, ADA)  # all kinds with a token count
         await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)  # has no token
         inbox.post()
         await all_finished(pool)
-        assert [letter.subject for letter in sent.emails[6:]] == ["Your password was changed - Gatehouse"]
+        assert [message.subject for message in sent.emails[6:]] == ["Your password was changed - Gatehouse"]
         clock.advance(timedelta(minutes=1))
         await queue(ports, EmailKind.RESET_PASSWORD, ADA)
         inbox.post()
         await all_finished(pool)
-    assert [letter.subject for letter in sent.emails[7:]] == ["Set a new password - Gatehouse"]
+    assert [message.subject for message in sent.emails[7:]] == ["Set a new password - Gatehouse"]
 
 
 async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: FakeClock) -> None:

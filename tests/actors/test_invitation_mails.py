@@ -65,12 +65,12 @@ async def row(pool: Pool) -> tuple[Any, ...]:
 async def test_the_email_contains_the_link_and_goes_to_the_invited_address(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
     token = await invite(ports, owner)
     await deliver(ports)
-    [letter] = sent.emails
-    assert letter.to == ADA
-    assert letter.subject == "You are invited to Acme - Gatehouse"
-    assert f"\n{BASE_URL}/invitations/accept?token={token}\n" in letter.text
+    [message] = sent.emails
+    assert message.to == ADA
+    assert message.subject == "You are invited to Acme - Gatehouse"
+    assert f"\n{BASE_URL}/invitations/accept?token={token}\n" in message.text
     for words in ("owner@acme.example", "a member", "Acme", "21 March 2026 at 15:09 UTC"):
-        assert words in letter.text
+        assert words in message.text
 
 
 async def test_the_token_is_stored_encrypted_until_the_email_is_sent(ports: Ports, owner: Member, pool: Pool) -> None:
@@ -133,13 +133,13 @@ async def test_an_unreadable_token_cannot_be_emailed(ports: Ports, owner: Member
 
 async def test_a_second_attempt_sends_the_same_message(ports: Ports, owner: Member, clock: FakeClock) -> None:
     token = await invite(ports, owner)
-    first, letter = await prepared(ports, await claim(ports))
+    first, message = await prepared(ports, await claim(ports))
     clock.advance(HOUR)
     assert await email_queue.record_failure(ports, first, "421 try later", 0.5)
     clock.advance(HOUR)
     _, again = await prepared(ports, await claim(ports))
-    assert link(letter) == link(again) == token
-    assert letter.message_id == again.message_id
+    assert link(message) == link(again) == token
+    assert message.message_id == again.message_id
 
 
 # The limit per recipient
@@ -156,7 +156,7 @@ async def test_an_address_gets_a_limited_number_of_invitations_per_hour_from_all
     assert len(sent.emails) == 5
     await invite(ports, owners[0], Email("eve@example.com"))
     await deliver(ports)
-    assert [letter.to for letter in sent.emails].count(Email("eve@example.com")) == 1
+    assert [message.to for message in sent.emails].count(Email("eve@example.com")) == 1
     # The sixth invitation still exists, and the invitee's list shows it.
     assert await run_sql(pool, "select count(*) from invitations where status = 'pending' and email = %s", ADA) == [(6,)]
     clock.advance(HOUR)
@@ -173,7 +173,7 @@ async def test_invitations_do_not_count_towards_the_limit_of_account_emails(port
     for _ in range(6):
         await accounts.forgot_password(ports, Anonymous(), ADA)
         await deliver(ports)
-    subjects = [letter.subject for letter in sent.emails]
+    subjects = [message.subject for message in sent.emails]
     assert subjects.count("Set a new password - Gatehouse") == 5
     assert sum(subject.startswith("You are invited") for subject in subjects) == 5
 

@@ -111,7 +111,7 @@ async def test_each_invitation_expires_once_with_many_sweepers(
     ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(invitations, "BATCH", 7)
-    # The lease ends at once, so the sweepers get in each other's way as much as possible.
+    # The lease ends at once, so the sweepers compete as often as possible.
     monkeypatch.setattr(invitations, "LEASE", timedelta())
     orgs = [await add_organization(pool, slug) for slug in ("acme", "acme-two", "acme-three")]
     late = [id_ for org in orgs for id_ in await invite(ports, org, 20, clock.now(), org.hex)]

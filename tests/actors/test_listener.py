@@ -27,7 +27,7 @@ async def execute(conninfo: str, statement: str) -> None:
     await trio.to_thread.run_sync(run)
 
 
-async def woken(mailbox: Mailbox) -> None:
+async def wait_for_post(mailbox: Mailbox) -> None:
     """Wait for a post."""
     assert await mailbox.wait(PATIENCE), "there was no post"
 
@@ -36,10 +36,10 @@ async def test_a_notification_wakes_the_actor_of_its_channel(conninfo: str) -> N
     one, other = Mailbox(), Mailbox()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener, partial(listen, conninfo), {"one": one, "other": other})
-        await woken(one)  # every actor looks once when the listening begins
-        await woken(other)
+        await wait_for_post(one)  # every actor looks once when the listening begins
+        await wait_for_post(other)
         await execute(conninfo, "notify one")
-        await woken(one)
+        await wait_for_post(one)
         assert not await other.wait(0.02)
         nursery.cancel_scope.cancel()
 
@@ -50,15 +50,15 @@ async def test_after_a_lost_connection_every_actor_looks_again(conninfo: str) ->
     with structlog.testing.capture_logs() as log:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(supervise, "listener", partial(listener, partial(listen, conninfo), {"one": mailbox}))
-            await woken(mailbox)
+            await wait_for_post(mailbox)
             await execute(
                 conninfo,
                 "select pg_terminate_backend(pid) from pg_stat_activity"
                 " where application_name = 'gatehouse listen' and datname = current_database()",
             )
-            await woken(mailbox)
+            await wait_for_post(mailbox)
             await execute(conninfo, "notify one")
-            await woken(mailbox)
+            await wait_for_post(mailbox)
             nursery.cancel_scope.cancel()
     assert [entry["event"] for entry in log] == ["actor_met_outage"]
 

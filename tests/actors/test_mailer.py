@@ -34,7 +34,7 @@ from tests.actors.mailing import (
     prepared_one,
     queue,
     rows,
-    settled,
+    wait_until_idle,
 )
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.smtp_sink import SmtpSink
@@ -55,18 +55,18 @@ async def test_a_queued_email_is_sent_and_its_token_deleted(
     [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     with logged() as log:
         async with mailing(ports):
-            [letter] = await sent.arrived(1)
+            [email_message] = await sent.arrived(1)
             await all_finished(pool)
-    assert letter.to == ADA
+    assert email_message.to == ADA
     [row] = await rows(pool)
     assert (row["outcome"], row["attempts"], row["claims"], row["token"]) == ("sent", 1, 1, None)
     async with ports.storage.reading() as read:
-        assert await read.one_time_tokens.is_live(digest(link(letter)), TokenPurpose.VERIFY_EMAIL, ports.clock.now())
+        assert await read.one_time_tokens.is_live(digest(link(email_message)), TokenPurpose.VERIFY_EMAIL, ports.clock.now())
     assert [job for job, _ in metrics.jobs] == ["mail"]
     [entry] = log
     assert (entry["event"], entry["job_id"], entry["kind"]) == ("mail_sent", str(mail.id), "verify_email")
     assert ADA not in str(log)
-    assert link(letter) not in str(log)
+    assert link(email_message) not in str(log)
 
 
 async def test_a_post_wakes_the_mailer(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
@@ -82,7 +82,7 @@ async def test_two_mailers_with_few_slots_send_each_email_once(ports: Ports, poo
     await queue(ports, EmailKind.PASSWORD_CHANGED, *addresses)
     async with mailing(ports, count=2, slots=3):
         await all_finished(pool)
-    assert sorted(letter.to for letter in sent.emails) == sorted(addresses)
+    assert sorted(email_message.to for email_message in sent.emails) == sorted(addresses)
     assert {(row["outcome"], row["claims"]) for row in await rows(pool)} == {("sent", 1)}
 
 
@@ -96,7 +96,7 @@ async def test_only_emails_that_can_start_are_claimed(ports: Ports, pool: Pool, 
 
         await eventually(two_claimed)
         inbox.post()
-        await settled(inbox)
+        await wait_until_idle(inbox)
         assert await two_claimed()
         sent.gates[ADA].set()
         await all_finished(pool)
@@ -107,7 +107,7 @@ async def test_a_slow_recipient_does_not_delay_others(ports: Ports, pool: Pool, 
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA, *others)
     sent.gates[ADA] = trio.Event()
     async with mailing(ports, slots=2):
-        assert {letter.to for letter in await sent.arrived(10)} == set(others)
+        assert {email_message.to for email_message in await sent.arrived(10)} == set(others)
         sent.gates[ADA].set()
         await all_finished(pool)
 
@@ -132,15 +132,15 @@ async def test_an_outage_of_the_mail_server_delays_emails_but_loses_none(
                 assert 0.75 <= wait / (5 * 2 ** (attempt - 1)) <= 1.25
                 clock.advance(timedelta(seconds=wait - 0.001))
                 inbox.post()
-                await settled(inbox)
+                await wait_until_idle(inbox)
                 assert (await rows(pool))[0]["claims"] == attempt  # not too early
                 if attempt == 3:
                     sent.refusal = None
                 clock.advance(timedelta(milliseconds=1))
                 inbox.post()
             await all_finished(pool)
-    [letter] = sent.emails
-    assert letter.message_id.startswith(f"<{mail.id}@")
+    [email_message] = sent.emails
+    assert email_message.message_id.startswith(f"<{mail.id}@")
     assert [entry["event"] for entry in log] == ["mail_attempt_failed"] * 3 + ["mail_sent"]
     assert ADA not in str(log)
 
@@ -176,11 +176,11 @@ async def test_the_mailer_wakes_by_itself_for_a_retry(
     class RefusesOnce(FakeMailTransport):
         refused = 0
 
-        async def send(self, letter: EmailMessage, server: MailServer | None = None) -> None:
+        async def send(self, email_message: EmailMessage, server: MailServer | None = None) -> None:
             if not self.refused:
                 self.refused += 1
                 raise MailRefused("not now")
-            await sent.send(letter)
+            await sent.send(email_message)
 
     monkeypatch.setattr(email_queue, "backoff", lambda attempts, spread: timedelta(milliseconds=20))
     # With the system clock, because the mailer sleeps in real time.
@@ -270,7 +270,7 @@ async def test_an_outage_of_the_database_interrupts_no_email(ports: Ports, pool:
     assert [row["claims"] for row in await rows(pool)] == [1]
 
 
-# -- stopping and crashing ---------------------------------------------------------------------------------------------
+# Stopping and crashing
 
 
 async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
@@ -288,7 +288,7 @@ async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(port
         nursery.start_soon(run)
         with trio.fail_after(PATIENCE):
             await sent.at_the_gate(ADA)
-        await settled(inbox)
+        await wait_until_idle(inbox)
         stopping.cancel()
         await eventually(lambda: not inbox._receiver.statistics().tasks_waiting_receive, "the mailer has left off")
         sent.gates[ADA].set()
@@ -298,7 +298,7 @@ async def test_a_handover_that_has_begun_is_finished_when_the_process_stops(port
 async def test_an_idle_mailer_stops_at_once(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors.mailer, "GRACE", 2 * PATIENCE)  # longer than the limit of `mailing`
     async with mailing(ports) as [inbox]:
-        await settled(inbox)
+        await wait_until_idle(inbox)
 
 
 async def test_a_crash_between_sending_and_storing_the_outcome_causes_one_duplicate(
@@ -313,14 +313,14 @@ async def test_a_crash_between_sending_and_storing_the_outcome_causes_one_duplic
     assert [row["outcome"] for row in await rows(pool)] == [None]
     sent.stuck_after.clear()
     async with mailing(ports) as [inbox]:
-        await settled(inbox)
+        await wait_until_idle(inbox)
         assert len(sent.emails) == 1  # as long as the lease lasts
         clock.advance(email_queue_rules.LEASE)
         inbox.post()
         await all_finished(pool)
         clock.advance(timedelta(days=1))
         inbox.post()
-        await settled(inbox)
+        await wait_until_idle(inbox)
     first, second = sent.emails
     assert first == second
 
@@ -336,7 +336,7 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
     clock.advance(email_queue_rules.LEASE)
     async with mailing(ports):
         await all_finished(pool)
-    assert [letter.to for letter in sent.emails] == [ADA]
+    assert [email_message.to for email_message in sent.emails] == [ADA]
     [row] = await rows(pool)
     assert (row["outcome"], row["attempts"], row["claims"]) == ("sent", 1, 2)
 

@@ -83,12 +83,13 @@ async def mailing(ports: Ports, slots: int = 8) -> AsyncIterator[Mailbox]:
             nursery.cancel_scope.cancel()
 
 
-async def settled(inbox: Mailbox) -> None:
-    """Return once the mailer has started all emails that it can."""
+async def wait_until_idle(inbox: Mailbox) -> None:
+    """Wait until the mailer has started all emails that it can."""
     await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the mailer waits")
 
 
-def begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
+def count_begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
+    """Return the number of begun emails to these addresses."""
     return sum(sent.begun[address] for address in addresses)
 
 
@@ -104,7 +105,7 @@ async def test_invitations_use_the_mail_server_of_their_organization(ports: Port
     for org, slug in ((acme, "acme"), (other_tenant, "twin"), (plain, "plain")):
         await invite(ports, org, f"new@{slug}.example")
     await deliver(ports)
-    through = {letter.to: sent.servers[letter.message_id] for letter in sent.emails}
+    through = {message.to: sent.servers[message.message_id] for message in sent.emails}
     assert through == {
         "new@acme.example": mail_server(acme, password="secret"),
         "new@twin.example": mail_server(other_tenant, password="secret"),
@@ -120,8 +121,8 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
     await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
     await queue(ports, new_email(kind, ADA, ports.clock.now(), org_id=acme))
     await deliver(ports)
-    [letter] = sent.emails
-    assert sent.servers == {letter.message_id: None}
+    [message] = sent.emails
+    assert sent.servers == {message.message_id: None}
 
 
 async def test_each_attempt_uses_the_server_that_is_configured_at_that_time(
@@ -142,8 +143,8 @@ async def test_each_attempt_uses_the_server_that_is_configured_at_that_time(
         clock.advance(due_at - clock.now())
     assert uses_own_server == [True, False, True, False]
     await deliver(ports)
-    [letter] = sent.emails
-    assert sent.servers == {letter.message_id: None}
+    [message] = sent.emails
+    assert sent.servers == {message.message_id: None}
 
 
 async def test_an_unreadable_server_password_does_not_fall_back_to_another_server(
@@ -152,7 +153,7 @@ async def test_an_unreadable_server_password_does_not_fall_back_to_another_serve
     await invite(ports, await add(ports, pool, "acme"), ADA)
     await run_sql(pool, "update smtp_settings set password = 'x'")
     async with mailing(ports) as inbox:
-        await settled(inbox)
+        await wait_until_idle(inbox)
     assert sent.emails == []
     [(attempts, failure)] = await run_sql(pool, "select attempts, last_failure from mails")
     assert (attempts, failure) == (1, "it could not be prepared: SealBroken")
@@ -186,8 +187,8 @@ async def test_a_slow_server_delays_only_its_own_organization(ports: Ports, pool
     await queue(ports, *(new_email(EmailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(3)))
     async with mailing(ports) as inbox:
         await sent.arrived(9)
-        await settled(inbox)
-        assert begun(sent, slow) == SLOTS_OF_ONE
+        await wait_until_idle(inbox)
+        assert count_begun(sent, slow) == SLOTS_OF_ONE
         for event in sent.gates.values():
             event.set()
         await sent.arrived(15)
@@ -202,8 +203,8 @@ async def test_slow_servers_leave_slots_for_emails_of_the_platform(ports: Ports,
     await queue(ports, *(new_email(EmailKind.PASSWORD_CHANGED, ADA, ports.clock.now()) for _ in range(10)))
     async with mailing(ports) as inbox:
         await sent.arrived(11)
-        await settled(inbox)
-        assert begun(sent, slow) == OWN_SERVER_SLOTS
+        await wait_until_idle(inbox)
+        assert count_begun(sent, slow) == OWN_SERVER_SLOTS
         for event in sent.gates.values():
             event.set()
         await sent.arrived(21)
@@ -217,7 +218,7 @@ async def test_organizations_take_turns_despite_a_long_backlog_of_one(
         clock.advance(email_queue_rules.LEASE)
     async with mailing(ports, slots=1):
         emails = await sent.arrived(8)
-    order = [letter.to.domain.removesuffix(".example") for letter in emails]
+    order = [message.to.domain.removesuffix(".example") for message in emails]
     assert order == ["acme", "twin", "third", "acme", "twin", "acme", "acme", "acme"]
 
 
@@ -230,14 +231,16 @@ async def test_a_new_organization_comes_before_second_emails_of_slow_ones(
     for slug, addresses in backlog.items():
         await invite(ports, await add(ports, pool, slug), *addresses)
     async with mailing(ports) as inbox:
-        await eventually(lambda: all(begun(sent, addresses) == 1 for addresses in backlog.values()), "each organization has had one turn")
+        await eventually(
+            lambda: all(count_begun(sent, addresses) == 1 for addresses in backlog.values()), "each organization has had one turn"
+        )
         clock.advance(email_queue_rules.LEASE / 4)
         await invite(ports, await add(ports, pool, "late"), "new@late.example")
         inbox.post()
-        await settled(inbox)
+        await wait_until_idle(inbox)
         [first] = [address for address in backlog["acme"] if sent.begun[address]]
         sent.gates[first].set()
-        assert [letter.to for letter in await sent.arrived(2)] == [first, "new@late.example"]
+        assert [message.to for message in await sent.arrived(2)] == [first, "new@late.example"]
         for event in sent.gates.values():
             event.set()
         await sent.arrived(13)

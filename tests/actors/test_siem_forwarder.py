@@ -56,7 +56,7 @@ async def sink() -> AsyncIterator[FakeSiem]:
 
 @asynccontextmanager
 async def forwarding(ports: Ports, count: int = 1, **options: Any) -> AsyncIterator[list[Mailbox]]:
-    """Run that many forwarders, and yield their mailboxes."""
+    """Run `count` forwarders, and yield their mailboxes."""
     inboxes = [Mailbox() for _ in range(count)]
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -66,8 +66,8 @@ async def forwarding(ports: Ports, count: int = 1, **options: Any) -> AsyncItera
             nursery.cancel_scope.cancel()
 
 
-async def settled(inbox: Mailbox) -> None:
-    """Return once the forwarder has found no more queue to start, and waits for the next post."""
+async def wait_until_idle(inbox: Mailbox) -> None:
+    """Wait until the forwarder has found no more queue to start, and waits for the next post."""
     await eventually(lambda: inbox._receiver.statistics().tasks_waiting_receive, "the forwarder waits")
 
 
@@ -94,7 +94,7 @@ async def test_queued_entries_are_forwarded_in_order(reaching: Ports, pool: Pool
     with logged() as log:
         async with forwarding(reaching) as [inbox]:
             await empty(pool, acme)
-            await settled(inbox)
+            await wait_until_idle(inbox)
             await record(reaching, acme, "3")
             inbox.post()
             await empty(pool, acme)
@@ -154,16 +154,16 @@ async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
                 sink.status = status
                 inbox.post()
                 await failures(number)
-                await settled(inbox)
+                await wait_until_idle(inbox)
                 clock.advance(timedelta(seconds=3.7 * 2 ** (number - 1)))
                 inbox.post()
-                await settled(inbox)
+                await wait_until_idle(inbox)
                 assert len(sink.posts) == number  # not too early
                 clock.advance(timedelta(seconds=2.6 * 2 ** (number - 1)))
             sink.close()
             inbox.post()
             await failures(5)
-            await settled(inbox)
+            await wait_until_idle(inbox)
             clock.advance(timedelta(minutes=2))
             await sink.open()
             sink.status = 200
@@ -272,7 +272,7 @@ async def test_an_outage_of_the_database_loses_no_entry_and_repeats_none(reachin
     with logged() as log:
         async with forwarding(ports) as [inbox]:
             await sink.until(lambda: sink.posts, "the entry is being sent")
-            await settled(inbox)
+            await wait_until_idle(inbox)
             shaky.outages = 1
             inbox.post()
             await eventually(lambda: shaky.outages == 0)
@@ -311,7 +311,7 @@ async def test_the_queue_of_a_killed_process_is_sent_again_after_its_lease(
     assert claimed is not None
     await siem.attempt(reaching, claimed)  # and the process is killed before it stores the outcome
     async with forwarding(reaching) as [inbox]:
-        await settled(inbox)
+        await wait_until_idle(inbox)
         assert len(sink.posts) == 1
         clock.advance(siem_rules.LEASE)
         inbox.post()

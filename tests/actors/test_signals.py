@@ -1,6 +1,6 @@
 """Work reaches the actors of its process directly after the commit, and by polling if every signal is lost.
 
-No test here runs a listener, so NOTIFY is never heard.
+No test here runs a listener, so no NOTIFY is received.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,13 +54,13 @@ SOON = timedelta(seconds=0.3)
 
 @dataclass
 class RecordingPayments:
-    """A payment provider that knows no subscription, and records which ones it was asked about."""
+    """A payment provider that knows no subscription, and records the ids of the requested ones."""
 
     is_on: bool = True
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
     async def subscription(self, id_: str) -> None:
-        self.asked.append(id_)
+        self.requested.append(id_)
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ async def send_mail(world: World) -> None:
 
 
 class Work(NamedTuple):
-    """A kind of work: how a use case leaves it, and whether it was done."""
+    """A kind of work: a use case that creates it, and a check whether it was done."""
 
-    leave: Callable[[World], Awaitable[object]]
+    create: Callable[[World], Awaitable[object]]
     is_done: Callable[[World], Awaitable[object]]
 
 
@@ -151,7 +151,7 @@ async def is_delivered(world: World) -> object:
 
 
 async def is_checked(subscription_id: str, world: World) -> object:
-    return subscription_id in world.payments.asked
+    return subscription_id in world.payments.requested
 
 
 async def is_counted(world: World) -> object:
@@ -182,7 +182,7 @@ WORK: Mapping[str, Work] = {
 async def undone_work(
     ports: Ports, pool: Pool, metrics: FakeMetrics, sent: FakeMailTransport, signals: Signals, mailboxes: Mailboxes, poll: float
 ) -> list[str]:
-    """Run the actors, leave each kind of work, and return those kinds that were not done."""
+    """Run the actors, create each kind of work, and return the kinds that were not done."""
     clock, payments = SystemClock(), RecordingPayments()
     storage = Postgres(pool, make_vault(), clock, signals=signals)
     ports = with_loopback_sender(replace(ports, clock=clock, storage=storage, payments=cast("Payments", payments)))
@@ -194,10 +194,10 @@ async def undone_work(
             for name, actor in actors_of(ports, pool, mailboxes, poll).items():
                 nursery.start_soon(actor, name=name)
             await eventually(lambda: metrics.due is not None, "the actors have started")
-            await trio.sleep(0.2)  # so that each has looked for work once, and now waits
+            await trio.sleep(0.2)  # so that each actor has looked for work once, and now waits
             with trio.move_on_after(PATIENCE):
                 for work in WORK.values():
-                    await work.leave(world)
+                    await work.create(world)
                 while undone:
                     for name in list(undone):
                         if await WORK[name].is_done(world):

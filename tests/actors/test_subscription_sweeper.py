@@ -138,7 +138,7 @@ async def test_each_subscription_expires_once_with_many_sweepers(
     ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "EXPIRY_BATCH", 7)
-    # The lease ends at once, so the sweepers get in each other's way as much as possible.
+    # The lease ends at once, so the sweepers compete as often as possible.
     monkeypatch.setattr(subscriptions, "LEASE", timedelta())
     late = set[UUID]()
     for slug in ("acme", "acme-two", "acme-three"):

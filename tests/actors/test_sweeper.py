@@ -57,7 +57,7 @@ async def test_it_keeps_its_lease_holder_after_an_outage(autojump_clock: trio.te
 
 
 async def test_pauses_double_while_the_upstream_service_is_down(autojump_clock: trio.testing.MockClock) -> None:
-    """A single failure delays nothing."""
+    """The failure of a single item does not lengthen the pause."""
     down = {"failed": 3, "held_up": 1}
     one_failure = {"failed": 2, "subscriptions": 5}
     outcomes: list[dict[str, int] | None] = [down, {**down, "subscriptions": 3}, down, {}, down, None, one_failure, {}]
@@ -85,9 +85,9 @@ async def test_pauses_double_while_the_upstream_service_is_down(autojump_clock: 
 async def run_sweeper(
     posts: list[float], due: list[float | None], *, period: float = 1000.0, outcome: Any = None, until: float = 500.0
 ) -> list[float]:
-    """Return the times of the sweeps, in seconds, when messages for the times `posts` arrive at the start.
+    """Return the times of the sweeps in seconds. Messages for the times in `posts` arrive at the start.
 
-    After each sweep the database names the next entry of `due`.
+    After each sweep, the next entry of `due` is the next due time in the database.
     """
     ports, inbox, started = SweepPorts(), TimedMailbox(), trio.current_time()
     beginning = ports.clock.now()

@@ -22,7 +22,7 @@ from core.eventing.webhooks_rules import OVERLAP, new_signing_secret
 from core.kernel.outbound import Reply, SendFailure
 from core.kernel.principals import SYSTEM
 from ports import Ports
-from tests.actors.dispatching import all_attempted, all_delivered, attempts_of, dispatching, logged, settled
+from tests.actors.dispatching import all_attempted, all_delivered, attempts_of, dispatching, logged, wait_until_idle
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
 from tests.support.builders import add_organization, run_sql, with_loopback_sender
@@ -105,7 +105,7 @@ async def test_both_secrets_sign_during_a_rotation(ports: Ports, pool: Pool, rec
 async def test_a_post_wakes_the_dispatcher_and_deliveries_run_in_parallel(ports: Ports, pool: Pool, receiver: Receiver, acme: UUID) -> None:
     await add_webhook(ports, acme, receiver.url())
     async with dispatching(ports) as [inbox]:
-        await settled(inbox)
+        await wait_until_idle(inbox)
         await happen(ports, acme, 40)
         inbox.post()
         rows = await all_delivered(pool)
@@ -142,7 +142,7 @@ async def test_a_failure_is_retried_after_the_documented_delays(
                 assert 1 <= wait.total_seconds() / delay <= 1.2
                 clock.advance(wait - timedelta(milliseconds=1))
                 inbox.post()
-                await settled(inbox)
+                await wait_until_idle(inbox)
                 assert receiver.begun["/"] == attempt  # not too early
                 clock.advance(timedelta(milliseconds=1))
                 inbox.post()
@@ -222,7 +222,7 @@ async def test_a_receiver_that_answers_gone_gets_no_more_deliveries(ports: Ports
         assert await run_sql(pool, "select is_active from webhooks") == [(False,)]
         await happen(ports, acme)
         inbox.post()
-        await settled(inbox)
+        await wait_until_idle(inbox)
     assert receiver.begun["/"] == 1
     [entry] = await run_sql(pool, "select target_id, actor_id, details->'changes' from audit_log where action = 'webhook.updated'")
     assert entry == (str(webhook.id), None, {"is_active": {"old": True, "new": False}})
@@ -276,7 +276,7 @@ async def test_deliveries_wait_until_webhook_and_organization_are_active(
         await run_sql(pool, off)
         clock.advance(timedelta(hours=1))
         inbox.post()
-        await settled(inbox)
+        await wait_until_idle(inbox)
         assert receiver.begun["/"] == 1
         receiver.answers["/"] = answer(200)
         await run_sql(pool, on)
@@ -294,5 +294,5 @@ async def test_deliveries_to_a_deleted_webhook_are_not_sent(ports: Ports, pool: 
         await tx.webhooks.delete(acme, webhook.id, ports.clock.now())
     async with dispatching(ports) as [inbox]:
         await receiver.wait_for_answered(1)
-        await settled(inbox)
+        await wait_until_idle(inbox)
     assert receiver.begun == {"/there": 1}

@@ -17,7 +17,7 @@ from core.eventing import deliveries, deliveries_rules
 from core.eventing.deliveries_rules import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
 from core.kernel.outbound import Reply, SendFailure
 from ports import Ports
-from tests.actors.dispatching import all_attempted, all_delivered, dispatching, logged, settled
+from tests.actors.dispatching import all_attempted, all_delivered, dispatching, logged, wait_until_idle
 from tests.actors.mailing import ShakyStorage
 from tests.fakes.outside import FakeClock
 from tests.fakes.receiver import Receiver, answer, drip, hang, receiving
@@ -65,7 +65,7 @@ async def test_hanging_receivers_do_not_delay_others(ports: Ports, pool: Pool, r
     async with dispatching(ports, slots=16) as [inbox]:
         await receiver.wait_for_requests("/hangs")
         await receiver.wait_for_requests("/drips")
-        await settled(inbox)
+        await wait_until_idle(inbox)
         await add_webhook(ports, acme, receiver.url("/beside"))
         await add_webhook(ports, other_tenant, receiver.url("/elsewhere"))
         for org in (acme, other_tenant):
@@ -86,7 +86,7 @@ async def test_webhooks_without_deliveries_in_flight_come_first(ports: Ports, po
     async with dispatching(ports, slots=12) as [inbox]:
         await eventually(lambda: sum(receiver.open.values()) == 6, "half of the slots are in use")
         inbox.post()
-        await settled(inbox)
+        await wait_until_idle(inbox)
         assert sum(receiver.begun.values()) == len(receiver.begun) == 6
 
 
@@ -104,7 +104,7 @@ async def test_deliveries_of_a_killed_process_are_sent_after_their_lease(
     async with dispatching(ports) as [inbox]:
         clock.advance(lease - timedelta(milliseconds=1))
         inbox.post()
-        await settled(inbox)
+        await wait_until_idle(inbox)
         assert not receiver.begun
         clock.advance(timedelta(milliseconds=1))
         inbox.post()

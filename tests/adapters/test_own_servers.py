@@ -19,7 +19,7 @@ from core.kernel.values import Email, new_id
 from core.tenancy.mail_server_rules import MailServer, MailServerCheck
 from ports.outside import MailRefused
 from tests.adapters.test_guard import names
-from tests.adapters.test_smtp import LETTER, PASSWORD
+from tests.adapters.test_smtp import MESSAGE, PASSWORD
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.manners import converse, server_that
 from tests.fakes.smtp_sink import SmtpSink
@@ -49,10 +49,10 @@ def servers(tls: ssl.SSLContext | None = None, **options: Any) -> OrganizationSm
 async def refused(own: OrganizationSmtp, server: MailServer) -> str:
     """Return the reason of a refusal without its fixed prefix."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
-        await own.send(LETTER, server)
+        await own.send(MESSAGE, server)
     assert caught.value.__cause__ is None
     reason = str(caught.value)
-    assert all(secret not in reason for secret in (PASSWORD, LETTER.to, server.host, "127.0.0.1", str(server.port)))
+    assert all(secret not in reason for secret in (PASSWORD, MESSAGE.to, server.host, "127.0.0.1", str(server.port)))
     prefix = "the organization's server: "
     assert reason.startswith(prefix)
     return reason.removeprefix(prefix)
@@ -63,17 +63,17 @@ async def refused(own: OrganizationSmtp, server: MailServer) -> str:
 
 async def test_the_sender_of_an_email_is_the_organization() -> None:
     with SmtpSink() as sink:
-        await servers().send(LETTER, at(sink.port, from_name='Acme, "Inc." Zo\u00eb', from_email=Email("post@acme.example")))
+        await servers().send(MESSAGE, at(sink.port, from_name='Acme, "Inc." Zo\u00eb', from_email=Email("post@acme.example")))
     [message], [envelope] = sink.messages, sink.envelopes
     [sender] = message["From"].addresses
     assert (sender.display_name, sender.addr_spec) == ('Acme, "Inc." Zo\u00eb', "post@acme.example")
-    assert (envelope.mail_from, envelope.rcpt_tos) == ("post@acme.example", [LETTER.to])
-    assert message["Subject"] == LETTER.subject
+    assert (envelope.mail_from, envelope.rcpt_tos) == ("post@acme.example", [MESSAGE.to])
+    assert message["Subject"] == MESSAGE.subject
 
 
 async def test_a_sender_without_a_name_has_only_an_address() -> None:
     with SmtpSink() as sink:
-        await servers().send(LETTER, at(sink.port, from_name=None))
+        await servers().send(MESSAGE, at(sink.port, from_name=None))
     assert sink.messages[0]["From"] == "post@acme.example"
 
 
@@ -83,7 +83,7 @@ async def test_this_machine_cannot_be_reached(host: str) -> None:
     with SmtpSink() as sink:
         own, server = OrganizationSmtp(guard), at(sink.port, host)
         with pytest.raises(MailRefused, match=r"^the organization's server: the host is at an address that is not allowed$"):
-            await own.send(LETTER, server)
+            await own.send(MESSAGE, server)
         assert await own.check_server(server) is MailServerCheck.NO_ADDRESS
     assert sink.messages == []
 
@@ -110,7 +110,7 @@ async def test_each_attempt_checks_the_addresses_again() -> None:
     addresses = {HOST: ["127.0.0.1"]}
     own = OrganizationSmtp(Guard(OPEN, lookup=names(addresses)))
     with SmtpSink() as sink:
-        await own.send(LETTER, at(sink.port))
+        await own.send(MESSAGE, at(sink.port))
         addresses[HOST] = ["127.0.0.1", "10.0.0.1"]
         assert await refused(own, at(sink.port)) == "the host is at an address that is not allowed"
     assert len(sink.messages) == 1
@@ -119,7 +119,7 @@ async def test_each_attempt_checks_the_addresses_again() -> None:
 async def test_the_addresses_are_tried_in_order() -> None:
     everywhere = Guard(parse_allowed_targets("127.0.0.0/8"), lookup=names({HOST: ["127.0.0.2", "127.0.0.3", "127.0.0.1"]}))
     with SmtpSink() as sink:
-        await OrganizationSmtp(everywhere).send(LETTER, at(sink.port))
+        await OrganizationSmtp(everywhere).send(MESSAGE, at(sink.port))
     assert len(sink.messages) == 1
 
 
@@ -136,7 +136,7 @@ async def test_an_email_is_refused_if_there_is_no_server() -> None:
 async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         right = at(sink.port, password=PASSWORD)
-        await servers().send(LETTER, right)
+        await servers().send(MESSAGE, right)
         assert await servers().check_server(right) is MailServerCheck.GOOD
         wrong = replace(right, password=f"{PASSWORD}x")
         assert await refused(servers(), wrong) == "it did not accept the user name and the password: 535"
@@ -192,7 +192,7 @@ async def test_a_certificate_is_compared_with_the_host_name_and_not_with_the_add
 ) -> None:
     with encrypting(how, certificate, monkeypatch) as (sink, server, asked):
         own = servers(client_context(certificate))
-        await own.send(LETTER, server)
+        await own.send(MESSAGE, server)
         assert await own.check_server(server) is MailServerCheck.GOOD
         assert asked == [HOST, HOST]
         # The certificate does not contain the address.
@@ -228,7 +228,7 @@ async def test_nothing_is_sent_unencrypted_if_encryption_is_configured() -> None
 async def test_no_error_quotes_a_reply_of_the_server() -> None:
     spoken = "<script>10.0.0.1 is what you look for</script>"
     with SmtpSink() as sink:
-        sink.recipient_answer = f"550 {spoken} {LETTER.to}"
+        sink.recipient_answer = f"550 {spoken} {MESSAGE.to}"
         assert await refused(servers(), at(sink.port)) == "it did not accept the email: 550"
         sink.recipient_answer, sink.data_answer = "250 OK", f"451 {spoken}"
         assert await refused(servers(), at(sink.port)) == "it did not accept the email: 451"

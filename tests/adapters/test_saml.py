@@ -1,7 +1,4 @@
-"""Statements about SAML neither read nor change rows of others.
-
-Others are other organizations, services and browsers.
-"""
+"""Statements about SAML neither read nor change rows of other organizations, services and browsers."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -203,7 +200,7 @@ async def test_another_service_does_not_finish_a_sign_on(stored: StoredSaml, des
 async def test_only_a_pending_sign_on_can_be_completed(stored: StoredSaml) -> None:
     async def complete(state: bytes, now: Any = NOW) -> object:
         ticket = digest("ticket")
-        return await within(stored.storage, lambda tx: tx.saml_sign_ons.complete_login(state, stored.user, stored.session, ticket, now))
+        return await within(stored.storage, lambda tx: tx.saml_sign_ons.complete_sign_in(state, stored.user, stored.session, ticket, now))
 
     before = await stored.rows()
     assert await complete(digest("another")) is None

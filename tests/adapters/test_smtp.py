@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 
 SENDER = "Gatehouse <gatehouse@example.com>"
 PASSWORD = "s3cr3t-pa55word"
-LETTER = EmailMessage(
+MESSAGE = EmailMessage(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
     date=datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC),
     to=Email("ada@example.com"),
@@ -35,21 +35,21 @@ LETTER = EmailMessage(
 )
 
 
-async def refused(transport: SmtpTransport | FolderTransport, letter: EmailMessage = LETTER) -> str:
+async def refused(transport: SmtpTransport | FolderTransport, email_message: EmailMessage = MESSAGE) -> str:
     """Return the reason of a refusal. The error has no cause, which could contain the sent data."""
     with trio.fail_after(10), pytest.raises(MailRefused) as caught:
-        await transport.send(letter)
+        await transport.send(email_message)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
     reason = str(caught.value)
     assert PASSWORD not in reason
-    assert letter.to not in reason
+    assert email_message.to not in reason
     assert len(reason) < 250
     assert reason.isprintable()
     return reason
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
+# Settings
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_a_sender_that_cannot_be_used_is_explained(text: str) -> None:
         parse_sender(text)
 
 
-# -- the message -------------------------------------------------------------------------------------------------------
+# The message
 
 
 def test_a_message_has_every_header_and_both_parts() -> None:
-    message = to_mime(LETTER, parse_sender(SENDER))
+    message = to_mime(MESSAGE, parse_sender(SENDER))
     assert dict(message.items()) | {"Content-Type": ""} == {
         "From": "Gatehouse <gatehouse@example.com>",
         "To": "ada@example.com",
@@ -161,27 +161,27 @@ def test_a_message_has_every_header_and_both_parts() -> None:
 
 
 def test_a_link_is_unchanged_in_the_raw_message() -> None:
-    raw = to_mime(LETTER, parse_sender(SENDER)).as_bytes()
+    raw = to_mime(MESSAGE, parse_sender(SENDER)).as_bytes()
     assert b"\r\nhttps://id.example.com/auth/verify-email?token=0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52\r\n" in raw
 
 
 @pytest.mark.parametrize("text", ["Gr\u00fc\u00dfe \u2603\n", "x" * 5000 + "\n", "..\n.\n"])
 def test_the_raw_message_is_ascii_with_short_lines_for_every_text(text: str) -> None:
-    letter = replace(LETTER, text=text, html=text, subject="\u2603" * 200, message_id=f"<{'i' * 90}@{'d' * 200}.example.com>")
-    message = to_mime(letter, parse_sender("T\u00fcrhaus <id@example.com>"))
+    email_message = replace(MESSAGE, text=text, html=text, subject="\u2603" * 200, message_id=f"<{'i' * 90}@{'d' * 200}.example.com>")
+    message = to_mime(email_message, parse_sender("T\u00fcrhaus <id@example.com>"))
     raw = message.as_bytes()
     assert raw.isascii()
     assert max(map(len, raw.split(b"\r\n"))) <= 998
-    assert letter.message_id.encode() in raw
+    assert email_message.message_id.encode() in raw
     body = message.get_body(("plain",))
     assert body is not None
     assert body.get_content().replace("\r\n", "\n") == text
 
 
-@pytest.mark.parametrize("letter", [replace(LETTER, text="a\0b"), replace(LETTER, html="a\0b")])
-def test_a_nul_in_a_body_is_refused(letter: EmailMessage) -> None:
+@pytest.mark.parametrize("email_message", [replace(MESSAGE, text="a\0b"), replace(MESSAGE, html="a\0b")])
+def test_a_nul_in_a_body_is_refused(email_message: EmailMessage) -> None:
     with pytest.raises(MailRefused, match="NUL"):
-        to_mime(letter, parse_sender(SENDER))
+        to_mime(email_message, parse_sender(SENDER))
 
 
 @pytest.mark.parametrize(
@@ -191,26 +191,26 @@ def test_a_nul_in_a_body_is_refused(letter: EmailMessage) -> None:
 @pytest.mark.parametrize("around", ["{}", "You are invited to {} - Gatehouse", "Zo\u00eb, {}"])
 def test_an_encoded_word_in_a_subject_is_not_decoded(word: str, around: str) -> None:
     subject = around.format(word)
-    raw = to_mime(replace(LETTER, subject=subject), parse_sender(SENDER)).as_bytes()
+    raw = to_mime(replace(MESSAGE, subject=subject), parse_sender(SENDER)).as_bytes()
     head = message_from_bytes(raw, policy=policy.default)
     assert (head["Bcc"], head.get_body(("plain",)) is not None) == (None, True)
     assert head["Subject"] == subject.replace("=?", "= ?")
     assert b"\0" not in raw
 
 
-# -- by SMTP -----------------------------------------------------------------------------------------------------------
+# By SMTP
 
 
 async def test_the_envelope_names_sender_and_recipient() -> None:
     with SmtpSink() as sink:
-        await SmtpTransport(sink.url, SENDER).send(LETTER)
+        await SmtpTransport(sink.url, SENDER).send(MESSAGE)
     [envelope] = sink.envelopes
     assert (envelope.mail_from, envelope.rcpt_tos) == ("gatehouse@example.com", ["ada@example.com"])
 
 
 async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
     with SmtpSink(login=("ada", PASSWORD)) as sink:
-        await SmtpTransport(f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}", SENDER).send(LETTER)
+        await SmtpTransport(f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}", SENDER).send(MESSAGE)
         assert len(sink.messages) == 1
         reason = await refused(SmtpTransport(f"smtp://ada:{PASSWORD}x@127.0.0.1:{sink.port}", SENDER))
         assert reason == f"127.0.0.1 port {sink.port}: refused the user name or password: 535"
@@ -226,7 +226,7 @@ async def test_the_client_does_not_authenticate_if_the_server_does_not_offer_it(
 
 async def test_the_error_for_a_refused_recipient_quotes_the_reply() -> None:
     with SmtpSink() as sink:
-        sink.recipient_answer = f"550 5.1.1 <{LETTER.to}>: no such user here"
+        sink.recipient_answer = f"550 5.1.1 <{MESSAGE.to}>: no such user here"
         reason = await refused(SmtpTransport(sink.url, SENDER))
     assert reason == f"127.0.0.1 port {sink.port}: refused the recipient: 550 5.1.1 <(the recipient)>: no such user here"
 
@@ -237,7 +237,7 @@ async def test_the_error_for_a_refused_message_quotes_the_reply() -> None:
         reason = await refused(SmtpTransport(sink.url, SENDER))
         assert "refused: 451 4.7.1 greylisted" in reason
         sink.data_answer = "250 OK"
-        await SmtpTransport(sink.url, SENDER).send(LETTER)
+        await SmtpTransport(sink.url, SENDER).send(MESSAGE)
     assert len(sink.messages) == 1
 
 
@@ -247,7 +247,7 @@ async def test_an_email_is_refused_if_there_is_no_server() -> None:
     assert (await refused(SmtpTransport(url, SENDER))).endswith("Connection refused")
 
 
-# -- encryption --------------------------------------------------------------------------------------------------------
+# Encryption
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +267,7 @@ def client_tls(certificate: Path) -> ssl.SSLContext:
 
 async def test_smtps_is_encrypted_from_the_start(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
     with SmtpSink(tls=server_tls) as sink:
-        await SmtpTransport(sink.url, SENDER, tls=client_tls).send(LETTER)
+        await SmtpTransport(sink.url, SENDER, tls=client_tls).send(MESSAGE)
         assert "certificate is not accepted" in await refused(SmtpTransport(sink.url, SENDER))
         assert "certificate is not accepted" in await refused(SmtpTransport(f"smtps://localhost:{sink.port}", SENDER, tls=client_tls))
     assert len(sink.messages) == 1
@@ -276,7 +276,7 @@ async def test_smtps_is_encrypted_from_the_start(server_tls: ssl.SSLContext, cli
 async def test_starttls_encrypts_before_anything_else(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
     with SmtpSink(starttls=server_tls, login=("ada", PASSWORD)) as sink:
         url = f"smtp://ada:{PASSWORD}@127.0.0.1:{sink.port}?starttls=1"
-        await SmtpTransport(url, SENDER, tls=client_tls).send(LETTER)
+        await SmtpTransport(url, SENDER, tls=client_tls).send(MESSAGE)
         assert "certificate is not accepted" in await refused(SmtpTransport(url, SENDER))
     assert len(sink.messages) == 1
 
@@ -288,7 +288,7 @@ async def test_nothing_is_sent_if_starttls_is_not_offered() -> None:
     assert sink.messages == []
 
 
-# -- misbehaving servers -----------------------------------------------------------------------------------------------
+# Misbehaving servers
 
 
 async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None:
@@ -319,7 +319,7 @@ async def test_a_canceled_delivery_leaves_no_waiting_thread() -> None:
         transport = SmtpTransport(url, SENDER, connections=1)
         for _ in range(2):
             with trio.move_on_after(0.05) as scope:
-                await transport.send(LETTER)
+                await transport.send(MESSAGE)
             assert scope.cancelled_caught
         await eventually(lambda: transport._threads.borrowed_tokens == 0)
 
@@ -343,7 +343,7 @@ async def test_an_email_is_refused_if_the_server_disconnects() -> None:
 async def test_an_accepted_email_counts_as_sent_even_if_quit_fails() -> None:
     for answer in (b"", b"500 no"):
         async with server_that(partial(converse, answers={b"QUIT": answer})) as url:
-            await SmtpTransport(url, SENDER).send(LETTER)
+            await SmtpTransport(url, SENDER).send(MESSAGE)
 
 
 async def test_the_error_omits_a_password_that_the_server_echoes() -> None:
@@ -354,7 +354,7 @@ async def test_the_error_omits_a_password_that_the_server_echoes() -> None:
     assert reason.endswith("refused the user name or password: 502")
 
 
-# -- into a folder -----------------------------------------------------------------------------------------------------
+# Into a folder
 
 
 def files(directory: Path) -> dict[str, int]:
@@ -364,9 +364,9 @@ def files(directory: Path) -> dict[str, int]:
 
 async def test_file_names_have_time_and_id_and_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     transport = FolderTransport(tmp_path / "var" / "mail", SENDER)
-    for letter in (LETTER, replace(LETTER, message_id="<../../etc/x@example.com>", date=LETTER.date + timedelta(seconds=1))):
-        await transport.send(letter)
-        await transport.send(letter)
+    for email_message in (MESSAGE, replace(MESSAGE, message_id="<../../etc/x@example.com>", date=MESSAGE.date + timedelta(seconds=1))):
+        await transport.send(email_message)
+        await transport.send(email_message)
     assert files(tmp_path / "var" / "mail") == {
         "20260304T050607.000890Z-6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11.eml": 0o600,
         "20260304T050608.000890Z-.._.._etc_x.eml": 0o600,
@@ -378,7 +378,7 @@ async def test_an_unfinished_file_is_written_again(tmp_path: Path) -> None:
     transport = FolderTransport(tmp_path, SENDER)
     name = "20260304T050607.000890Z-6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11.eml"
     (tmp_path / f".{name}.new").write_bytes(b"half a let" * 1000)
-    await transport.send(LETTER)
+    await transport.send(MESSAGE)
     assert list(files(tmp_path)) == [name]
     assert b"half a let" not in (tmp_path / name).read_bytes()
 

@@ -20,7 +20,7 @@ from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
 from tests.support.builders import mail_server
 
-LETTER = EmailMessage(
+MESSAGE = EmailMessage(
     message_id="<6f1c1f2e-64a5-4a2a-9a42-5a8f3f9b7c11@id.example.com>",
     date=datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC),
     to=Email("ada@example.com"),
@@ -48,12 +48,19 @@ class Case:
     arrived: Callable[[], list[Arrived]]
     server: MailServer | None = None
 
-    async def send(self, letter: EmailMessage) -> None:
-        await self.transport.send(letter, self.server)
+    async def send(self, email_message: EmailMessage) -> None:
+        await self.transport.send(email_message, self.server)
 
 
-def of_letter(letter: EmailMessage) -> Arrived:
-    return Arrived(letter.message_id, letter.date.replace(microsecond=0), letter.to, letter.subject, letter.text, letter.html)
+def to_arrived(email_message: EmailMessage) -> Arrived:
+    return Arrived(
+        email_message.message_id,
+        email_message.date.replace(microsecond=0),
+        email_message.to,
+        email_message.subject,
+        email_message.text,
+        email_message.html,
+    )
 
 
 def of_message(message: MimeMessage) -> Arrived:
@@ -69,7 +76,7 @@ def of_message(message: MimeMessage) -> Arrived:
 
 def fake() -> Iterator[Case]:
     transport = FakeMailTransport()
-    yield Case(transport, lambda: [of_letter(letter) for letter in transport.emails])
+    yield Case(transport, lambda: [to_arrived(email_message) for email_message in transport.emails])
 
 
 def dispatch(platform: SmtpTransport | FolderTransport) -> MailRouter:
@@ -112,36 +119,36 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 
 
 async def test_an_email_arrives_unchanged(case: Case) -> None:
-    await case.send(LETTER)
-    assert case.arrived() == [of_letter(LETTER)]
+    await case.send(MESSAGE)
+    assert case.arrived() == [to_arrived(MESSAGE)]
 
 
 async def test_an_email_that_is_sent_again_has_the_same_message_id(case: Case) -> None:
-    await case.send(LETTER)
-    await case.send(LETTER)
-    assert set(case.arrived()) == {of_letter(LETTER)}
+    await case.send(MESSAGE)
+    await case.send(MESSAGE)
+    assert set(case.arrived()) == {to_arrived(MESSAGE)}
 
 
 async def test_emails_arrive_in_their_order(case: Case) -> None:
     emails = [
-        replace(LETTER, message_id=f"<{number}@id.example.com>", date=LETTER.date.replace(second=20 - number), subject=str(number))
+        replace(MESSAGE, message_id=f"<{number}@id.example.com>", date=MESSAGE.date.replace(second=20 - number), subject=str(number))
         for number in range(9, 0, -1)
     ]
-    for letter in emails:
-        await case.send(letter)
-    assert case.arrived() == [of_letter(letter) for letter in emails]
+    for email_message in emails:
+        await case.send(email_message)
+    assert case.arrived() == [to_arrived(email_message) for email_message in emails]
 
 
 @pytest.mark.parametrize("character", ["\r", "\n", "\0", "\x1b", "\x85", "\u202e", "\ud800"])
 @pytest.mark.parametrize("field", ["to", "subject", "message_id"])
 async def test_a_control_character_in_a_header_is_refused_before_anything_is_sent(case: Case, field: str, character: str) -> None:
-    broken = f"{getattr(LETTER, field)[:-1]}{character}Bcc: eve@example.com{getattr(LETTER, field)[-1]}"
-    letter = {
-        "to": replace(LETTER, to=Email(broken)),
-        "subject": replace(LETTER, subject=broken),
-        "message_id": replace(LETTER, message_id=broken),
+    broken = f"{getattr(MESSAGE, field)[:-1]}{character}Bcc: eve@example.com{getattr(MESSAGE, field)[-1]}"
+    email_message = {
+        "to": replace(MESSAGE, to=Email(broken)),
+        "subject": replace(MESSAGE, subject=broken),
+        "message_id": replace(MESSAGE, message_id=broken),
     }[field]
     with pytest.raises(MailRefused) as caught:
-        await case.send(letter)
+        await case.send(email_message)
     assert case.arrived() == []
     assert "eve" not in str(caught.value)

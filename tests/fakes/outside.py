@@ -49,20 +49,20 @@ class FakeMailTransport:
         self.tried.append(server)
         return self.trial
 
-    async def send(self, letter: EmailMessage, server: MailServer | None = None) -> None:
+    async def send(self, message: EmailMessage, server: MailServer | None = None) -> None:
         await trio.lowlevel.checkpoint()
-        if not all(is_printable(header) for header in (letter.message_id, letter.to, letter.subject)):
-            raise MailRefused("a header of the letter holds a control character")
-        self.begun[letter.to] += 1
+        if not all(is_printable(header) for header in (message.message_id, message.to, message.subject)):
+            raise MailRefused("a header of the message contains a control character")
+        self.begun[message.to] += 1
         self._tell()
-        if letter.to in self.gates:
-            await self.gates[letter.to].wait()
+        if message.to in self.gates:
+            await self.gates[message.to].wait()
         if self.refusal is not None:
             raise MailRefused(self.refusal)
-        self.emails.append(letter)
-        self.servers[letter.message_id] = server
+        self.emails.append(message)
+        self.servers[message.message_id] = server
         self._tell()
-        if letter.to in self.stuck_after:
+        if message.to in self.stuck_after:
             await trio.sleep_forever()
 
     async def arrived(self, count: int) -> list[EmailMessage]:

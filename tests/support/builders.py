@@ -255,10 +255,10 @@ async def deliver(ports: Ports) -> None:
                 await email_queue.record_sent(ports, prepared[0])
 
 
-def link(letter: EmailMessage) -> str:
+def link(message: EmailMessage) -> str:
     """Return the one-time token of the link in an email."""
-    found = re.search(r"[?&]token=([0-9a-f-]{36})", letter.text)
-    assert found, letter.text
+    found = re.search(r"[?&]token=([0-9a-f-]{36})", message.text)
+    assert found, message.text
     return found[1]
 
 

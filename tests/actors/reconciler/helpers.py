@@ -15,29 +15,29 @@ from tests.support.builders import run_sql
 HOLDER = new_id()
 
 
-async def buy(till: Till, provider: FakePayments, *, heard: bool) -> Object:
-    """Let the member buy a subscription, and deliver its events if `heard`."""
-    made = provider.complete((await till.begin()).json["session_id"])
-    if heard:
+async def buy(till: Till, provider: FakePayments, *, delivered: bool) -> Object:
+    """Let the member buy a subscription, and deliver its events only if `delivered`."""
+    subscription = provider.complete((await till.begin()).json["session_id"])
+    if delivered:
         await provider.deliver(till.sent)
     provider.events.clear()
     provider.asked.clear()
-    return made
+    return subscription
 
 
 async def reconcile(ports: Ports) -> dict[str, int]:
-    done = await reconciliation.reconcile(ports, HOLDER)
-    assert done is not None, "no other process has the lease"
-    return dict(done)
+    counts = await reconciliation.reconcile(ports, HOLDER)
+    assert counts is not None, "no other process has the lease"
+    return dict(counts)
 
 
 async def run_rounds(till: Till, ports: Ports, count: int, pause: timedelta) -> list[Mapping[str, int]]:
     """Reconcile `count` times with a pause before each, and return the results that are not empty."""
-    done = []
+    counts = []
     for _ in range(count):
         till.clock.advance(pause)
-        done.append(await actor.reconcile(ports, HOLDER))
-    return [each for each in done if each]
+        counts.append(await actor.reconcile(ports, HOLDER))
+    return [each for each in counts if each]
 
 
 async def active_subscriptions(till: Till) -> list[str | None]:
@@ -54,10 +54,10 @@ async def add_failing_check(till: Till, provider: FakePayments, name: str, since
 
 
 async def buy_twice(till: Till, provider: FakePayments) -> tuple[Object, Object]:
-    """Let the member complete two checkouts. Return the subscription that became ours, and the duplicate."""
+    """Let the member complete two checkouts. Return the subscription that became active, and the duplicate."""
     sessions = [(await till.begin()).json["session_id"] for _ in range(2)]
-    made = {one["id"]: one for one in [provider.complete(session) for session in sessions]}
+    purchases = {subscription["id"]: subscription for subscription in map(provider.complete, sessions)}
     await provider.deliver(till.sent)
     [ours] = await active_subscriptions(till)
     provider.events.clear()
-    return made.pop(ours), next(iter(made.values()))
+    return purchases.pop(ours), next(iter(purchases.values()))

@@ -23,12 +23,12 @@ from tests.support.builders import run_sql
 async def test_a_subscription_ended_by_a_key_is_canceled_at_the_provider_and_stays_ended(
     till: Till, provider: FakePayments, ports: Ports, status: str
 ) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     assert (await till.by_key(status=status)).json["status"] == status
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     rows, before = await till.rows(), await till.recorded()
     await provider.deliver(till.sent)
-    await till.tell("invoice.paid", invoice(made["id"], till.ends + MONTH, customer=made["customer"]))  # late
+    await till.tell("invoice.paid", invoice(subscription["id"], till.ends + MONTH, customer=subscription["customer"]))  # late
     assert (await till.begin()).status == 200, "the user pays for nothing else"
     till.clock.advance(CHECK_INTERVAL)
     await reconcile(ports)
@@ -39,16 +39,16 @@ async def test_a_subscription_ended_by_a_key_is_canceled_at_the_provider_and_sta
 async def test_a_subscription_ended_by_a_key_stays_ended_while_the_provider_is_down(
     till: Till, provider: FakePayments, ports: Ports
 ) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)
+    subscription = await buy(till, provider, delivered=True)
+    provider.answers[f"subscriptions/{subscription['id']}"] = Answer(500)
     assert (await till.by_key(status="expired")).status == 200
     till.clock.advance(timedelta(seconds=1))
-    await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
+    await till.tell("customer.subscription.updated", {**subscription, "status": "past_due"})
     assert await till.status() == "expired", "otherwise the user would pay for an ended subscription"
     provider.answers.clear()
     till.clock.advance(cancellations_rules.LEASE)
     await reconcile(ports)
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     await provider.deliver(till.sent)
     assert await till.status() == "expired"
 
@@ -56,8 +56,8 @@ async def test_a_subscription_ended_by_a_key_stays_ended_while_the_provider_is_d
 async def test_a_subscription_already_ended_at_the_provider_is_not_canceled_there(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.change(made["id"], status="canceled")
+    subscription = await buy(till, provider, delivered=True)
+    provider.change(subscription["id"], status="canceled")
     await provider.deliver(till.sent)
     assert (await till.by_key(status="expired")).status == 200
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
@@ -66,15 +66,15 @@ async def test_a_subscription_already_ended_at_the_provider_is_not_canceled_ther
 async def test_a_subscription_reactivated_before_its_cancellation_stays_active_at_the_provider(
     till: Till, provider: FakePayments, ports: Ports
 ) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)
+    subscription = await buy(till, provider, delivered=True)
+    provider.answers[f"subscriptions/{subscription['id']}"] = Answer(500)
     for status in ("cancelled", "active", "expired", "active"):
         assert (await till.by_key(status=status)).status == 200
     provider.answers.clear()
     till.clock.advance(cancellations_rules.LEASE + cancellations_rules.RETRY_INTERVAL)
     await reconcile(ports)
-    assert provider.subscriptions[made["id"]]["status"] == "active"
-    provider.change(made["id"], status="past_due")
+    assert provider.subscriptions[subscription["id"]]["status"] == "active"
+    provider.change(subscription["id"], status="past_due")
     await provider.deliver(till.sent)
     assert await till.status() == "past_due"
 
@@ -82,17 +82,17 @@ async def test_a_subscription_reactivated_before_its_cancellation_stays_active_a
 async def test_a_subscription_reactivated_during_its_cancellation_is_detached_from_the_provider(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
 
     class Slow(HttpPayments):
         async def cancel(self, id_: str) -> bool:
-            done = await super().cancel(id_)
+            counts = await super().cancel(id_)
             assert (await till.by_key(status="active")).status == 200
-            return done
+            return counts
 
     object.__setattr__(ports, "payments", Slow(provider.settings, clock))
     assert (await till.by_key("DELETE")).status == 204
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     await provider.deliver(till.sent)
     assert await run_sql(pool, "select status, provider_subscription_id from subscriptions") == [("active", None)]
     till.clock.advance(timedelta(seconds=MONTH))
@@ -104,7 +104,7 @@ async def test_a_subscription_reactivated_during_its_cancellation_is_detached_fr
 async def test_all_purchases_are_canceled_when_their_service_or_user_is_deleted(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, deleted: str
 ) -> None:
-    made = await buy_twice(till, provider)
+    purchases = await buy_twice(till, provider)
     if deleted == "service":
         path = f"{till.tenant.path}/services/shop"
         assert (await till.tenant.api.delete(path, token=till.tenant.token("owner"))).status == 204
@@ -116,22 +116,22 @@ async def test_all_purchases_are_canceled_when_their_service_or_user_is_deleted(
     for _ in range(2):
         till.clock.advance(SOON)
         await reconcile(ports)
-    assert [provider.subscriptions[one["id"]]["status"] for one in made] == ["canceled"] * 2
+    assert [provider.subscriptions[subscription["id"]]["status"] for subscription in purchases] == ["canceled"] * 2
     for _ in range(2):
         till.clock.advance(reconciliation_rules.CHECKOUT_CHECK_PERIOD)
-        done = await reconcile(ports)
-    assert done == {}, "the checks end"
+        counts = await reconcile(ports)
+    assert counts == {}, "the checks end"
 
 
 @pytest.mark.parametrize("deleted", ["services", "users", "organizations"])
 async def test_a_waiting_duplicate_is_canceled_with_its_service_even_without_a_checkout(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool, deleted: str
 ) -> None:
-    """A waiting duplicate is known to be ours. A purchase first heard of after the deletion may belong to another installation."""
-    made = await buy(till, provider, heard=True)
+    """A waiting duplicate is known to be ours. A purchase that is first reported after the deletion may belong to another installation."""
+    subscription = await buy(till, provider, delivered=True)
     names = ("sub_second", "sub_else")
     for name in names:
-        provider.subscriptions[name] = till.subscription(name, customer=made["customer"])
+        provider.subscriptions[name] = till.subscription(name, customer=subscription["customer"])
     await till.tell("customer.subscription.created", provider.subscriptions["sub_second"])
     await run_sql(pool, "delete from billing_checkouts")  # as after some time, and as in another installation
     if deleted == "users":
@@ -141,19 +141,19 @@ async def test_a_waiting_duplicate_is_canceled_with_its_service_even_without_a_c
     else:
         await run_sql(pool, "delete from services" if deleted == "services" else "delete from organizations")
     await till.tell("customer.subscription.created", provider.subscriptions["sub_else"])
-    done = await reconcile(ports)
-    assert (done["orphaned"], done.get("mismatch")) == (1, None)
+    counts = await reconcile(ports)
+    assert (counts["orphaned"], counts.get("mismatch")) == (1, None)
     till.clock.advance(cancellations_rules.RETRY_INTERVAL)
     await reconcile(ports)
-    assert [provider.subscriptions[name]["status"] for name in (made["id"], *names)] == ["canceled", "canceled", "active"]
+    assert [provider.subscriptions[name]["status"] for name in (subscription["id"], *names)] == ["canceled", "canceled", "active"]
     with structlog.testing.capture_logs() as log:
         await provider.deliver(till.sent)
     assert [line["effect"] for line in log if line["event"] == "billing_event"] == ["not_managed_here"] * 2, "nothing is left to manage"
 
 
 async def test_an_unpaid_purchase_is_not_canceled_with_its_service(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.change(made["id"], status="incomplete_expired")
+    subscription = await buy(till, provider, delivered=True)
+    provider.change(subscription["id"], status="incomplete_expired")
     await provider.deliver(till.sent)
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     till.clock.advance(cancellations_rules.LEASE)

@@ -24,7 +24,7 @@ from tests.support.builders import run_sql
 
 
 async def test_a_completed_checkout_without_events_is_found(till: Till, provider: FakePayments, ports: Ports) -> None:
-    await buy(till, provider, heard=False)
+    await buy(till, provider, delivered=False)
     assert await reconcile(ports) == {}, "its events may still arrive"
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"checkouts": 1, "changed": 1}
@@ -57,8 +57,8 @@ async def test_a_subscription_is_checked_if_only_its_checkout_event_arrived(till
 async def test_a_change_without_an_event_is_found_within_a_day(
     till: Till, provider: FakePayments, ports: Ports, theirs: str, ours: str
 ) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.subscriptions[made["id"]]["status"] = theirs
+    subscription = await buy(till, provider, delivered=True)
+    provider.subscriptions[subscription["id"]]["status"] = theirs
     till.clock.advance(CHECK_INTERVAL - timedelta(seconds=10))
     assert await reconcile(ports) == {}
     till.clock.advance(timedelta(seconds=10))
@@ -69,18 +69,18 @@ async def test_a_change_without_an_event_is_found_within_a_day(
 
 
 async def test_a_period_that_ended_without_an_event_is_checked_soon(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     till.clock.advance(timedelta(seconds=MONTH) - timedelta(hours=1))
     await reconcile(ports)
-    provider.subscriptions[made["id"]]["current_period_end"] = till.now + 2 * MONTH
+    provider.subscriptions[subscription["id"]]["current_period_end"] = till.now + 2 * MONTH
     till.clock.advance(timedelta(hours=1) + AFTER_PERIOD)
     assert await reconcile(ports) == {"subscriptions": 1, "changed": 1}
     assert (await till.rows())[0][2] > "2026-06"
 
 
 async def test_a_subscription_unknown_to_the_provider_ends_with_its_period(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
-    del provider.subscriptions[made["id"]]
+    subscription = await buy(till, provider, delivered=True)
+    del provider.subscriptions[subscription["id"]]
     till.clock.advance(CHECK_INTERVAL)
     await reconcile(ports)
     assert await till.status() == "active"
@@ -93,21 +93,21 @@ async def test_a_subscription_unknown_to_the_provider_ends_with_its_period(till:
 
 async def test_an_unknown_subscription_is_reported_once_a_day_while_it_is_active(till: Till, provider: FakePayments, ports: Ports) -> None:
     """This is the only sign of an API key of another account or mode."""
-    made = await buy(till, provider, heard=True)
-    del provider.subscriptions[made["id"]]
+    subscription = await buy(till, provider, delivered=True)
+    del provider.subscriptions[subscription["id"]]
     with structlog.testing.capture_logs() as log:
-        done = await run_rounds(till, ports, 3 * 24, timedelta(hours=1))
-    assert done == [{"subscriptions": 1, "unknown": 1}] * 3
+        counts = await run_rounds(till, ports, 3 * 24, timedelta(hours=1))
+    assert counts == [{"subscriptions": 1, "unknown": 1}] * 3
     assert [line for line in log if line["event"] == "billing_learnt"] == [
         {
             "event": "billing_learnt",
-            "subscription": made["id"],
+            "subscription": subscription["id"],
             "org_id": str(till.tenant.org),
             "effect": "unknown",
             "log_level": "warning",
         }
     ] * 3
-    provider.answers[f"subscriptions/{made['id']}"] = Answer(500)  # so that the cancellation stays pending
+    provider.answers[f"subscriptions/{subscription['id']}"] = Answer(500)  # so that the cancellation stays pending
     assert (await till.by_key("DELETE")).status == 204
     provider.answers.clear()
     till.clock.advance(CHECK_INTERVAL)
@@ -117,36 +117,42 @@ async def test_an_unknown_subscription_is_reported_once_a_day_while_it_is_active
 async def test_the_last_paid_period_counts_for_a_subscription_unknown_to_the_provider(
     till: Till, provider: FakePayments, ports: Ports
 ) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     ends = till.now + 2 * MONTH
-    await till.tell("invoice.paid", invoice(made["id"], ends, customer=made["customer"]), till.now + 1)
-    del provider.subscriptions[made["id"]]
+    await till.tell("invoice.paid", invoice(subscription["id"], ends, customer=subscription["customer"]), till.now + 1)
+    del provider.subscriptions[subscription["id"]]
     till.clock.advance(timedelta(seconds=2 * MONTH) + AFTER_PERIOD)
     assert (await reconcile(ports))["lapsed"] == 1
     assert [(row[0], row[2]) for row in await till.rows()] == [("expired", rfc3339(datetime.fromtimestamp(ends, UTC)))]
 
 
 async def test_a_check_is_newer_than_a_late_event(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.change(made["id"], status="past_due")  # its event arrives two days late
+    subscription = await buy(till, provider, delivered=True)
+    provider.change(subscription["id"], status="past_due")  # its event arrives two days late
     till.clock.advance(CHECK_INTERVAL)
-    provider.subscriptions[made["id"]]["status"] = "active"
-    provider.subscriptions[made["id"]]["current_period_end"] += MONTH
+    provider.subscriptions[subscription["id"]]["status"] = "active"
+    provider.subscriptions[subscription["id"]]["current_period_end"] += MONTH
     await reconcile(ports)
     await provider.deliver(till.sent)
     assert await till.status() == "active"
 
 
 async def test_each_finding_is_logged_with_its_organization(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     for price, effect, level in (("price_silver", "done", "info"), ("price_of_nothing", "mismatch", "warning")):
-        provider.change(made["id"], price=price)
+        provider.change(subscription["id"], price=price)
         till.clock.advance(CHECK_INTERVAL)
         with structlog.testing.capture_logs() as log:
-            done = await actor.reconcile(ports, HOLDER)
-        assert done == {"subscriptions": 1, {"done": "changed", "mismatch": "mismatch"}[effect]: 1}
+            counts = await actor.reconcile(ports, HOLDER)
+        assert counts == {"subscriptions": 1, {"done": "changed", "mismatch": "mismatch"}[effect]: 1}
         assert [line for line in log if line["event"] == "billing_learnt"] == [
-            {"event": "billing_learnt", "subscription": made["id"], "org_id": str(till.tenant.org), "effect": effect, "log_level": level}
+            {
+                "event": "billing_learnt",
+                "subscription": subscription["id"],
+                "org_id": str(till.tenant.org),
+                "effect": effect,
+                "log_level": level,
+            }
         ]
     till.clock.advance(CHECK_INTERVAL)
     assert await actor.reconcile(ports, HOLDER) == {"subscriptions": 1}
@@ -154,21 +160,21 @@ async def test_each_finding_is_logged_with_its_organization(till: Till, provider
 
 
 async def test_a_new_state_at_the_provider_overrides_a_change_by_an_api_key(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.change(made["id"], status="past_due")
+    subscription = await buy(till, provider, delivered=True)
+    provider.change(subscription["id"], status="past_due")
     till.clock.advance(timedelta(seconds=1))
     await provider.deliver(till.sent)
-    for theirs, done, ours in (("past_due", {}, "active"), ("unpaid", {"changed": 1}, "past_due"), ("unpaid", {}, "active")):
+    for theirs, counts, ours in (("past_due", {}, "active"), ("unpaid", {"changed": 1}, "past_due"), ("unpaid", {}, "active")):
         assert (await till.by_key(status="active")).status == 200
-        provider.subscriptions[made["id"]]["status"] = theirs
+        provider.subscriptions[subscription["id"]]["status"] = theirs
         till.clock.advance(CHECK_INTERVAL)
-        assert await reconcile(ports) == {"subscriptions": 1, **done}
+        assert await reconcile(ports) == {"subscriptions": 1, **counts}
         assert await till.status() == ours
 
 
 async def test_a_mismatch_with_stored_data_is_reported_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.subscriptions[made["id"]]["metadata"] = till.metadata(user_id=till.tenant.id("owner"))
+    subscription = await buy(till, provider, delivered=True)
+    provider.subscriptions[subscription["id"]]["metadata"] = till.metadata(user_id=till.tenant.id("owner"))
     reports = []
     for _ in range(3 * 24):
         till.clock.advance(timedelta(hours=1))
@@ -224,8 +230,8 @@ async def test_the_checkout_event_may_arrive_first_or_last(till: Till, provider:
 
 
 async def test_a_mismatch_of_a_found_purchase_is_reported_once_a_day(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=False)
-    provider.subscriptions[made["id"]]["items"]["data"][0]["price"]["id"] = "price_of_nothing"
+    subscription = await buy(till, provider, delivered=False)
+    provider.subscriptions[subscription["id"]]["items"]["data"][0]["price"]["id"] = "price_of_nothing"
     reports = []
     for _ in range(5 * 24):
         till.clock.advance(timedelta(hours=1))
@@ -241,8 +247,8 @@ async def test_one_process_at_a_time_reconciles(till: Till, provider: FakePaymen
 
 
 async def test_failing_checks_do_not_delay_others(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.subscriptions[made["id"]]["status"] = "past_due"
+    subscription = await buy(till, provider, delivered=True)
+    provider.subscriptions[subscription["id"]]["status"] = "past_due"
     for name in ("sub_a", "sub_b"):
         await add_failing_check(till, provider, name, till.clock.now())
     till.clock.advance(CHECK_INTERVAL)
@@ -254,15 +260,17 @@ async def test_failing_checks_do_not_delay_others(till: Till, provider: FakePaym
 
 async def test_an_unreadable_subscription_delays_no_others(till: Till, provider: FakePayments, ports: Ports) -> None:
     """It is reported by its id and checked again after some minutes. The provider does not count as down."""
-    made = await buy(till, provider, heard=True)
-    provider.answers[f"subscriptions/{made['id']}"] = Answer(200, b"{{{")
+    subscription = await buy(till, provider, delivered=True)
+    provider.answers[f"subscriptions/{subscription['id']}"] = Answer(200, b"{{{")
     till.clock.advance(CHECK_INTERVAL)
     provider.asked.clear()
     with structlog.testing.capture_logs() as log:
-        done = await run_rounds(till, ports, 60, timedelta(minutes=1))
-    assert done == [{"subscriptions": 1, "failed": 1}] * 12
+        counts = await run_rounds(till, ports, 60, timedelta(minutes=1))
+    assert counts == [{"subscriptions": 1, "failed": 1}] * 12
     assert len(provider.asked) == 12
-    assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {made["id"]}
+    assert {line["subscription"] for line in log if line["event"] == "billing_learnt" and line["effect"] == "failed"} == {
+        subscription["id"]
+    }
     provider.answers.clear()
     till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 1}

@@ -18,14 +18,14 @@ from tests.support.builders import everyone, run_sql
 from tests.support.services import add_subscription
 
 
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("delivered", [True, False])
 async def test_a_duplicate_becomes_active_when_the_first_subscription_ends(
-    till: Till, provider: FakePayments, ports: Ports, *, heard: bool
+    till: Till, provider: FakePayments, ports: Ports, *, delivered: bool
 ) -> None:
     first, second = await buy_twice(till, provider)
     bill = {"id": "in_2", "object": "invoice", "subscription": second["id"], "customer": second["customer"]}
     await till.tell("invoice.paid", bill, till.now + 1)  # it names no organization
-    if heard:
+    if delivered:
         ended = provider.change(first["id"], status="canceled")
         await till.tell("customer.subscription.deleted", ended, till.now + 2)
     else:
@@ -57,7 +57,7 @@ async def test_a_purchase_becomes_active_when_the_organizations_own_subscription
 ) -> None:
     member = till.tenant.people["member"].id
     for end in ("time", "key", "statement"):
-        made = provider.complete((await till.begin()).json["session_id"])
+        subscription = provider.complete((await till.begin()).json["session_id"])
         await add_subscription(ports, pool, till.service, member, till.silver, ends=till.clock.now() + timedelta(minutes=1))
         await provider.deliver(till.sent)
         assert [row[:2] for row in await till.rows()] == [("active", "Silver")]
@@ -70,7 +70,7 @@ async def test_a_purchase_becomes_active_when_the_organizations_own_subscription
             case _:
                 await run_sql(pool, "delete from subscriptions")
         await reconcile(ports)
-        assert await active_subscriptions(till) == [made["id"]]
+        assert await active_subscriptions(till) == [subscription["id"]]
         await run_sql(pool, "delete from subscriptions")
         await reconcile(ports)
         provider.events.clear()
@@ -97,12 +97,12 @@ async def test_a_duplicate_without_metadata_is_checked_once_and_again_when_the_f
 
 
 async def test_a_duplicate_without_a_customer_becomes_active_too(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     second = {**till.subscription("sub_second"), "customer": None}
     provider.subscriptions["sub_second"] = second
     await till.tell("customer.subscription.created", second)
-    provider.subscriptions[made["id"]]["status"] = "canceled"
-    await till.tell("customer.subscription.deleted", provider.subscriptions[made["id"]])
+    provider.subscriptions[subscription["id"]]["status"] = "canceled"
+    await till.tell("customer.subscription.deleted", provider.subscriptions[subscription["id"]])
     await reconcile(ports)
     assert sorted(row[0] for row in await till.rows()) == ["active", "cancelled"]
 
@@ -112,21 +112,21 @@ async def test_a_revived_subscription_is_checked_when_the_other_one_ends(
     till: Till, provider: FakePayments, ports: Ports, *, is_paid: bool
 ) -> None:
     """An event without a status in between does not change that."""
-    made = await buy(till, provider, heard=True)
-    provider.change(made["id"], status="incomplete_expired")
+    subscription = await buy(till, provider, delivered=True)
+    provider.change(subscription["id"], status="incomplete_expired")
     await provider.deliver(till.sent)
-    other = await buy(till, provider, heard=True)
-    provider.change(made["id"], status="active")
+    other = await buy(till, provider, delivered=True)
+    provider.change(subscription["id"], status="active")
     till.clock.advance(timedelta(seconds=1))
-    await till.tell("customer.subscription.updated", provider.subscriptions[made["id"]])
+    await till.tell("customer.subscription.updated", provider.subscriptions[subscription["id"]])
     provider.events.clear()
     if is_paid:
-        await till.tell("invoice.paid", invoice(made["id"], till.ends, customer=made["customer"]))
+        await till.tell("invoice.paid", invoice(subscription["id"], till.ends, customer=subscription["customer"]))
     assert await active_subscriptions(till) == [other["id"]]
     till.clock.advance(timedelta(seconds=1))
     assert (await till.by_key("DELETE")).status == 204
     await reconcile(ports)
-    assert await active_subscriptions(till) == [made["id"]]
+    assert await active_subscriptions(till) == [subscription["id"]]
 
 
 async def test_a_duplicate_with_an_event_at_the_end_of_the_first_is_checked_soon(

@@ -19,11 +19,11 @@ from tests.support.builders import run_sql
 
 
 async def test_an_event_overrides_a_check_of_the_same_second(till: Till, provider: FakePayments, ports: Ports) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     till.clock.advance(CHECK_INTERVAL)
-    await till.tell("customer.subscription.updated", {**made, "status": "past_due"})
+    await till.tell("customer.subscription.updated", {**subscription, "status": "past_due"})
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        seen = parse_subscription(made)
+        seen = parse_subscription(subscription)
         await provider_state.apply_provider_state(tx, seen, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
     assert await till.status() == "past_due"
 
@@ -56,26 +56,26 @@ async def test_a_subscription_unknown_to_the_provider_does_not_count_as_canceled
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
     """With an API key of the other mode, the provider knows no subscription and continues to charge."""
-    made = await buy(till, provider, heard=True)
-    hidden = provider.subscriptions.pop(made["id"])
+    subscription = await buy(till, provider, delivered=True)
+    hidden = provider.subscriptions.pop(subscription["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     recorded = "select 1 from audit_log where action = 'subscription.canceled'"
     till.clock.advance(cancellations_rules.LEASE)
     await reconcile(ports)
     assert await run_sql(pool, recorded) == []
-    provider.subscriptions[made["id"]] = hidden
+    provider.subscriptions[subscription["id"]] = hidden
     till.clock.advance(cancellations_rules.RETRY_INTERVAL)
     await reconcile(ports)
-    assert hidden["id"] == made["id"]
-    assert provider.subscriptions[made["id"]]["status"] == "canceled"
+    assert hidden["id"] == subscription["id"]
+    assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     assert await run_sql(pool, recorded) == [(1,)]
 
 
 async def test_the_cancellation_of_a_permanently_unknown_subscription_is_given_up(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    made = await buy(till, provider, heard=True)
-    provider.subscriptions.pop(made["id"])
+    subscription = await buy(till, provider, delivered=True)
+    provider.subscriptions.pop(subscription["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     await run_sql(pool, "update billing_cancellations set asked_at = %s", till.clock.now())
     till.clock.advance(cancellations_rules.GIVE_UP_AFTER + timedelta(hours=1))
@@ -102,10 +102,12 @@ async def test_reconciliation_waits_while_the_provider_is_down(till: Till, provi
 
 
 async def test_permanently_failing_checks_do_not_block_others(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     for number in range(reconciliation_rules.MAX_CONSECUTIVE_FAILURES):
         await add_failing_check(till, provider, f"sub_bad_{number}", till.clock.now())
-    await run_sql(pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, made["id"])
+    await run_sql(
+        pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, subscription["id"]
+    )
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     assert await reconcile(ports) == {"subscriptions": 1}
@@ -114,15 +116,15 @@ async def test_permanently_failing_checks_do_not_block_others(till: Till, provid
 
 
 async def test_an_event_during_a_failing_check_sets_the_next_check(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
-    made = await buy(till, provider, heard=True)
+    subscription = await buy(till, provider, delivered=True)
     till.clock.advance(CHECK_INTERVAL)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         until = till.clock.now() + reconciliation_rules.RECHECK_INTERVAL
-        assert await tx.billing.claim_check(till.clock.now(), until) == made["id"]
-    await till.tell("customer.subscription.updated", made)
+        assert await tx.billing.claim_check(till.clock.now(), until) == subscription["id"]
+    await till.tell("customer.subscription.updated", subscription)
     check_at = await run_sql(pool, "select check_at from billing_facts")
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.billing.reschedule_check(made["id"], until, till.clock.now())
+        await tx.billing.reschedule_check(subscription["id"], until, till.clock.now())
     assert await run_sql(pool, "select check_at from billing_facts") == check_at
 
 
@@ -145,7 +147,7 @@ async def test_checkouts_are_checked_once_the_provider_is_back(till: Till, provi
 async def test_a_checkout_with_an_event_during_a_failing_check_is_not_checked_again(
     till: Till, provider: FakePayments, ports: Ports, pool: Pool
 ) -> None:
-    await buy(till, provider, heard=True)
+    await buy(till, provider, delivered=True)
     ids = [id_ for (id_,) in await run_sql(pool, "select id from billing_checkouts")]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.checkouts.reschedule(ids, till.clock.now(), till.clock.now() - reconciliation_rules.CHECKOUT_CHECK_PERIOD)

@@ -34,7 +34,7 @@ HOST = "https://siem.acme.example:8088"  # the only part of the URL in events
 NO_ATTEMPTS = {"last_success_at": None, "last_error": None, "failing_since": None}
 
 
-def shown(body: Mapping[str, Any], clock: FakeClock, pending: int) -> dict[str, Any]:
+def expected_response(body: Mapping[str, Any], clock: FakeClock, pending: int) -> dict[str, Any]:
     fields = {name: value for name, value in body.items() if name != "token"}
     now = clock.now().isoformat().replace("+00:00", "Z")
     return {"enabled": True, **fields, "updated_at": now, **NO_ATTEMPTS, "pending_count": pending}
@@ -50,7 +50,7 @@ async def test_owners_and_admins_configure_a_siem_and_the_token_is_never_returne
     answer = await put(acme, FULL, by)
     assert answer.status == 200
     # The event of the configuration itself is the first queued entry, after the commit.
-    assert (answer.json, (await look(acme, by)).json) == (shown(FULL, clock, 0), shown(FULL, clock, 1))
+    assert (answer.json, (await look(acme, by)).json) == (expected_response(FULL, clock, 0), expected_response(FULL, clock, 1))
     assert refused(await look(other_tenant)) == MISSING
     details = {"provider": FULL["provider"], "endpoint_url": HOST, "enabled": FULL["enabled"]}
     assert await acme.recorded() == [("siem.configured", "organization", str(acme.org), acme.people[by].id, details)]
@@ -62,7 +62,7 @@ async def test_owners_and_admins_configure_a_siem_and_the_token_is_never_returne
 
 async def test_a_configuration_is_enabled_by_default(acme: Tenant, clock: FakeClock) -> None:
     body = {name: value for name, value in FULL.items() if name != "enabled"}
-    assert (await put(acme, body)).json == shown(FULL, clock, 0)
+    assert (await put(acme, body)).json == expected_response(FULL, clock, 0)
 
 
 async def test_events_contain_only_the_host_of_the_url(acme: Tenant) -> None:
@@ -94,7 +94,7 @@ async def test_values_that_are_not_valid_are_refused_and_change_nothing(acme: Te
         answer = await put(acme, {name: value for name, value in FULL.items() if name != missing})
         assert refused(answer) == BAD
         assert missing in answer.json["error"]
-    assert (await look(acme)).json == shown(FULL, clock, 1)
+    assert (await look(acme)).json == expected_response(FULL, clock, 1)
     assert len(await acme.log()) == 1
 
 

@@ -72,7 +72,7 @@ def refusal(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.code
 
 
-def shown(webhook: Mapping[str, Any]) -> dict[str, Any]:
+def without_secret(webhook: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in webhook.items() if name != "secret"}
 
 
@@ -83,11 +83,11 @@ def shown(webhook: Mapping[str, Any]) -> dict[str, Any]:
 async def test_owners_and_admins_create_webhooks_and_see_the_secret_once(acme: Tenant, other_tenant: Tenant, by: str) -> None:
     webhook = await create_webhook(acme, by)
     assert list(webhook) == [*FIELDS, "secret"]
-    assert shown(webhook) == {"id": webhook["id"], **FULL, "is_active": True, "created_at": NOW, "updated_at": NOW}
+    assert without_secret(webhook) == {"id": webhook["id"], **FULL, "is_active": True, "created_at": NOW, "updated_at": NOW}
     prefix, _, key = webhook["secret"].partition("_")
     assert (prefix, len(base64.b64decode(key, validate=True))) == ("whsec", 32)
-    assert (await call(acme, "GET", f"/{webhook['id']}", by=by)).json == shown(webhook)
-    assert (await call(acme, "GET", by=by)).json == {"webhooks": [shown(webhook)], "total": 1}
+    assert (await call(acme, "GET", f"/{webhook['id']}", by=by)).json == without_secret(webhook)
+    assert (await call(acme, "GET", by=by)).json == {"webhooks": [without_secret(webhook)], "total": 1}
     assert (await call(other_tenant, "GET")).json == {"webhooks": [], "total": 0}
     entry = await acme.entry("webhook.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"], entry["details"]) == (
@@ -122,7 +122,7 @@ async def test_values_that_are_not_valid_are_refused(acme: Tenant) -> None:
         assert refusal(await patch(acme, webhook, changes)) == BAD, changes
     for missing in FULL:
         assert refusal(await call(acme, "POST", "", {name: value for name, value in FULL.items() if name != missing})) == BAD
-    assert (await call(acme, "GET")).json["webhooks"] == [shown(webhook)]
+    assert (await call(acme, "GET")).json["webhooks"] == [without_secret(webhook)]
     assert len(await acme.log()) == 1
 
 
@@ -154,7 +154,7 @@ async def test_a_name_is_unique_in_its_organization(acme: Tenant, other_tenant: 
     other = await create_webhook(acme, name="Other")
     assert refusal(await call(acme, "POST", "", FULL)) == BAD
     assert refusal(await patch(acme, other, {"name": " Billing "})) == BAD
-    assert (await patch(acme, other, {"name": "Other"})).json == shown(other)
+    assert (await patch(acme, other, {"name": "Other"})).json == without_secret(other)
     await create_webhook(other_tenant)
 
 
@@ -192,7 +192,7 @@ async def test_each_field_can_be_changed_alone_and_the_change_is_recorded(acme: 
         expected |= change
         answer = await patch(acme, webhook, change, "admin")
         updated_at = answer.json["updated_at"]
-        assert (answer.status, answer.json) == (200, {**shown(webhook), **expected, "updated_at": updated_at})
+        assert (answer.status, answer.json) == (200, {**without_secret(webhook), **expected, "updated_at": updated_at})
         assert updated_at > webhook["updated_at"]
         assert (await acme.log())[-1]["details"]["changes"] == recorded
         assert (await call(acme, "GET", f"/{webhook['id']}")).json == answer.json
@@ -255,7 +255,7 @@ async def test_members_and_other_organizations_cannot_manage_webhooks(acme: Tena
         assert (await call(acme, method, path, body, "member")).status == 403
         answer = await acme.api.call(method, f"{acme.path}/webhooks{path}", body, token=other_tenant.token("owner"))
         assert answer.status == 403
-    assert (await call(acme, "GET", f"/{webhook['id']}")).json == shown(webhook)
+    assert (await call(acme, "GET", f"/{webhook['id']}")).json == without_secret(webhook)
 
 
 @pytest.mark.parametrize("status", NOT_ACTIVE)
@@ -276,7 +276,7 @@ async def test_an_impersonator_cannot_get_a_secret(acme: Tenant, support: Suppor
     token = await impersonate(acme.ports, support.account, acme.people["owner"], acme.org)
     for path in ("", f"/{webhook['id']}/rotate-secret"):
         assert (await acme.api.post(f"{acme.path}/webhooks{path}", {**FULL, "name": "B"}, token=token)).status == 403
-    assert (await acme.api.get(f"{acme.path}/webhooks/{webhook['id']}", token=token)).json == shown(webhook)
+    assert (await acme.api.get(f"{acme.path}/webhooks/{webhook['id']}", token=token)).json == without_secret(webhook)
 
 
 @pytest.mark.parametrize("index", range(4))
@@ -289,7 +289,7 @@ async def test_an_admin_demoted_during_the_request_is_refused(acme: Tenant, pool
     ]
     answer = await meanwhile(pool, demotion, lambda: call(acme, method, path, body, "admin"))
     assert answer.status == 403
-    assert (await call(acme, "GET")).json["webhooks"] == [shown(webhook)]
+    assert (await call(acme, "GET")).json["webhooks"] == [without_secret(webhook)]
 
 
 # Secrets
@@ -303,7 +303,7 @@ async def test_the_old_secret_stays_valid_for_a_day_after_a_rotation(acme: Tenan
     assert list(answer.json) == [*FIELDS, "secret"]
     assert answer.json["secret"] != webhook["secret"]
     updated_at = answer.json["updated_at"]
-    assert shown(answer.json) == {**shown(webhook), "updated_at": updated_at}
+    assert without_secret(answer.json) == {**without_secret(webhook), "updated_at": updated_at}
     [(until,)] = await run_sql(pool, "select until from former_webhook_secrets")
     assert until == clock.now() + OVERLAP
     entry = await acme.entry("webhook.secret.rotated")

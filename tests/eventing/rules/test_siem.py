@@ -36,7 +36,7 @@ def entry(**changes: Any) -> AuditEntry:
     return AuditEntry(**{**fields, **changes})
 
 
-def shown(entry: AuditEntry) -> dict[str, Any]:
+def audit_json(entry: AuditEntry) -> dict[str, Any]:
     [item] = json.loads(siem_rules.encode_entries(SiemProvider.HTTP, [entry], NOW)[0])
     return dict(item)
 
@@ -44,9 +44,9 @@ def shown(entry: AuditEntry) -> dict[str, Any]:
 def test_http_gets_an_array_of_entries_as_in_the_audit_log() -> None:
     one, two = entry(), entry(impersonator=AuditActor("2", "steward@example.com"))
     content, count = siem_rules.encode_entries(SiemProvider.HTTP, [one, two], NOW)
-    assert (json.loads(content), count) == ([shown(one), shown(two)], 2)
+    assert (json.loads(content), count) == ([audit_json(one), audit_json(two)], 2)
     assert "Größe".encode() in content
-    second = shown(two)
+    second = audit_json(two)
     assert (second["id"], second["org_id"]) == (str(two.id), str(two.org_id))
     assert second["actor"] == {"id": "1", "email": "ada@example.com", "is_platform_owner": True}
     assert second["details"] == {"note": "Größe", "impersonator": {"id": "2", "email": "steward@example.com"}}
@@ -57,7 +57,7 @@ def test_splunk_gets_events_in_a_row() -> None:
     one, two = entry(), entry()
     content, _ = siem_rules.encode_entries(SiemProvider.SPLUNK_HEC, [one, two], NOW)
     first, second = (json.loads(line) for line in content.splitlines())
-    assert first == {"time": 1773500966.535897, "source": "gatehouse", "sourcetype": "gatehouse:audit", "event": shown(one)}
+    assert first == {"time": 1773500966.535897, "source": "gatehouse", "sourcetype": "gatehouse:audit", "event": audit_json(one)}
     assert second["event"]["id"] == str(two.id)
 
 
@@ -66,8 +66,8 @@ def test_datadog_gets_old_logs_without_a_timestamp() -> None:
     content, _ = siem_rules.encode_entries(SiemProvider.DATADOG, [new, old], NOW)
     first, second = json.loads(content)
     plain = {"ddsource": "gatehouse", "service": "gatehouse", "message": "user.invited by ada@example.com"}
-    assert first == {**plain, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": shown(new)}
-    assert second == {**plain, "audit": shown(old)}  # Datadog would answer 202 and drop it
+    assert first == {**plain, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": audit_json(new)}
+    assert second == {**plain, "audit": audit_json(old)}  # Datadog would answer 202 and drop it
 
 
 def test_each_provider_gets_the_token_in_its_own_header() -> None:

@@ -20,9 +20,9 @@ from tests.support.tenants import Tenant
 async def test_the_welcome_email_leads_to_a_password(acme: Tenant, directory: Directory, sent: FakeMailTransport) -> None:
     await directory.create_user()
     await deliver(acme.ports)
-    [letter] = sent.emails
-    assert (letter.to, letter.subject) == (GRACE, "Your new account - Acme")
-    token = link(letter)
+    [message] = sent.emails
+    assert (message.to, message.subject) == (GRACE, "Your new account - Acme")
+    token = link(message)
     answer = await acme.api.post("/api/auth/reset-password", {"token": token, "new_password": "another good password"})
     assert answer.status == 200, answer.text
     assert (await acme.api.login(GRACE, "another good password")).status == 200
@@ -39,7 +39,7 @@ async def test_the_welcome_email_goes_to_the_present_address(
         assert (await directory.put(user["id"], userName=email)).status == 200
     before = len(sent.emails)
     await deliver(acme.ports)
-    [welcome] = [letter for letter in sent.emails[before:] if letter.subject == "Your new account - Acme"]
+    [welcome] = [message for message in sent.emails[before:] if message.subject == "Your new account - Acme"]
     assert welcome.to == GRACE
     answer = await acme.api.post("/api/auth/reset-password", {"token": link(welcome), "new_password": "another good password"})
     assert answer.status == 200, answer.text
@@ -56,7 +56,7 @@ async def test_a_link_that_waits_for_the_mail_server_is_withdrawn_with_its_addre
     await directory.put(user["id"], userName=GRACE)
     await run_sql(acme.pool, "update mails set due_at = created_at")
     await deliver(acme.ports)
-    assert {(letter.to, letter.subject) for letter in sent.emails} == {
+    assert {(message.to, message.subject) for message in sent.emails} == {
         (GRACE, "Your new account - Acme"),
         ("wrong@acme.example", "Your email address was changed - Acme"),
     }
@@ -70,7 +70,7 @@ async def test_an_inactive_user_with_a_new_address_is_welcomed_there_on_activati
     assert await run_sql(acme.pool, "select kind from mails where kind = 'welcome'") == []
     await directory.activate(user["id"])
     await deliver(acme.ports)
-    assert [letter.to for letter in sent.emails if letter.subject.startswith("Your new account")] == [GRACE]
+    assert [message.to for message in sent.emails if message.subject.startswith("Your new account")] == [GRACE]
 
 
 async def test_a_user_with_a_password_is_not_welcomed_again(acme: Tenant, directory: Directory) -> None:
@@ -96,7 +96,7 @@ async def test_the_limit_of_welcome_emails_does_not_block_password_reset_emails(
     await directory.create_user()
     await acme.api.post("/api/auth/forgot-password", {"email": GRACE})
     await deliver(acme.ports)
-    assert [letter.subject for letter in sent.emails[5:]] == ["Set a new password - Gatehouse"]
+    assert [message.subject for message in sent.emails[5:]] == ["Set a new password - Gatehouse"]
 
 
 async def test_an_address_gets_at_most_five_change_notices_per_hour(
@@ -108,13 +108,13 @@ async def test_an_address_gets_at_most_five_change_notices_per_hour(
         for email in ("hopper@acme.example", GRACE):
             assert (await directory.put(user["id"], userName=email)).status == 200
             await deliver(acme.ports)
-    notices = Counter(letter.to for letter in sent.emails if letter.subject.startswith("Your email address"))
+    notices = Counter(message.to for message in sent.emails if message.subject.startswith("Your email address"))
     assert notices == {GRACE: 5, "hopper@acme.example": 5}
     before = len(sent.emails)
     clock.advance(timedelta(hours=1))
     await directory.put(user["id"], userName="hopper@acme.example")
     await deliver(acme.ports)
-    assert sorted(letter.to for letter in sent.emails[before:]) == [GRACE, "hopper@acme.example"]
+    assert sorted(message.to for message in sent.emails[before:]) == [GRACE, "hopper@acme.example"]
 
 
 async def test_emails_beyond_the_daily_limit_of_a_directory_are_sent_later(
@@ -129,7 +129,7 @@ async def test_emails_beyond_the_daily_limit_of_a_directory_are_sent_later(
     async def delivered() -> list[str]:
         before = len(sent.emails)
         await deliver(acme.ports)
-        return sorted(letter.to.partition("@")[0] for letter in sent.emails[before:])
+        return sorted(message.to.partition("@")[0] for message in sent.emails[before:])
 
     assert await delivered() == ["p1", "p2", "q"]
     clock.advance(timedelta(hours=23))
@@ -161,8 +161,8 @@ async def test_no_second_welcome_email_is_queued_while_one_waits(acme: Tenant, d
         await directory.activate(user["id"])
     assert await run_sql(acme.pool, "select kind from mails") == [("welcome",)]
     await deliver(acme.ports)
-    assert [letter.to for letter in sent.emails] == [GRACE]
+    assert [message.to for message in sent.emails] == [GRACE]
     await directory.deactivate(user["id"])
     await directory.activate(user["id"])
     await deliver(acme.ports)
-    assert [letter.to for letter in sent.emails] == [GRACE, GRACE], "the link of the first one may have expired"
+    assert [message.to for message in sent.emails] == [GRACE, GRACE], "the link of the first one may have expired"

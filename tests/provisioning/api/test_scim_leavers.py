@@ -22,8 +22,8 @@ PRIVATE = "grace@home.example"
 
 
 @pytest.fixture
-async def grace(acme: Tenant, directory: Directory) -> str:
-    """A provisioned user with a password and no other membership."""
+async def leaver_id(acme: Tenant, directory: Directory) -> str:
+    """The id of a provisioned user with a password and no other membership."""
     user_id: str = (await directory.create_user())["id"]
     hashed = await acme.ports.passwords.hash(PASSWORD)
     await run_sql(acme.pool, "update users set password_hash = %s where id = %s", hashed, UUID(user_id))
@@ -36,7 +36,7 @@ async def grace(acme: Tenant, directory: Directory) -> str:
 
 
 async def change_own_email(acme: Tenant, user_id: str, email: str = PRIVATE) -> None:
-    """The person's own action."""
+    """Change the email address of an account, as its user."""
     async with acme.ports.storage.reading() as read:
         account = await read.accounts.by_id(UUID(user_id))
     assert account is not None
@@ -60,25 +60,25 @@ async def is_deactivated(acme: Tenant, user_id: str) -> bool:
 
 @pytest.mark.parametrize("method", ["patch", "put"])
 async def test_a_second_deactivation_covers_an_account_that_is_now_used_only_here(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str, method: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str, method: str
 ) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
-    await directory.deactivate(grace)
-    assert not await is_deactivated(acme, grace)
-    await leave(other_tenant, grace)
+    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
+    await directory.deactivate(leaver_id)
+    assert not await is_deactivated(acme, leaver_id)
+    await leave(other_tenant, leaver_id)
 
     async def again() -> Answer:
-        return await (directory.deactivate(grace) if method == "patch" else directory.put(grace, userName=GRACE, active=False))
+        return await (directory.deactivate(leaver_id) if method == "patch" else directory.put(leaver_id, userName=GRACE, active=False))
 
     answer = await again()
     assert (answer.status, answer.json["active"]) == (200, False)
-    assert await is_deactivated(acme, grace)
+    assert await is_deactivated(acme, leaver_id)
     assert (await acme.api.login(GRACE)).status == 401
     deactivations = [entry["details"] for entry in await acme.log() if entry["action"] == "user.deactivated"]
     assert deactivations == [{"whole_account": False}, {"whole_account": True}]
     assert (await again()).json == answer.json
     assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 2
-    assert (await directory.activate(grace)).json["active"] is True
+    assert (await directory.activate(leaver_id)).json["active"] is True
     assert (await acme.members())[GRACE] == ("member", True)  # as before the first deactivation
     assert (await acme.api.login(GRACE)).status == 200
 
@@ -95,14 +95,14 @@ async def test_deactivating_suspends_the_membership_of_an_account_deactivated_el
 
 
 async def test_a_patch_without_active_does_not_deactivate_again(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str
 ) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
-    await directory.deactivate(grace)
-    await leave(other_tenant, grace)
-    answer = await directory.patch(grace, {"op": "replace", "path": "displayName", "value": "Grace"})
+    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
+    await directory.deactivate(leaver_id)
+    await leave(other_tenant, leaver_id)
+    answer = await directory.patch(leaver_id, {"op": "replace", "path": "displayName", "value": "Grace"})
     assert (answer.status, answer.json["displayName"], answer.json["active"]) == (200, "Grace", False)
-    assert not await is_deactivated(acme, grace)
+    assert not await is_deactivated(acme, leaver_id)
     assert [entry["action"] for entry in await acme.log()].count("user.deactivated") == 1
 
 
@@ -164,77 +164,86 @@ async def test_a_user_created_inactive_does_not_count_as_a_member(acme: Tenant, 
 
 
 async def test_the_directory_forgets_and_cannot_restore_a_member_that_the_organization_removed(
-    acme: Tenant, directory: Directory, grace: str
+    acme: Tenant, directory: Directory, leaver_id: str
 ) -> None:
-    await leave(acme, grace)
-    await change_own_email(acme, grace)
-    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
+    await leave(acme, leaver_id)
+    await change_own_email(acme, leaver_id)
+    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
     for email in (GRACE, PRIVATE):
         assert await directory.find_user_names(f'userName eq "{email}"') == []
-    for answer in (await directory.activate(grace), await directory.put(grace, userName=GRACE, active=True), await directory.delete(grace)):
+    for answer in (
+        await directory.activate(leaver_id),
+        await directory.put(leaver_id, userName=GRACE, active=True),
+        await directory.delete(leaver_id),
+    ):
         assert problem(answer) == (404, None)
-    for answer in (await directory.add_members(grace), await directory.put_group(grace, *(acme.id(name) for name in ("admin", "member")))):
+    for answer in (
+        await directory.add_members(leaver_id),
+        await directory.put_group(leaver_id, *(acme.id(name) for name in ("admin", "member"))),
+    ):
         assert problem(answer) == (400, "invalidValue")
     assert "grace" not in await acme.check()
     assert (await directory.list_users())["totalResults"] == 3
     await acme.invite(PRIVATE)  # the user can join again by an invitation
 
 
-async def test_a_deactivated_user_removed_by_the_organization_cannot_be_restored(acme: Tenant, directory: Directory, grace: str) -> None:
-    await directory.deactivate(grace)
-    await leave(acme, grace)
-    assert problem(await directory.add_members(grace)) == (400, "invalidValue")
-    assert (await directory.get(f"/Users/{grace}"))["active"] is False
-    assert await is_deactivated(acme, grace)
-    answer = await directory.put(grace, userName=GRACE, active=True)
+async def test_a_deactivated_user_removed_by_the_organization_cannot_be_restored(
+    acme: Tenant, directory: Directory, leaver_id: str
+) -> None:
+    await directory.deactivate(leaver_id)
+    await leave(acme, leaver_id)
+    assert problem(await directory.add_members(leaver_id)) == (400, "invalidValue")
+    assert (await directory.get(f"/Users/{leaver_id}"))["active"] is False
+    assert await is_deactivated(acme, leaver_id)
+    answer = await directory.put(leaver_id, userName=GRACE, active=True)
     assert (answer.status, answer.json["active"]) == (200, True)
-    assert not await is_deactivated(acme, grace)
-    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
-    assert problem(await directory.add_members(grace)) == (400, "invalidValue")
+    assert not await is_deactivated(acme, leaver_id)
+    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
+    assert problem(await directory.add_members(leaver_id)) == (400, "invalidValue")
     assert "grace" not in await acme.check()
 
 
 @pytest.mark.parametrize("reason", ["out of the group", "deactivated"])
 async def test_the_directory_does_not_see_the_new_address_of_a_former_member(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, clock: FakeClock, grace: str, reason: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, clock: FakeClock, leaver_id: str, reason: str
 ) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
-    await (directory.remove_member(grace) if reason == "out of the group" else directory.deactivate(grace))
-    before = await directory.get(f"/Users/{grace}")
+    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
+    await (directory.remove_member(leaver_id) if reason == "out of the group" else directory.deactivate(leaver_id))
+    before = await directory.get(f"/Users/{leaver_id}")
     clock.advance(timedelta(minutes=1))
-    await change_own_email(acme, grace)
-    assert await directory.get(f"/Users/{grace}") == before
+    await change_own_email(acme, leaver_id)
+    assert await directory.get(f"/Users/{leaver_id}") == before
     assert before in (await directory.list_users())["Resources"]
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     for filter_ in (
         f'userName eq "{PRIVATE}"',
         'userName ew "home.example"',
-        f'id eq "{grace}" and meta.lastModified gt "{before["meta"]["lastModified"]}"',
+        f'id eq "{leaver_id}" and meta.lastModified gt "{before["meta"]["lastModified"]}"',
     ):
         assert await directory.find_user_names(filter_) == []
-    changed = await directory.patch(grace, {"op": "add", "path": "displayName", "value": "Grace"})
+    changed = await directory.patch(leaver_id, {"op": "add", "path": "displayName", "value": "Grace"})
     assert (changed.json["userName"], changed.json["displayName"]) == (GRACE, "Grace")
-    assert PRIVATE not in (await directory.put(grace, userName=GRACE)).text
-    assert problem(await directory.put(grace, userName="else@acme.example")) == (403, None)
-    at_twin = await (await directory_of(other_tenant)).get(f"/Users/{grace}")  # a member there
+    assert PRIVATE not in (await directory.put(leaver_id, userName=GRACE)).text
+    assert problem(await directory.put(leaver_id, userName="else@acme.example")) == (403, None)
+    at_twin = await (await directory_of(other_tenant)).get(f"/Users/{leaver_id}")  # a member there
     assert at_twin["userName"] == PRIVATE
     if reason == "deactivated":  # activating restores the membership, and members have their present address
-        await directory.activate(grace)
-        assert (await directory.get(f"/Users/{grace}"))["userName"] == PRIVATE
+        await directory.activate(leaver_id)
+        assert (await directory.get(f"/Users/{leaver_id}"))["userName"] == PRIVATE
         assert await directory.find_user_names(f'userName eq "{PRIVATE}"') == [PRIVATE]
         return
-    for answer in (await directory.add_members(grace), await directory.put_group(grace)):
+    for answer in (await directory.add_members(leaver_id), await directory.put_group(leaver_id)):
         assert problem(answer) == (400, "invalidValue")
-    assert (await directory.get(f"/Users/{grace}"))["userName"] == GRACE
-    await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(grace))
-    assert (await directory.add_members(grace)).status == 200
+    assert (await directory.get(f"/Users/{leaver_id}"))["userName"] == GRACE
+    await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(leaver_id))
+    assert (await directory.add_members(leaver_id)).status == 200
 
 
-async def test_anonymizing_removes_the_old_address_of_a_deactivated_user(acme: Tenant, directory: Directory, grace: str) -> None:
-    await directory.deactivate(grace)
-    answer = await acme.api.delete(f"/api/privacy/forget/{grace}", token=acme.token("owner"))
+async def test_anonymizing_removes_the_old_address_of_a_deactivated_user(acme: Tenant, directory: Directory, leaver_id: str) -> None:
+    await directory.deactivate(leaver_id)
+    answer = await acme.api.delete(f"/api/privacy/forget/{leaver_id}", token=acme.token("owner"))
     assert answer.status == 200, answer.text
-    assert (await directory.get(f"/Users/{grace}"))["userName"].startswith("anonymized-")
+    assert (await directory.get(f"/Users/{leaver_id}"))["userName"].startswith("anonymized-")
     assert await run_sql(acme.pool, "select 1 from scim_users where email = %s", GRACE) == []
 
 
@@ -247,16 +256,16 @@ async def test_the_directory_changes_the_address_of_a_deactivated_user(acme: Ten
 
 
 async def test_deleting_an_organization_by_the_platform_reactivates_its_deactivated_accounts(
-    acme: Tenant, directory: Directory, grace: str
+    acme: Tenant, directory: Directory, leaver_id: str
 ) -> None:
     owner = await add_account(acme.ports, "root@platform.example")
     await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", owner.id)
-    await directory.deactivate(grace)
-    assert await is_deactivated(acme, grace)
+    await directory.deactivate(leaver_id)
+    assert await is_deactivated(acme, leaver_id)
     session = await sign_in(acme.ports, owner)
     answer = await acme.api.delete(f"/api/platform/organizations/{acme.org}", token=session.access_token)
     assert answer.status == 204, answer.text
-    assert not await is_deactivated(acme, grace)
+    assert not await is_deactivated(acme, leaver_id)
     assert (await acme.api.login(GRACE)).status == 200
 
 
@@ -273,7 +282,7 @@ async def by_renaming(acme: Tenant, directory: Directory) -> Answer:
 
 
 async def by_activating(acme: Tenant, directory: Directory) -> Answer:
-    """The other user takes the address while they are deactivated."""
+    """Give the address to a deactivated user, and activate them."""
     other = await directory.create_user("hopper@acme.example")
     await directory.deactivate(other["id"])
     await run_sql(acme.pool, "update users set email = %s where id = %s", GRACE, UUID(other["id"]))
@@ -285,37 +294,37 @@ CLAIMS: Final = [by_creating, by_renaming, by_activating]
 
 @pytest.mark.parametrize("claim", CLAIMS)
 async def test_a_former_member_is_forgotten_when_another_user_gets_the_user_name(
-    acme: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
+    acme: Tenant, directory: Directory, leaver_id: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
 ) -> None:
-    await directory.remove_member(grace)
-    await change_own_email(acme, grace)
+    await directory.remove_member(leaver_id)
+    await change_own_email(acme, leaver_id)
     answer = await claim(acme, directory)
     assert answer.status in (200, 201), answer.text
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
     assert (await directory.get(f"/Users/{answer.json['id']}"))["userName"] == GRACE
-    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
-    assert problem(await directory.add_members(grace)) == (400, "invalidValue")
+    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
+    assert problem(await directory.add_members(leaver_id)) == (400, "invalidValue")
     await acme.invite(PRIVATE)  # the user can join again by an invitation
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
 async def test_the_user_name_of_a_deactivated_former_user_is_reserved(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
+    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str, claim: Callable[[Tenant, Directory], Awaitable[Answer]]
 ) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))  # the account stays active
-    await directory.deactivate(grace)
-    await change_own_email(acme, grace)
+    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))  # the account stays active
+    await directory.deactivate(leaver_id)
+    await change_own_email(acme, leaver_id)
     answer = await claim(acme, directory)
     assert problem(answer) == (409, "uniqueness")
     assert "Delete that user first" in answer.json["detail"]
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
-    assert (await directory.delete(grace)).status == 204
+    assert (await directory.delete(leaver_id)).status == 204
     assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["totalResults"] == 0
 
 
-async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(acme: Tenant, directory: Directory, grace: str) -> None:
-    await directory.remove_member(grace)
-    await change_own_email(acme, grace)
+async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(acme: Tenant, directory: Directory, leaver_id: str) -> None:
+    await directory.remove_member(leaver_id)
+    await change_own_email(acme, leaver_id)
     other = await add_account(acme.ports, GRACE)
     membership = Membership(
         id=new_id(), org_id=acme.org, user_id=other.id, role=Role.MEMBER, created_at=acme.ports.clock.now(), confirmed_at=None
@@ -323,29 +332,29 @@ async def test_a_former_member_is_forgotten_when_a_new_member_has_the_user_name(
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.members.add(membership)
     assert (await directory.list_users(filter=f'userName eq "{GRACE}"'))["Resources"][0]["id"] == str(other.id)
-    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
+    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
 
 
 async def test_activating_forgets_a_former_user_if_a_member_has_the_user_name(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str
 ) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
-    await directory.remove_member(grace)
-    await directory.deactivate(grace)
-    await change_own_email(acme, grace)
+    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
+    await directory.remove_member(leaver_id)
+    await directory.deactivate(leaver_id)
+    await change_own_email(acme, leaver_id)
     other = await add_account(acme.ports, GRACE)
     await add_member(acme.pool, acme.org, other.id)  # by an invitation, which a reserved user name does not prevent
-    assert (await directory.activate(grace)).status == 200
+    assert (await directory.activate(leaver_id)).status == 200
     assert await directory.find_user_names(f'userName eq "{GRACE}"') == [GRACE]
-    assert problem(await directory.call("GET", f"/Users/{grace}")) == (404, None)
+    assert problem(await directory.call("GET", f"/Users/{leaver_id}")) == (404, None)
 
 
 async def test_one_of_several_concurrent_requests_gets_the_user_name_of_a_former_member(
-    acme: Tenant, directory: Directory, grace: str
+    acme: Tenant, directory: Directory, leaver_id: str
 ) -> None:
     others = [await directory.create_user(f"p{number}@acme.example") for number in range(3)]
-    await directory.remove_member(grace)
-    await change_own_email(acme, grace)
+    await directory.remove_member(leaver_id)
+    await change_own_email(acme, leaver_id)
 
     async def claim(number: int) -> Answer:
         return await (directory.put(others[number]["id"], userName=GRACE) if number < 3 else directory.try_create_user())
@@ -459,12 +468,12 @@ async def test_an_invitation_before_provisioning_is_revoked_when_the_user_leaves
 
 
 async def test_deleting_a_user_revokes_earlier_invitations_and_allows_new_ones(
-    acme: Tenant, other_tenant: Tenant, directory: Directory, grace: str
+    acme: Tenant, other_tenant: Tenant, directory: Directory, leaver_id: str
 ) -> None:
-    await add_member(other_tenant.pool, other_tenant.org, UUID(grace))
-    assert (await directory.remove_member(grace)).status == 200
+    await add_member(other_tenant.pool, other_tenant.org, UUID(leaver_id))
+    assert (await directory.remove_member(leaver_id)).status == 200
     invitation = await acme.invite(GRACE)
-    await deleted(acme, directory, grace)
+    await deleted(acme, directory, leaver_id)
     assert (await accept(acme.api, invitation["invitation"]["token"])).status == 400
     await acme.sign_in("grace")
     assert (await accept(acme.api, (await acme.invite(GRACE))["invitation"]["token"], token=acme.token("grace"))).status == 200

@@ -151,8 +151,8 @@ async def list_webhooks(org_slug: str) -> WebhookListResponse:
 
     The list is complete; it has no pages. Secrets are not returned.
     """
-    found = await webhooks.list_webhooks(ports(), acting_member())
-    return WebhookListResponse(webhooks=[_to_response(webhook) for webhook in found], total=len(found))
+    all_webhooks = await webhooks.list_webhooks(ports(), acting_member())
+    return WebhookListResponse(webhooks=[_to_response(webhook) for webhook in all_webhooks], total=len(all_webhooks))
 
 
 class WebhookEventTypeResponse(ResponseModel):
