@@ -1,4 +1,4 @@
-"""SAML documents, parsed, written and signed in a thread."""
+"""Parsing, writing and signing of SAML documents in a thread."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,21 +10,21 @@ from ports.observe import Clock
 
 T = TypeVar("T")
 
-QUEUE = 1024  # waiting documents, which take a few seconds
+MAX_QUEUED = 1024  # documents, which take a few seconds together
 
 
 class XmlDocuments:
     """The parser and writer of SAML documents, with lxml and xmlsec.
 
-    One thread is enough: it signs more documents than the thread that serves requests can request.
-    The libraries need megabytes of memory, and few services use SAML, so the first document loads
-    them.
+    One thread is enough: it signs documents faster than the thread that serves requests can pass them
+    on. The libraries need megabytes of memory, and few services use SAML, so they are loaded with the
+    first document.
     """
 
     def __init__(self, base_url: str, clock: Clock) -> None:
         self._base_url = base_url
         self._clock = clock
-        self._threads = LowPriorityThreads("saml", 1, QUEUE)
+        self._threads = LowPriorityThreads("saml", 1, MAX_QUEUED)
 
     async def read(self, document: bytes) -> IncomingSamlMessage:
         return await self._run(lambda xml: xml.read(document))

@@ -1,7 +1,6 @@
 """The check that lxml and xmlsec load the same libxml2.
 
-`python -m adapters.saml.libraries` runs it as a program, which exits with an error message if they
-do not.
+`python -m adapters.saml.libraries` runs the check and exits with an error message if they do not.
 """
 
 import sys

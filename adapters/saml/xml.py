@@ -1,6 +1,6 @@
 """Parsing, writing and signing of SAML documents with lxml and xmlsec.
 
-The libraries need megabytes of memory, so `documents` imports this module with the first document.
+The libraries need megabytes of memory, so `documents` imports this module only for the first document.
 No document is assembled from text: every value enters through the DOM (security X-7).
 The module is longer than 400 lines, because reading, writing and signing share namespaces, algorithms and helpers.
 """
@@ -84,8 +84,8 @@ def read(document: bytes) -> IncomingSamlMessage:
             return LogoutRequest(**_common_fields(root), name_id=_received_name_id(_only(root, _Tags.NAME_ID)), session_indexes=indexes)
         case _Tags.LOGOUT_RESPONSE:
             status = _only(_only(root, _Tags.STATUS), _Tags.STATUS_CODE)
-            # A service that signs users out elsewhere reports failures there in the second-level
-            # code (SAML core section 3.7.3.2).
+            # A service that signs users out of further services reports failures there in the
+            # second-level code (SAML core section 3.7.3.2).
             second_level = {code.get("Value") for code in status.findall(_Tags.STATUS_CODE)}
             is_success = status.get("Value") == SUCCESS and SamlStatus.PARTIAL_LOGOUT not in second_level
             return LogoutResponse(**_common_fields(root), in_response_to=root.get("InResponseTo") or "", is_success=is_success)
@@ -110,8 +110,8 @@ class _Tags:
 
 
 def _parse(document: bytes) -> Any:
-    # Refuse a DOCTYPE before parsing. UTF-8 is the only accepted encoding, so it has only one
-    # spelling (security X-2).
+    # Refuse a DOCTYPE before parsing. Only UTF-8 is accepted: in another encoding, a DOCTYPE would have
+    # other bytes (security X-2).
     declared = _ENCODING.match(document)
     if b"<!DOCTYPE" in document or (declared is not None and declared[1].lower() != b"utf-8"):
         raise SamlMessageInvalid
@@ -123,7 +123,7 @@ def _parse(document: bytes) -> Any:
         attribute_defaults=False,
         resolve_entities=False,
         huge_tree=False,
-        remove_comments=True,  # a comment would split a text, and hide the part behind it (CVE-2026-57580)
+        remove_comments=True,  # a comment would split a text and hide the part after it (CVE-2026-57580)
     )
     try:
         document.decode("utf-8")
@@ -361,8 +361,8 @@ def _base64_of(pem: str) -> str:
 # Signing
 
 
-# Parsed once and copied. Each call of xmlsec.template releases the GIL and has to wait until it
-# gets it back.
+# Parsed once, and copied for each signature. The functions of xmlsec.template would do the same, but
+# each call releases the GIL and has to wait until it gets the GIL back.
 _SIGNATURE: Final = etree.fromstring(f"""
 <ds:Signature xmlns:ds="{DSIG}"><ds:SignedInfo
     ><ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/><ds:SignatureMethod Algorithm="{RSA_SHA256}"/><ds:Reference

@@ -2,7 +2,7 @@
 
 Every sign-in goes through `sign_in`: with a password, with a code of the second factor, or with the answer of an identity provider. The
 result is a challenge if the second factor is still required (security A-10). Otherwise it is tokens for an API client, or the cookie of a
-browser session. The flow stands in this area because a sign-in can continue an OAuth request or a SAML sign-on.
+browser session. The flow is in this area because a sign-in can continue an OAuth request or a SAML sign-on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CodeCredentials:
 
 @dataclass(frozen=True, slots=True)
 class ProviderCredentials:
-    """A user that an identity provider authenticated: a first factor. `state` is the request that we sent to the provider."""
+    """A user authenticated by an identity provider: a first factor. `state` was stored when the browser went to the provider."""
 
     state: ProviderState
     identity: FederatedIdentity
@@ -70,9 +70,9 @@ SignInCredentials: TypeAlias = PasswordCredentials | CodeCredentials | ProviderC
 
 @dataclass(frozen=True, slots=True)
 class ApiTarget:
-    """The use of an API client for the sign-in: a service, a pending SAML sign-on, or, without either, the platform itself.
+    """The target of a sign-in over the API: a service, a pending SAML sign-on, or, without either, the platform itself.
 
-    A code continues the target of its pending sign-in, so only passwords name a service here.
+    Only a sign-in with a password names a service here. A code belongs to a pending sign-in, which has its service already.
     """
 
     org_slug: str | None = None
@@ -92,8 +92,8 @@ class BrowserTarget:
 class ApiSignIn:
     """The tokens of a completed sign-in over the API.
 
-    With `device_token`, the device can skip the second factor for a while. With `next_path`, the browser of a pending SAML sign-on
-    continues there.
+    With `device_token`, the device can skip the second factor for a while. `next_path` is the path where the browser of a pending SAML
+    sign-on continues, or None for other sign-ins.
     """
 
     tokens: TokenPair
@@ -117,7 +117,7 @@ class SignInOptions:
     providers: dict[Provider, str]  # the path that starts the sign-in at each available identity provider
     service: Service | None  # the application that the user is signing in to
     design: Design | None  # of the service's organization
-    needs_fresh_login: bool  # the application does not accept an existing session
+    needs_fresh_sign_in: bool  # the application does not accept an existing session
     redirect_uri: str | None  # of the OAuth request
 
 
@@ -136,8 +136,8 @@ async def sign_in(
 
     Identity providers sign users in to our pages only, because API clients get their tokens by the authorization code flow.
 
-    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`, `saml.sign_on.check_pending`,
-    `login.sign_in_with_password`, `login.sign_in_with_code` and `social.sign_in`.
+    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service`, `saml.pending.check_pending`,
+    `saml.pending.complete_sign_in`, `login.sign_in_with_password`, `login.sign_in_with_code` and `social.sign_in`.
     """
     service = await _check_target(ports, target)
     saml_state = target.saml_state if isinstance(target, ApiTarget) else None
@@ -157,12 +157,15 @@ async def sign_in(
         return outcome
     if isinstance(target, BrowserTarget):
         return await _complete_in_browser(ports, caller, target, outcome)
-    next_path = None if saml_state is None else await saml_pending.complete_login(ports, caller, saml_state, outcome)
+    next_path = None if saml_state is None else await saml_pending.complete_sign_in(ports, caller, saml_state, outcome)
     return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
 
 
 async def _check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> ServiceContext | None:
-    """Return the service that an API client names, after a check of the target. This comes before any password is verified."""
+    """Check the target before any password is verified, and return the service that an API client names, if any.
+
+    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service` and `saml.pending.check_pending`.
+    """
     if isinstance(target, BrowserTarget):
         return None
     if target.saml_state is not None:
@@ -177,10 +180,10 @@ async def _check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> Serv
 
 
 async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarget, signed_in: SignedIn) -> BrowserSignIn:
-    """Confirm the membership of a member who signs in to one of their organization's services, and end the replaced session.
+    """Confirm the user's membership if they sign in to a service of that organization, and end the replaced session.
 
-    Only a password confirms a membership. A sign-in through an identity provider can need nothing but a link that the user opens, so it
-    does not show that they want the membership.
+    Only a sign-in with a password confirms a membership. At an identity provider where the user has a session, opening a link can be
+    enough to sign in, so such a sign-in does not show that they want the membership.
     """
     if signed_in.session.provider == PASSWORD:
         service = await _service_at(ports, target.next_path, await oauth.authorization_at(ports, target.next_path))
@@ -192,14 +195,14 @@ async def _complete_in_browser(ports: Ports, caller: Caller, target: BrowserTarg
 
 
 async def load_options(ports: Ports, next_path: str) -> SignInOptions:
-    """Return the contents of a sign-in page for a user who continues at this path of ours."""
+    """Return the contents of the sign-in page that continues at this path of ours."""
     authorization = await oauth.authorization_at(ports, next_path)
-    needs_fresh_login = await saml_pending.fresh_login_since(ports, next_path) is not None
-    providers = await social.available_providers(ports, next_path, authorization, fresh_only=needs_fresh_login)
+    needs_fresh_sign_in = await saml_pending.fresh_sign_in_since(ports, next_path) is not None
+    providers = await social.available_providers(ports, next_path, authorization, fresh_only=needs_fresh_sign_in)
     service = await _service_at(ports, next_path, authorization)
     design = None if service is None else await branding.get_design(ports, service.org_id)
     redirect_uri = None if authorization is None else authorization.redirect_uri
-    return SignInOptions(providers, service, design, needs_fresh_login, redirect_uri)
+    return SignInOptions(providers, service, design, needs_fresh_sign_in, redirect_uri)
 
 
 async def _service_at(ports: Ports, path: str, authorization: Authorization | None) -> Service | None:

@@ -1,6 +1,7 @@
 """Storage of OAuth authorization codes, device codes, SAML and sign-ins at identity providers.
 
-Secrets (codes, states, cookies) are stored and looked up by their SHA-256. Times are UTC.
+Secrets (codes, states, cookies) are stored and looked up by their SHA-256. `browser_hash` is the
+SHA-256 of the cookie of a browser. Times are UTC.
 """
 
 from datetime import datetime
@@ -29,7 +30,7 @@ class AuthorizationCodesRead(Protocol):
     """
 
     async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
-        """Return the code, also if it is used or expired."""
+        """Return the code, even if it is used or expired."""
         ...
 
 
@@ -37,7 +38,7 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
     """Changes to authorization codes. The account is locked before any of these."""
 
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
-        """Add the code. Return False if its service is deleted."""
+        """Add the code. Return False if its service was deleted."""
         ...
 
     async def redeem(
@@ -51,11 +52,12 @@ class AuthorizationCodes(AuthorizationCodesRead, Protocol):
         *,
         registered: bool,
     ) -> bool:
-        """Use the code up for this session, and return whether that was possible. Atomic.
+        """Redeem the code for this session, and return whether that was possible.
 
-        The code must be unused and not expired, the browser session it was issued in alive, and
-        redirect URI and challenge those of the authorization request. If that request had no
-        redirect URI, the token request may have one that is `registered`.
+        The code must be unused and not expired, and the browser session that got it must be alive.
+        The redirect URI and the challenge must be those of the authorization request. If that request
+        had no redirect URI, the token request may have a registered one (`registered`). Only one of
+        several parallel calls gets True.
         """
         ...
 
@@ -71,7 +73,7 @@ class DeviceCodesRead(Protocol):
     """Read access to the requests of devices."""
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
-        """Return the request with this user code, whatever its status."""
+        """Return the request with this user code, in any status, even if it has expired."""
         ...
 
 
@@ -79,20 +81,21 @@ class DeviceCodes(DeviceCodesRead, Protocol):
     """Changes to the requests of devices. The user's account is locked before `decide` and `redeem`."""
 
     async def add(self, code: DeviceCode) -> bool:
-        """Add the request. Return False if its user code is in use or its service is deleted."""
+        """Add the request. Return False if its user code is in use or its service was deleted."""
         ...
 
     async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
-        """Set the status of a pending request, and the session of an approval.
+        """Set the status of a pending request, and the session that approved it, if any.
 
-        Return False if it is not pending. Atomic.
+        Return False if the request is not pending, has expired or is locked. Only one of several
+        parallel calls gets True.
         """
         ...
 
     async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
-        """Use up an approved request that has not expired.
+        """Redeem an approved request that has not expired.
 
-        Return False if there is none. Atomic.
+        Return False if there is none. Only one of several parallel calls gets True.
         """
         ...
 
@@ -101,11 +104,11 @@ class DevicePolls(Protocol):
     """Polls of devices (security V-4)."""
 
     async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
-        """Count a poll, and return the request as it was before. Atomic.
+        """Count a poll in one statement, and return the request as it was before.
 
-        `client_id` and the verifier's S256 `challenge` are None if the device sent none. An early
-        poll lengthens the interval. A poll that does not match the request counts as a failure of
-        the code.
+        `client_id` and `challenge`, the S256 challenge of the code verifier, are None if the device
+        sent none. An early poll lengthens the interval. A poll that does not match the request counts
+        as a failure, and too many failures lock the code.
         """
         ...
 
@@ -126,7 +129,7 @@ class SamlRead(Protocol):
         ...
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
-        """Return configuration and certificate of a service, or None if it does not exist.
+        """Return the configuration and the certificate of a service, or None if there is no such service.
 
         The status of the organization does not matter.
         """
@@ -156,7 +159,7 @@ class Saml(SamlRead, Protocol):
         ...
 
     async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
-        """Return configuration and certificate, as `setup_by_slug` does. This needs no lock."""
+        """Return the configuration and the certificate, as `setup_by_slug` does. This needs no lock."""
         ...
 
 
@@ -180,11 +183,8 @@ class SamlSignOnsRead(Protocol):
         """
         ...
 
-    async def fresh_login_since(self, state_hash: bytes, now: datetime) -> datetime | None:
-        """Return when the pending sign-on with this state started, or None.
-
-        None also means that it does not require a fresh login.
-        """
+    async def fresh_sign_in_since(self, state_hash: bytes, now: datetime) -> datetime | None:
+        """Return the start time of the pending sign-on with this state if it requires a fresh sign-in, or None."""
         ...
 
 
@@ -192,13 +192,10 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
     """Changes to sign-ons, and the names by which services know users."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
-        """Add the sign-on.
-
-        Return False if the service used its request id before, or is deleted.
-        """
+        """Add the sign-on. Return False if the service has used this request id before, or was deleted."""
         ...
 
-    async def complete_login(
+    async def complete_sign_in(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[UUID, str, str] | None:
         """Attach a sign-in through the API to the pending sign-on with this state.
@@ -208,14 +205,14 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
         """
         ...
 
-    async def record_fresh_login(self, state_hash: bytes, user_id: UUID) -> None:
-        """Record a fresh login of this user at an identity provider for this sign-on, if any."""
+    async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
+        """Record that an identity provider reauthenticated this user for the sign-on with this state, if any."""
         ...
 
     async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
         """Finish the pending sign-on, so that it gets one response only.
 
-        Exactly one of several callers gets True.
+        Only one of several parallel calls gets True.
         """
         ...
 
@@ -226,7 +223,7 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
     def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
         """Lock the user's membership and account with the next statement.
 
-        The session and the end user are read under these locks.
+        The session and the use of the service are read under these locks.
         """
         ...
 
@@ -240,9 +237,9 @@ class SamlSignOns(SamlSignOnsRead, Protocol):
     async def add_session(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
     ) -> str:
-        """Record that the browser session signs its user in to the service.
+        """Record that the browser session signs its user in to the service with this name.
 
-        Return the session index, that of the first time.
+        Return the session index. It is `session_index`, or the one that was recorded the first time.
         """
         ...
 
@@ -272,7 +269,7 @@ class SamlLogouts(Protocol):
         ...
 
     async def add(self, logout: SamlLogout) -> bool:
-        """Add the logout. Return False if the initiating service is deleted."""
+        """Add the logout. Return False if the initiating service was deleted."""
         ...
 
     async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
@@ -284,13 +281,14 @@ class SamlLogouts(Protocol):
         ...
 
     async def mark_partial(self, logout_id: UUID) -> None:
-        """Record that the user may still be signed in somewhere."""
+        """Record that the user may still be signed in at a service."""
         ...
 
     async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
-        """Add a LogoutRequest to send, or one that the service has made unnecessary at `done_at`.
+        """Add a LogoutRequest for this session. Return False if its service was deleted.
 
-        Return False if it is deleted.
+        With `done_at`, the service ended the session itself at this time, so the request counts as
+        answered.
         """
         ...
 
@@ -305,12 +303,12 @@ class SamlLogouts(Protocol):
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
         """Return the next request to send, and count it as sent.
 
-        Each request is sent once, and a second time, before the others, if it has no answer.
+        A request without a response is sent a second time, before the remaining ones.
         """
         ...
 
     async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
-        """Return the request that was sent last, or None if it is answered."""
+        """Return the request that was sent last, or None if it has a response."""
         ...
 
     async def record_response(
@@ -323,13 +321,13 @@ class SamlLogouts(Protocol):
         ...
 
     async def is_answered(self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str) -> bool:
-        """Return whether this request of the logout was sent to the service and is answered."""
+        """Return whether this request of the logout was sent to the service and has a response."""
         ...
 
     async def delete(self, logout_id: UUID) -> bool:
         """Delete the logout.
 
-        Return whether it was partial: a service could not be told, or did not confirm.
+        Return whether it was partial: a service could not be notified, or did not confirm the logout.
         """
         ...
 
@@ -338,20 +336,20 @@ class SamlLogouts(Protocol):
 
 
 class ProviderStates(Protocol):
-    """Browsers that were sent to identity providers, by the state with which they must return."""
+    """The states of browsers that are sent to identity providers."""
 
     async def add(self, pending: ProviderState) -> bool:
-        """Add the state. Return False if its service is deleted or its session has ended."""
+        """Add the state. Return False if its service was deleted or its session has ended."""
         ...
 
 
 class ProviderReturns(Protocol):
-    """Browsers that return from identity providers."""
+    """The states of browsers that return from identity providers."""
 
-    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
-        """Use up the state that this browser started for this provider.
+    async def consume(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
+        """Delete and return the state that this browser got for this provider.
 
-        Exactly one of several callers gets it.
+        Only one of several parallel calls gets it.
         """
         ...
 

@@ -70,7 +70,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "link.html": {"provider": "Codehost", "email": "ada@example.com", "url": "https://codehost.example/authorize"},
     "linked.html": {"provider": "Codehost"},
-    "saml_answer.html": {"acs_url": "https://app.example/acs", "saml_response": "PHNhbWw+", "relay_state": "where", "is_error": False},
+    "saml_response.html": {"acs_url": "https://app.example/acs", "saml_response": "PHNhbWw+", "relay_state": "where", "is_error": False},
     "signed_out.html": {"is_partial": True, "sign_in_path": "/app/sign-in"},
     "signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "logout_error.html": {"next_path": "/saml/acme/shop/slo"},
@@ -119,7 +119,7 @@ PAGES: dict[str, dict[str, object]] = {
     "error.html": {"status": 404, "title": "Not Found", "message": "There is nothing here.", "request_id": "q3f8cW0nT1y5"},
 }
 # This page also works without its script. Its nonce allows only this script.
-SCRIPTED = {"saml_answer.html"}
+SCRIPTED = {"saml_response.html"}
 PARTS = {"base.html", "ui.html", "docs.html", "account_layout.html"}
 
 

@@ -184,7 +184,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
 
 
 async def identify_client(ports: Ports, client_id: str | None, client_secret: str | None) -> OAuthClient | None:
-    """Return the client with these credentials, or None if there are none.
+    """Return the client with these credentials, or None if the request has none.
 
     A client secret is verified even if the client needs none (RFC 6749 section 2.3).
 
@@ -210,9 +210,9 @@ async def exchange_code(ports: Ports, client: OAuthClient, code: str, redirect_u
 
     Sources: decisions 88, 89, 90, 92 and 93; security O-3 and O-4.
 
-    The session gets the address and user agent of the browser that received the code. Those of the
-    application's server say nothing about the user. If a code is presented twice, the session that
-    it started ends.
+    The session gets the IP address and user agent of the browser that received the code, because
+    those of the application's server say nothing about the user. If a code is presented a second
+    time, the session that it started ends.
 
     Raises: ClientInvalid, AuthorizationCodeInvalid, OrganizationNotActive.
     """
@@ -279,7 +279,7 @@ def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...
 async def refresh_tokens(ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
-    `client` is None if the request does not name its client.
+    `client` is None if the request names no client.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
     MembershipEnded.
@@ -298,8 +298,8 @@ async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | None,
 
     Tokens of other clients are not revoked.
 
-    Raises: ClientInvalid if nothing was revoked because a client secret was missing. It is the secret
-    of the client in the request or, if the request names none, of the token's own client.
+    Raises: ClientInvalid if nothing was revoked because a client secret was missing: the secret of
+    the client in the request or, if the request names none, of the client that got the token.
     """
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))
     lacks_secret = revoked is False if client is None else not revoked and not client.authenticated

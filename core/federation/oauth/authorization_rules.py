@@ -113,8 +113,8 @@ class Authorization:
     request: AuthorizationRequest
     service: Service | None
     context: ServiceContext | None
-    # The requested or the only registered one. None if the platform has no frontend and the user
-    # signs in to the platform itself: then the hosted pages are the target.
+    # The requested redirect URI, or the only registered one. None if the user signs in to the
+    # platform itself and it has no frontend: then the browser continues at our account page.
     redirect_uri: str | None
 
 
@@ -168,7 +168,7 @@ class OAuthClient:
 
     @property
     def client_id(self) -> UUID | None:
-        """The client id of the service, or None for the frontend, which has a fixed name."""
+        """The client id of the service, or None for the frontend, which uses FRONTEND_CLIENT_ID."""
         return None if self.service is None else self.service.client_id
 
     @property
@@ -177,7 +177,7 @@ class OAuthClient:
 
 
 def choose_redirect_uri(service: Service, requested: str | None) -> str:
-    """Return the redirect URI for the code: the requested or the only registered one.
+    """Return the redirect URI for the code: the requested one, or else the only registered one.
 
     The requested URI must equal a registered one character by character (security O-2). Only public
     clients may use another port on the loopback interface (RFC 8252 section 7.3).
@@ -229,7 +229,7 @@ def response_uri(authorization: Authorization, base_url: str, **parameters: str)
 
     Sources: RFC 6749 section 4.1.2, RFC 9207.
     """
-    assert authorization.redirect_uri is not None, "the hosted pages have no redirect URI"
+    assert authorization.redirect_uri is not None, "callers check this: a sign-in to our own pages has no redirect URI"
     if authorization.request.state is not None:
         parameters["state"] = authorization.request.state
     separator = "&" if "?" in authorization.redirect_uri else "?"

@@ -1,9 +1,9 @@
 """The device flow: sign-in for devices that cannot show a sign-in page (RFC 8628).
 
 A device requests a device code and a user code. The user enters the user code on our page. The page
-shows the application and the address of the device, and the user approves or denies the request.
-Meanwhile the device polls for tokens with the device code (security V-1, V-2, V-3, V-4, decisions 91,
-93, 94, 95, 96, 97, 98, 99).
+shows the application and the IP address of the device, and the user approves or denies the request.
+Until then the device polls for tokens with the device code (security V-1, V-2, V-3, V-4, decisions
+91, 93, 94, 95, 96, 97, 98, 99).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
             )
             if await tx.device_codes.add(code):
                 return DeviceAuthorization(device_code, format_user_code(user_code), service.device_activation_uri)
-    raise ServiceNotFound  # it was deleted
+    raise ServiceNotFound  # it was deleted: that every generated user code is in use practically never happens
 
 
 async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID | None, code_verifier: str | None) -> TokenPair:
@@ -96,7 +96,8 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
 
     No client secret is needed. If the device sends a client id, it must be the one of the request.
     The code verifier must match the request's challenge, and be absent if there was none. `caller` is
-    the device, which becomes a device of the user. Every poll is counted before it is answered.
+    the device, which is stored as one of the user's devices. Every poll is counted before it is
+    answered.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
     OrganizationNotActive.
@@ -162,10 +163,10 @@ async def redeem(ports: Ports, caller: Caller, device_code: str, client_id: UUID
 
 
 async def find_request(ports: Ports, caller: Person, user_code: str, network: str) -> DeviceRequest:
-    """Return the request with this user code, for the caller to decide.
+    """Return the request with this user code, for the caller to approve or deny.
 
     An unknown code counts as a failed attempt, both of the caller's account and of their network
-    (security V-2). `network` is the part of the client address that rate limits use.
+    (security V-2). `network` is the part of the caller's IP address that rate limits use.
 
     Raises: UserCodeUnknown, DeviceCodeExpired, OrganizationNotActive, TooManyAttempts.
     """
@@ -185,7 +186,7 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
     if request is None:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise UserCodeUnknown
-    # Used and expired codes are no guesses either: a device has shown them.
+    # A used or expired code is not a guess, because a device has shown it.
     for key in (address_key, account_key):
         await attempt_limits.uncount(ports, SecretKind.USER_CODE, key)
     if request.is_locked or request.status is not DeviceRequestStatus.PENDING:

@@ -59,7 +59,7 @@ class SlowDown(Invalid):
 
 
 class DeviceCodeDenied(Invalid):
-    """The user denied this device. Start again at POST /auth/device/code."""
+    """The user denied this device, or the session that approved it has ended. Start again at POST /auth/device/code."""
 
     oauth_error = "access_denied"
 
@@ -78,7 +78,7 @@ class DeviceRequestStatus(StrEnum):
 
 
 class DeviceDecision(StrEnum):
-    """The user's decision about a device's request."""
+    """The decision of a user about the request of a device."""
 
     APPROVE = "approve"
     DENY = "deny"
@@ -143,7 +143,7 @@ class DevicePoll:
     status: DeviceRequestStatus
     expires_at: datetime
     is_locked: bool  # after too many failures
-    is_matching: bool  # the poll has the client id and the code verifier of the request
+    is_matching: bool  # the poll has the right code verifier, and the right client id or none
     is_early: bool  # the interval since the previous poll has not passed
     session_id: UUID | None
     provider: str | None
@@ -161,7 +161,7 @@ def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
 def normalize_user_code(text: str) -> str | None:
     """Return the eight letters of a typed user code, or None if the text cannot be a user code.
 
-    Case and the characters between the letters do not matter (RFC 8628 section 6.1).
+    Case, spaces and punctuation do not matter (RFC 8628 section 6.1).
     """
     if len(text) > MAX_TYPED_LENGTH:
         return None

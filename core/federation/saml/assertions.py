@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedUser:
-    """A user who may get an assertion of this identity provider. The account is locked."""
+    """A user who may get an assertion from this identity provider. The account is locked."""
 
     person: Person
     account: Account
@@ -42,13 +42,13 @@ class AuthorizedUser:
 async def authorize_assertion(
     ports: Ports, tx: Transaction, person: Person, org_id: UUID, org_slug: str, service_slug: str, session_id: UUID
 ) -> AuthorizedUser:
-    """Lock the user, and check that they may get an assertion of this service.
+    """Lock the user, and check that they may get an assertion for this service.
 
-    The locks are on the membership and the account, in this order.
+    Lock order: membership, account.
 
     Members of the organization and end users of the service may get one, while the session with
-    this id is alive (decision 178, security X-8). A member becomes a user of the service by it,
-    until the membership ends.
+    this id is alive (decision 178, security X-8). A member who is not an end user of the service yet
+    becomes one until the membership ends.
 
     Raises: MfaMissing, NoAccessToService, AddressNotVerified, SessionEnded; the errors of
     `configuration.find_provider`.
@@ -84,11 +84,11 @@ async def create_assertion(
 ) -> SamlAssertion:
     """Return the assertion for an authorized user, and record the login.
 
-    With a browser session, single logout can end it later.
+    With `browser`, single logout of this browser session includes the service later.
 
     The context class always states how the user really signed in, even if the service requests
-    another one. Most services request a password login only because their library does so by
-    default. Those that need it check the assertion.
+    another one. Most services request a sign-in with a password only because their library does so
+    by default. Services that need one check the assertion.
     """
     account, provider = user.account, user.provider
     service, session_index = provider.service, new_message_id()
@@ -119,7 +119,7 @@ async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSe
     """
     name_id = await new_name_id(tx, user, now)
     known = [name_id]
-    if name_id.format is NameIdFormat.TRANSIENT:  # each name is new, so the subject can only be one of the earlier names
+    if name_id.format is NameIdFormat.TRANSIENT:  # `name_id` is new, so the subject can only be an earlier name of this browser session
         known = [
             name
             for session in await tx.saml_logouts.sessions(browser.id)

@@ -93,7 +93,7 @@ async def create_certificate(ports: Ports, caller: Member, service_slug: str) ->
 
     Raises: SamlNotEnabled; the errors of `services.lock_organization_for`.
     """
-    async with ports.storage.reading() as read:  # check first: generating a key takes long
+    async with ports.storage.reading() as read:  # check before generating a key, which takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         await _require_enabled(read, service.org_id, service.id)
     certificate = await ports.certificates.create(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)

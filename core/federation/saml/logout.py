@@ -4,9 +4,9 @@ A user who signs out, here or at a service, is signed out at every service that 
 has signed them in to. The browser is redirected from service to service, with a cookie that
 identifies the logout. A browser has one logout at a time.
 
-No keys of services are registered, so their messages prove nothing. A request can end only the
-session of the browser that delivers it, and only if it names that session. Any page can make a
-browser deliver a request, so one that matches no session changes nothing.
+No keys of services are registered, so their messages prove nothing. A LogoutRequest can end only the
+session of the browser that delivers it, and only if it names that session. Any web page can make a
+browser deliver a LogoutRequest, so a request that matches no session changes nothing.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ async def receive_request(
 ) -> Redirect | LogoutFinished | NoMatchingSession:
     """Start or continue a logout by a service's LogoutRequest.
 
-    `visitor` is signed in in this browser.
+    `visitor` is the user who is signed in in this browser, or None.
 
     If the request names the current session, that session ends. A logout already in progress is
-    merged with the new one: all services of both are told. If the request names a session that the
-    logout in progress has ended, the service takes over that logout. It has signed the user out
-    itself, and the other services are still told. In both cases only the newest initiator learns
-    the result; earlier ones signed the user out before they sent their requests. The same request
-    again leads to the same step.
+    merged with the new one: the services of both are notified. If the request names a session that
+    the logout in progress has ended, the service becomes the initiator of that logout. This service
+    has signed the user out itself, and the others are still notified. In both cases only the newest
+    initiator gets the result; earlier ones signed the user out before they sent their requests. If
+    the initiator repeats its request, the browser gets the same step again.
 
     Raises: SloUrlMissing; Limited, as in `resume`; the errors of `configuration.find_provider`,
     `check_relay_state` and `check_message`.
@@ -99,7 +99,7 @@ async def receive_request(
     initiator = LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=received.relay_state)
     name_id = saml_messages.resolve_name_id(request.name_id, provider, saml_rules.endpoint_url(base_url, service))
 
-    def requested(sessions: Sequence[SamlSession]) -> list[SamlSession]:
+    def matching(sessions: Sequence[SamlSession]) -> list[SamlSession]:
         return [
             session
             for session in sessions
@@ -113,17 +113,17 @@ async def receive_request(
         sessions = await _lock_sessions(tx, visitor)
         in_progress = await _lock_logout(tx, cookies, now)
         step: _SendRequest | _Finish | None = None
-        if visitor is not None and (own := requested(sessions)):
+        if visitor is not None and (matches := matching(sessions)):
             secret, logout = await _end_session_by_logout(tx, visitor, cookies, in_progress, initiator, now)
-            await _add_requests(tx, logout, visitor, sessions, own, now)
+            await _add_requests(tx, logout, visitor, sessions, matches, now)
             step = await _next_step(tx, logout, now)
         elif in_progress is not None and in_progress[1].initiator == initiator:
             secret, logout = in_progress
             step = await _next_step(tx, logout, now, repeat=True)
-        elif in_progress is not None and (own := requested(await tx.saml_logouts.requested_sessions(in_progress[1].id))):
+        elif in_progress is not None and (matches := matching(await tx.saml_logouts.requested_sessions(in_progress[1].id))):
             secret, logout = in_progress[0], replace(in_progress[1], initiator=initiator)
             await tx.saml_logouts.change_initiator(logout)
-            for session in own:
+            for session in matches:
                 await tx.saml_logouts.mark_done(logout.id, session, now)
             step = await _next_step(tx, logout, now)
     if step is None:
@@ -137,8 +137,9 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, received
 
     `secret` identifies the logout of the browser that delivers the response.
 
-    Return the path where the logout continues. A response that comes twice, as by a double click,
-    changes nothing: then return where the browser was sent after the first one.
+    Return the path where the logout continues. A response that arrives twice, for example after a
+    double click, changes nothing: then return the redirect with the request that followed the first
+    response, or that path if no request followed.
 
     Raises: LogoutNotFound; Limited, as in `resume`; the errors of `configuration.find_provider` and
     `check_message`.
@@ -162,7 +163,7 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, received
 async def _step_after_response(
     tx: Transaction, provider: SamlIdentityProvider, request_id: str, secret: str | None, now: datetime
 ) -> _SendRequest | None:
-    """Return the request that was sent after this service answered `request_id`, if any.
+    """Return the request that was sent after this service responded to `request_id`, if any.
 
     Raises: LogoutNotFound if the logout of this browser has no such request.
     """
@@ -181,12 +182,13 @@ async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdenti
 
 
 async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookies: LogoutCookies, after: str) -> LogoutStarted | None:
-    """End the browser session, here and at the services.
+    """End the browser session here, and start the logout that ends it at the services.
 
-    The browser continues at the path `after` in the end.
+    The browser continues at the path `after` when the logout is finished. Return None if no service
+    can be notified.
 
-    Return None if no service can be told. A logout already in progress is merged with this one, and
-    our page reports its result. Without a session, the logout in progress continues unchanged.
+    A logout already in progress is merged with this one, and our page reports its result. Without a
+    browser session, the logout in progress continues unchanged.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=visitor or caller) as tx:
@@ -209,13 +211,13 @@ async def sign_out(ports: Ports, visitor: Visitor | None, caller: Caller, cookie
 async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
     """Take the next step of the logout in progress in the browser with this secret.
 
-    A service that has not answered gets the same request a second time, because the user may have
-    clicked twice or gone back before the browser reached it. Then it is given up. Services that
-    were disabled or deleted are skipped and count as not answered. If the initiating service is one
-    of these, our own page reports the result.
+    A service that has not responded gets the same request a second time, because the user may have
+    clicked twice or gone back before the browser reached the service. After that the service counts
+    as not notified. Services that were disabled or deleted are skipped and count as not notified
+    too. If the initiating service is one of these, our own page reports the result.
 
-    Raises: LogoutNotFound; Limited if too many documents wait for a signature. Then the service
-    that was next counts as asked. If only the result was left, reloading the page sends it.
+    Raises: LogoutNotFound; Limited if too many documents wait for a signature. The request that
+    could not be signed counts as sent. If only the result was left, reloading the page sends it.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -234,8 +236,8 @@ async def replace_session(ports: Ports, caller: Caller, cookie: str, session_id:
     """End the browser session of this cookie, which the session `session_id` replaces.
 
     If both are of the same user, the new session takes over the SAML sessions of the old one, so
-    that single logout still reaches them. That also works if the old session had ended before, as
-    by "sign out everywhere else" or a password change.
+    that single logout still reaches them. It takes them over even if the old session has already
+    ended, for example by a password change or by signing out on all other devices.
     """
     async with ports.storage.transaction(by=caller) as tx:
         await tx.saml_logouts.move_sessions(digest(cookie), session_id)
@@ -246,15 +248,15 @@ async def _lock_sessions(tx: Transaction, visitor: Visitor | None) -> list[SamlS
     """Lock the visitor's account, and return the SAML sessions of the browser session."""
     if visitor is None:
         return []
-    # Anonymization holds the account lock. Either it comes later and finds the requests that follow
-    # here, or it came before, and there are no names left here (security Y-2). Of several calls
-    # that end one session, only the first finds SAML sessions.
+    # Anonymization takes this lock too. If it comes later, it finds the requests that this
+    # transaction adds. If it came before, the names are already deleted (security Y-2). Of several
+    # calls that end one session, only the first finds SAML sessions.
     await tx.accounts.lock(visitor.user_id)
     return await tx.saml_logouts.sessions(visitor.session_id)
 
 
 async def _lock_logout(tx: Transaction, cookies: LogoutCookies, now: datetime) -> tuple[str, SamlLogout] | None:
-    """Lock and return the logout in progress in this browser with its secret, if any."""
+    """Lock the logout in progress in this browser, and return its secret and the logout, or None."""
     for secret in (cookies.logout, cookies.session):
         if secret is not None and (logout := await tx.saml_logouts.lock(digest(secret), now)) is not None:
             return secret, logout
@@ -303,10 +305,9 @@ async def _add_requests(
 ) -> None:
     """Add a request for each session to the logout.
 
-    The sessions in `done`, which the initiator ended itself, count as answered.
-
-    These are stored too, so that the initiator can repeat its request. A service that cannot be
-    told makes the logout partial.
+    The initiator ended the sessions in `done` itself. Their requests are stored as answered, so that
+    the initiator can repeat its own request. A service that cannot be notified makes the logout
+    partial.
     """
     for session in sessions:
         is_done = session in done
@@ -319,8 +320,8 @@ async def _add_requests(
 async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repeat: bool = False) -> _SendRequest | _Finish:
     """Return the next request to send. After the last one, delete the logout and return its result.
 
-    With `repeat`, return the request that was sent last if it has no answer. That does not count as
-    a second attempt.
+    With `repeat`, return the request that was sent last if it has no response. That does not count
+    as a second attempt.
     """
     if repeat and (last := await _last_request(tx, logout, now)) is not None:
         return last
@@ -334,13 +335,13 @@ async def _next_step(tx: Transaction, logout: SamlLogout, now: datetime, *, repe
 
 
 async def _last_request(tx: Transaction, logout: SamlLogout, now: datetime) -> _SendRequest | None:
-    """Return the request that was sent last, or None if it was answered or cannot be sent again."""
+    """Return the request that was sent last, or None if it has a response or cannot be sent again."""
     request = await tx.saml_logouts.last_request(logout.id)
     return None if request is None else await _to_send(tx, *request, now)
 
 
 async def _to_send(tx: Transaction, request_id: str, session: SamlSession, now: datetime) -> _SendRequest | None:
-    """Return the step that sends this request, or None if the service cannot be told."""
+    """Return the step that sends this request, or None if the service cannot be notified."""
     provider = await _find_open_provider(tx, session.org_id, session.service_id, now)
     return None if provider is None else _SendRequest(provider, request_id, session)
 
@@ -348,7 +349,7 @@ async def _to_send(tx: Transaction, request_id: str, session: SamlSession, now: 
 async def _take_step(
     ports: Ports, caller: Caller, secret: str | None, logout: SamlLogout, step: _SendRequest | _Finish
 ) -> Redirect | LogoutFinished:
-    """Sign the message of this step, and return where the browser goes with it.
+    """Sign the message of this step, and return the redirect that delivers it, or the end of the logout.
 
     Signing fails with Limited if too many documents are queued, and with SealBroken if the key
     cannot be decrypted. A finished logout is then stored again, without requests, so that reloading
@@ -383,7 +384,7 @@ async def _find_open_provider(tx: Transaction, org_id: UUID, service_id: UUID, n
 
 
 async def _first_open_provider(tx: Transaction, sessions: Sequence[SamlSession], now: datetime) -> SamlIdentityProvider | None:
-    """Return the identity provider of the first session with a service that can be told, or None."""
+    """Return the identity provider of the first session with a service that can be notified, or None."""
     for session in sessions:
         if (provider := await _find_open_provider(tx, session.org_id, session.service_id, now)) is not None:
             return provider

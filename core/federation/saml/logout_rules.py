@@ -37,13 +37,13 @@ class SamlSession:
 
     @property
     def names(self) -> list[NameId]:
-        """The current name and the former ones. The service may know the user by each of them."""
+        """The current name and the former ones. The service may know the user by any of them."""
         return [self.name_id, *(replace(self.name_id, value=name) for name in self.former_names)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogoutInitiator:
-    """The party that learns the result of a logout.
+    """The initiator of a logout, which gets the result.
 
     It is either a service, with the id and the RelayState of its LogoutRequest, or our own page,
     which continues at the path `after`.
@@ -71,9 +71,9 @@ class SamlLogout:
 class LogoutCookies:
     """The logout cookie and the session cookie of a browser, or None where it has none.
 
-    A logout that ends a browser session takes over the secret of its session cookie. So a browser
-    is recognized even if it sent several requests at once, as by a double click, and ignored the
-    response that replaced its cookies. The secret is worthless otherwise.
+    A logout that ends a browser session uses the secret of that session cookie as its own. So we
+    recognize a browser that sent several requests at once, for example after a double click, and
+    ignored the response that replaced its cookies. The secret has no other use after the session ended.
     """
 
     logout: str | None = field(repr=False)
@@ -93,7 +93,7 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class NoMatchingSession:
-    """The URL that tells a service that its LogoutRequest matches no session here.
+    """The URL with the response to a LogoutRequest that matches no session here.
 
     A logout in progress continues unchanged.
     """

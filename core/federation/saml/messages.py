@@ -109,7 +109,7 @@ class NameIdPolicy:
 
 
 class ContextComparison(StrEnum):
-    """How the authentication context must compare with the requested ones (SAML core section 3.3.2.2.1)."""
+    """The required relation of our authentication context to a requested one (SAML core section 3.3.2.2.1)."""
 
     EXACT = "exact"
     MINIMUM = "minimum"
@@ -119,7 +119,7 @@ class ContextComparison(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedContext:
-    """The authentication contexts that a service accepts, in its order of preference."""
+    """The authentication contexts that a service requests, in its order of preference."""
 
     comparison: ContextComparison
     classes: tuple[str, ...]
@@ -175,10 +175,10 @@ class NameId:
     format: NameIdFormat
 
     def matches(self, known: NameId) -> bool:
-        """Return whether this received name means the user known by that name.
+        """Return whether this name from a message is `known`, a name that we gave the service.
 
-        The format `unspecified`, and a missing one, match every format (SAML core sections 2.2.3
-        and 8.3.1).
+        The format `unspecified`, or no format, matches every format (SAML core sections 2.2.3 and
+        8.3.1).
         """
         return self.value == known.value and self.format in (NameIdFormat.UNSPECIFIED, known.format)
 
@@ -245,12 +245,13 @@ def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, e
 
 
 def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer: str) -> SamlStatus | None:
-    """Return why this request gets no assertion for any user, or None if it can get one.
+    """Return the status that refuses this request for every user, or None if a user can get an assertion.
 
     `issuer` is our entity id.
 
-    The service's configuration decides about the format of names. A policy with another format,
-    another service's qualifier or encryption is an error (SAML core section 3.4.1.1).
+    The service's configuration decides the format of names. A NameIDPolicy with another format, which
+    includes the encrypted one, or with another service's qualifier is refused (SAML core section
+    3.4.1.1).
     """
     policy = request.policy
     if policy is not None:
@@ -266,7 +267,7 @@ def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer
 
 
 def resolve_name_id(received: ReceivedNameId, provider: SamlIdentityProvider, issuer: str) -> NameId | None:
-    """Return the name that a service sent, or None if we cannot have given it to that service.
+    """Return the name that a service sent, or None if we cannot have given this name to the service.
 
     `issuer` is our entity id.
     """
@@ -298,4 +299,4 @@ def choose_context_class(requested: RequestedContext) -> str | None:
     references = [strength(class_) for class_ in requested.classes if class_ in CONTEXT_CLASSES]
     candidates = references if requested.comparison is ContextComparison.EXACT else [*reversed(range(len(CONTEXT_CLASSES)))]
     fits = _COMPARISONS[requested.comparison]
-    return next((CONTEXT_CLASSES[own] for own in candidates if any(fits(own, reference) for reference in references)), None)
+    return next((CONTEXT_CLASSES[index] for index in candidates if any(fits(index, reference) for reference in references)), None)

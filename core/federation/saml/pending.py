@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def continuation_path(org_slug: str, service_slug: str, state: str, ticket: str | None = None) -> str:
     """Return the path where the browser continues a sign-on.
 
-    `ticket` is that of a sign-in through the API, if any.
+    `ticket` comes from a sign-in through the API, if any.
     """
     fields = {"saml_state": state} | ({} if ticket is None else {"ticket": ticket})
     return f"{endpoint_path(org_slug, service_slug, 'authenticate')}?{urlencode(fields)}"
@@ -63,42 +63,42 @@ def _state_in(path: str) -> str | None:
     return dict(parse_qsl(path.partition("?")[2])).get("saml_state")
 
 
-async def fresh_login_since(ports: Ports, path: str) -> datetime | None:
+async def fresh_sign_in_since(ports: Ports, path: str) -> datetime | None:
     """Return the time after which the user must have signed in to continue at this path.
 
-    None means that no pending sign-on requires a fresh login.
+    None means that no pending sign-on requires a fresh sign-in.
     """
     state = _state_in(path)
     if state is None:
         return None
     async with ports.storage.reading() as read:
-        return await read.saml_sign_ons.fresh_login_since(digest(state), ports.clock.now())
+        return await read.saml_sign_ons.fresh_sign_in_since(digest(state), ports.clock.now())
 
 
-async def record_fresh_login(tx: Transaction, path: str, user_id: UUID) -> None:
-    """Record that an identity provider confirmed a fresh login of this user.
+async def record_fresh_sign_in(tx: Transaction, path: str, user_id: UUID) -> None:
+    """Record that an identity provider reauthenticated this user for the sign-on at this path, if any.
 
     The account is locked.
     """
     state = _state_in(path)
     if state is not None:
-        await tx.saml_sign_ons.record_fresh_login(digest(state), user_id)
+        await tx.saml_sign_ons.record_fresh_sign_in(digest(state), user_id)
 
 
-async def complete_login(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:
+async def complete_sign_in(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:
     """Attach a sign-in through the API, with all factors verified, to a pending sign-on.
 
     Return the path where its browser continues.
 
     The path contains a ticket, because this call does not see the browser's cookie. Only a browser
-    with both gets the assertion, so it is the one in which the user signed in. Otherwise an
-    attacker could make a victim complete the attacker's own sign-on.
+    with the cookie and the ticket gets the assertion, so it is the browser in which the user signed
+    in. Otherwise an attacker could make a victim complete the attacker's own sign-on.
 
     Raises: SignOnNotFound.
     """
     ticket, session = new_secret(), signed_in.session
     async with ports.storage.transaction(by=caller) as tx:
-        completed = await tx.saml_sign_ons.complete_login(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
+        completed = await tx.saml_sign_ons.complete_sign_in(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
     org_id, org_slug, service_slug = completed or refuse(SignOnNotFound)
     await login.confirm_membership(ports, signed_in, org_id)
     return continuation_path(org_slug, service_slug, state, ticket)

@@ -3,8 +3,8 @@
 Implements security X-1, X-3, X-5, X-6 and X-8, and decisions 173, 174, 175, 176, 177 and 178.
 
 A service sends the browser here with an AuthnRequest, which is stored as a pending sign-on. The
-browser returns for the response with the state of that sign-on and the cookie that it got with it.
-A user who is signed in on our pages by then gets an assertion.
+browser gets a state and a cookie. It comes back with both for the response, which has an assertion
+if the user is signed in on our pages.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ if TYPE_CHECKING:
 
 
 async def begin(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument) -> SignOnStarted:
-    """Store a service's AuthnRequest.
+    """Store a service's AuthnRequest as a pending sign-on.
 
-    Options that we refuse are answered later, when the browser returns for the response.
-
-    After a refusal here, no message is sent to the service.
+    If this raises, the service gets no message. A valid request with an option that we refuse is
+    stored too: the service gets the SAML status when the browser comes back for the response.
 
     Raises: AuthnRequestReplayed; the errors of `configuration.find_provider`, `check_relay_state`
     and `check_authn_request`.
@@ -83,7 +82,7 @@ async def begin(ports: Ports, base_url: str, caller: Caller, received: ReceivedD
     )
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.saml_sign_ons.add(sign_on):
-            await saml.find_provider(tx, received.org_slug, received.service_slug, now)  # if the service was deleted, this says so
+            await saml.find_provider(tx, received.org_slug, received.service_slug, now)  # raises if the service was deleted
             raise AuthnRequestReplayed
     return SignOnStarted(continuation_path(received.org_slug, received.service_slug, state), state, cookie)
 
@@ -98,15 +97,15 @@ async def resume(
     visitor: Visitor | None,
     caller: Caller,
 ) -> SignOnResult | LoginRequired:
-    """Continue a pending sign-on in the browser with this cookie, in which `visitor` is signed in.
+    """Continue a pending sign-on in the browser with this cookie, in which `visitor` is signed in, if any.
 
-    With ForceAuthn, a session that started before the request does not count, nor one that started
-    at an identity provider, unless the provider confirmed a fresh login of this user. A session
-    without the required second factor never counts.
+    With ForceAuthn, the session must have started after the request. If it started through an
+    identity provider, the provider must also have reauthenticated this user. A session without the
+    required second factor never counts.
 
-    If IsPassive is set and the user would have to interact, the response is NoPassive. That
-    includes the page that says that a user has no access: otherwise a service could find out who
-    has a session here. Only one of several parallel calls gets the response.
+    If IsPassive is set and the user would have to interact, the response is NoPassive. It is also
+    NoPassive if the user has no access: an error page for these users would tell the service that
+    they have a session here. Only one of several parallel calls gets the response.
 
     Raises: SignOnNotFound, MfaMissing, NoAccessToService, AddressNotVerified; the errors of
     `configuration.find_provider`.
@@ -122,7 +121,7 @@ async def resume(
         return await _respond_with_status(ports, caller, provider, sign_on, sign_on.status)
     try:
         if ticket is not None and compare_digest(sign_on.ticket_hash or b"", digest(ticket)):
-            return await _respond_after_api_login(ports, sign_on, provider, caller)
+            return await _respond_after_api_sign_in(ports, sign_on, provider, caller)
         if visitor is not None and not visitor.mfa_missing and (not sign_on.force_authn or _is_fresh(visitor, sign_on)):
             return await _respond_with_assertion(ports, visitor, provider, sign_on)
     except (SubjectMismatch, NoAccessToService, AddressNotVerified):
@@ -138,21 +137,19 @@ async def resume(
 def _is_fresh(visitor: Visitor, sign_on: SamlSignOn) -> bool:
     """Return whether the user authenticated after the service's request.
 
-    A user's session at an identity provider signs in every person at this browser, so a new session
-    here proves nothing by itself.
+    While a user has a session at an identity provider, every person at this browser can sign in as
+    this user without a password. So a new session here proves nothing by itself.
     """
     if visitor.browser.created_at <= sign_on.created_at:
         return False
     return visitor.browser.provider not in frozenset(Provider) or sign_on.vouched_for == visitor.user_id
 
 
-async def _respond_after_api_login(ports: Ports, sign_on: SamlSignOn, provider: SamlIdentityProvider, caller: Caller) -> SignOnResult:
-    """Respond to a sign-on after a login through the API, and start a browser session.
+async def _respond_after_api_sign_in(ports: Ports, sign_on: SamlSignOn, provider: SamlIdentityProvider, caller: Caller) -> SignOnResult:
+    """Respond to a sign-on after a sign-in through the API, and start a browser session.
 
-    All factors were verified in that login.
-
-    The browser session starts at the time of the API login. So it is too old for later sign-ons
-    with ForceAuthn.
+    The API sign-in verified all required factors. The browser session gets the start time of the
+    API session, so it is too old for later sign-ons with ForceAuthn.
     """
     assert sign_on.user_id is not None, "a sign-on with a ticket has a user"
     assert sign_on.session_id is not None, "a sign-on with a ticket has a session"
@@ -181,8 +178,8 @@ async def _respond_with_assertion(
 
     With `api_session_id`, the visitor's browser session does not exist yet and starts here.
 
-    If the response cannot be signed, the recorded login stays. It is recorded again when the user
-    retries.
+    If the response cannot be signed, the login that was recorded stays, and a retry records another
+    one.
     """
     signed_in = None
     try:
@@ -237,7 +234,7 @@ async def _sign(
 
     Signing fails with Limited if too many documents are queued, and with SealBroken if the key
     cannot be decrypted. Then the sign-on becomes pending again, so that reloading the page retries
-    it. A session that started with it ends, because no browser has its cookie.
+    it. A session that started with this sign-on ends, because no browser got its cookie.
     """
     try:
         document = await ports.saml.response(provider, response)
@@ -254,7 +251,7 @@ async def _sign(
 async def idp_initiated(ports: Ports, caller: Member, service_slug: str, relay_state: str | None) -> SignOnResult:
     """Return a response for a sign-in that the service did not request (decision 177).
 
-    It belongs to no known browser, so single logout does not reach it.
+    It is not bound to a browser session, so single logout does not reach the session at the service.
 
     Raises: the errors of `authorize_assertion` and `check_relay_state`.
     """

@@ -33,7 +33,7 @@ class NoAccessToService(Forbidden):
 
 
 class SubjectMismatch(Forbidden):
-    """The application requested another user. It gets this as a SAML status; the user never sees it."""
+    """The application requested another user. It gets a SAML status for this; the user never sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +48,17 @@ class SamlSignOn:
     relay_state: str | None
     force_authn: bool
     is_passive: bool
-    status: SamlStatus | None = None  # set if no user can get an assertion
+    status: SamlStatus | None = None  # set if we refuse the request for every user
     subject: NameId | None = None  # the requested user, or None for any
     context_class: str | None = None  # to state for a password login; None for the default
     created_at: datetime
     expires_at: datetime
-    # Set by a sign-in through the API: its user and session, and the SHA-256 of the ticket that its
-    # browser must show.
+    # Set by a sign-in through the API: its user and session, and the SHA-256 of the ticket that the
+    # browser must present.
     user_id: UUID | None = None
     session_id: UUID | None = None
     ticket_hash: bytes | None = None
-    vouched_for: UUID | None = None  # the user of a fresh login at an identity provider for this sign-on
+    vouched_for: UUID | None = None  # the user that an identity provider reauthenticated for this sign-on
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ class SignOnResult:
     saml_response: str = field(repr=False)
     relay_state: str | None
     is_error: bool = False  # the response has no assertion
-    signed_in: tuple[Session, str] | None = field(default=None, repr=False)  # a browser session that started with it, and its secret
+    # The browser session that started with this sign-on, and the secret for its cookie.
+    signed_in: tuple[Session, str] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,10 @@ class LoginRequired:
 
 @dataclass(frozen=True, slots=True)
 class SignOnLocks:
-    """A user's membership and account, locked in this order, and facts under these locks."""
+    """A user's membership and account, locked in this order, and facts that are read under these locks.
+
+    Each value is None if there is no such row.
+    """
 
     membership: Deferred[bool]
     account: Deferred[Account]

@@ -1,8 +1,9 @@
 """Sign-in through identity providers, and linking accounts at them.
 
-The browser goes to the provider with a state, and returns with it and a code, once. The user that
-the provider names is signed in in this browser and continues to their target. Applications get
-nothing here; their requests continue in `oauth.authorization` (security A-4, A-7, O-1, O-5, O-6,
+The browser goes to the identity provider with a state, and returns once with this state and a code.
+We exchange the code for the identity of the user, and sign the user in in this browser. Then the
+browser continues where the user wanted to go. Applications get no code or token here: the browser
+continues at their authorization request, in `oauth.authorization` (security A-4, A-7, O-1, O-5, O-6,
 decisions 75, 86, 87, 101, 102). The module is longer than 400 lines, because the redirect, the callback
 and the search for the account form one flow.
 """
@@ -74,24 +75,24 @@ _CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 a
 
 
 async def available_providers(ports: Ports, after: str, authorization: Authorization | None, *, fresh_only: bool) -> dict[Provider, str]:
-    """Return the path that starts a sign-in at each usable identity provider.
+    """Return the path that starts a sign-in at each available identity provider.
 
-    Usable are the platform's providers, and those for which the application has its own
-    credentials. `after` is the path where the user continues, and `authorization` the application's
-    request, if any. With `fresh_only`, return only providers that can reauthenticate the user.
+    A provider is available if the platform or the application has credentials there. `after` is the
+    path where the user continues, and `authorization` the application's request, if any. With
+    `fresh_only`, return only providers that can reauthenticate the user.
     """
-    known = [
+    configured = [
         provider
         for provider in Provider
         if ports.providers.is_configured(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
     ]
-    own: list[Provider] = []
-    if known and authorization is not None and authorization.service is not None:
+    service_providers: list[Provider] = []
+    if configured and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
-            own = await read.oauth_credentials.list_providers(authorization.service.org_id, authorization.service.id)
+            service_providers = await read.oauth_credentials.list_providers(authorization.service.org_id, authorization.service.id)
     query = urlencode({"next": after}) if authorization is None else authorization.request.query
-    usable = oauth_credentials.platform_providers(ports).union(own)
-    return {provider: f"/auth/{provider.value}?{query}" for provider in known if provider in usable}
+    available = oauth_credentials.platform_providers(ports).union(service_providers)
+    return {provider: f"/auth/{provider.value}?{query}" for provider in configured if provider in available}
 
 
 # To the provider
@@ -108,12 +109,11 @@ async def begin(
     user_code: str | None = None,
     after: str | None = None,
 ) -> str:
-    """Return the URL that starts a sign-in at the provider.
+    """Return the URL of the provider that starts a sign-in there.
 
-    `browser` is the secret of the browser's cookie.
-
-    The user continues to the application's request, with `user_code` to the page that approves a
-    device, or with `after` to that path.
+    `browser` is the secret in the browser's device cookie. After the sign-in the browser continues at
+    the authorization request, or, with `user_code`, at the page that approves this device, or, with
+    `after`, at this path.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
     errors of `oauth.validate`.
@@ -133,12 +133,12 @@ async def begin(
 async def begin_link(
     ports: Ports, caller: Caller, provider_name: str, browser: str, base_url: str, ticket: str, visitor_id: UUID | None
 ) -> tuple[str, Email]:
-    """Return the URL that starts to link an account, and the user's email address.
+    """Return the URL of the provider that starts to link an account there, and the user's email address.
 
     Source: decision 75.
 
-    The browser opened the URL of a link ticket. `visitor_id` is the user signed in in it. If there
-    is none, a page must ask before the browser continues (security O-6).
+    The browser opened a URL with a link ticket. `visitor_id` is the user who is signed in in this
+    browser. If it is None, a page must ask the user before the browser continues (security O-6).
 
     Raises: ProviderUnknown, LinkTicketInvalid, SignedInAsAnotherUser.
     """
@@ -183,7 +183,7 @@ async def _start(
     )
     request = await _authentication_request(ports, pending, state, browser, base_url)
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.provider_states.add(pending):  # the service was deleted, or the session of the user ended, at this moment
+        if not await tx.provider_states.add(pending):  # the service was just deleted, or the user's session just ended
             raise ServiceNotFound if service is not None else LinkTicketInvalid
     return ports.providers.authorization_url(provider, request)
 
@@ -204,10 +204,11 @@ def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
 
 
 async def _authentication_request(ports: Ports, pending: ProviderState, state: str, browser: str, base_url: str) -> AuthenticationRequest:
-    """Return the request to the provider, the same before the redirect and after it.
+    """Return the request to the provider. It is the same before the redirect and after it.
 
-    Nonce and verifier are derived from the state and the browser's cookie. The database has only
-    hashes of both, so it does not reveal them, and they fit only the browser that started.
+    The nonce and the code verifier are derived from the state and the browser's cookie. The database
+    stores only hashes of the state and the cookie, so a reader of the database cannot compute them.
+    Another browser has another cookie, so its request does not match.
     """
 
     def derive(purpose: str) -> str:
@@ -220,14 +221,14 @@ async def _authentication_request(ports: Ports, pending: ProviderState, state: s
         nonce=derive("nonce"),
         code_verifier=derive("verifier"),
         scopes=pending.scopes,
-        fresh_since=await saml_pending.fresh_login_since(ports, pending.after),
+        fresh_since=await saml_pending.fresh_sign_in_since(ports, pending.after),
     )
 
 
 # Back from the provider
 
 
-async def take_state(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
+async def consume_state(ports: Ports, provider_name: str, browser: str | None, state: str | None) -> ProviderState:
     """Consume and return the pending state, which must have been started in this browser.
 
     Raises: ProviderUnknown, ProviderStateUnknown.
@@ -237,7 +238,7 @@ async def take_state(ports: Ports, provider_name: str, browser: str | None, stat
         ports.metrics.login_failed(LoginFailure.STATE)
         raise ProviderStateUnknown
     async with ports.storage.autocommit() as statements:
-        pending = await statements.provider_states.take(digest(state), digest(browser), provider, ports.clock.now())
+        pending = await statements.provider_states.consume(digest(state), digest(browser), provider, ports.clock.now())
     if pending is None:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise ProviderStateUnknown
@@ -281,9 +282,7 @@ async def error_redirect(ports: Ports, pending: ProviderState, error: str, base_
 async def sign_in(
     ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, client: PresentedDevice
 ) -> SignedIn | PreAuthToken:
-    """Start a browser session for this identity, or require the second factor.
-
-    A required second factor returns a pre-auth token.
+    """Start a browser session for this identity, or return a pre-auth token if the second factor is still required.
 
     Raises: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown, ServiceNotFound,
     OrganizationNotActive, AccountClosed.
@@ -300,14 +299,15 @@ async def _find_account(
 ) -> tuple[Account, PendingIdentity | None]:
     """Return the locked account of this identity, and the identity to link, if any.
 
-    The caller links the identity after all factors are verified. An identity that is already linked
-    in this context only gets its new tokens, here. A closed account is returned as it is.
+    The caller links the identity after all factors are verified. If the identity is already linked
+    in this context (the service, or the platform itself), only its new tokens are stored. A closed
+    account is returned as it is.
 
-    An identity is found by provider, issuer and subject, in this context or in another one, never
+    A linked identity is found by provider, issuer and subject, in this or another context, and never
     by its email address (security O-5).
     """
     now = ports.clock.now()
-    if pending.service_id is not None:  # it may have closed while the browser was at the provider (decision 48)
+    if pending.service_id is not None:  # the organization may have been suspended while the browser was at the provider (decision 48)
         service = await tx.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
@@ -320,7 +320,7 @@ async def _find_account(
     else:
         account = await tx.accounts.lock(match.user_id) or refuse(ProviderStateUnknown)
         match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, pending.service_id)
-        if match is None or match.user_id != account.id:  # unlinked at this moment
+        if match is None or match.user_id != account.id:  # unlinked before the account lock was granted
             raise ProviderStateUnknown
     if not account.is_usable:
         return account, None
@@ -330,7 +330,7 @@ async def _find_account(
     else:
         pending_identity = _pending_identity(pending, identity, known_elsewhere=match is not None)
     if identity.is_fresh:
-        await saml_pending.record_fresh_login(tx, pending.after, account.id)
+        await saml_pending.record_fresh_sign_in(tx, pending.after, account.id)
     return account, pending_identity
 
 
@@ -343,7 +343,8 @@ def _pending_identity(pending: ProviderState, identity: FederatedIdentity, *, kn
 async def _find_account_by_email(pending: ProviderState, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
     """Return the locked account for a new identity.
 
-    It is a new account, or one with the same address that both sides have verified.
+    It is a new account, or the account with the same email address, if the provider has verified that
+    address.
 
     Raises: ProviderEmailMissing, ProviderEmailTaken.
     """
@@ -370,18 +371,19 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password(account.id, now)
-    else:  # the account's owner verified another address and then entered this one: the account is theirs, the address may not be
+    else:
+        # The account's owner verified another address and then changed to this one without verifying
+        # it. The account is theirs, but the address may belong to another person.
         raise ProviderEmailTaken
     await tx.accounts.mark_verified(account.id, now)
     return await tx.accounts.lock(account.id) or refuse(ProviderStateUnknown)
 
 
 async def link(ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor_id: UUID | None) -> None:
-    """Link the identity to the account of the user who started this.
+    """Link the identity to the account of the user who started the linking.
 
-    The session in which they started must be alive.
-
-    `visitor_id` is the user signed in in this browser, if any.
+    The session in which they started it must be alive. `visitor_id` is the user who is signed in in
+    this browser, or None.
 
     Raises: SignedInAsAnotherUser, IdentityLinkedToAnother, AlreadyLinked, AccountGone,
     SessionEnded.

@@ -53,19 +53,19 @@ class IdentityLinkedToAnother(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class ProviderState:
-    """A browser that was sent to an identity provider, to sign in or to link an account.
+    """The state of a browser at an identity provider, where its user signs in or links an account.
 
     Times are UTC.
     """
 
-    state_hash: bytes  # SHA-256
-    browser_hash: bytes  # SHA-256
+    state_hash: bytes  # SHA-256 of the parameter `state`
+    browser_hash: bytes  # SHA-256 of the browser's device cookie
     provider: Provider
     org_id: UUID | None
     service_id: UUID | None  # None for the platform itself
     user_id: UUID | None  # the user who links an account, or None for a sign-in
-    session_id: UUID | None  # of that user
-    scopes: tuple[str, ...] | None  # requested by the service, or None for the platform's default
+    session_id: UUID | None  # the session in which that user started
+    scopes: tuple[str, ...] | None  # configured for the service, or None for the default
     after: str  # the path where the browser continues
     created_at: datetime
     expires_at: datetime

@@ -1,4 +1,4 @@
-"""Pages of OAuth: the authorization endpoint and the consent page.
+"""OAuth pages: the authorization endpoint and the consent page.
 
 Sources: decisions 86, 87 and 88.
 """
@@ -104,7 +104,7 @@ async def authorize() -> Response:
     form=["form_token", "answer"],
 )
 async def answer_consent() -> Response:
-    """Continue or cancel on the consent page.
+    """Send the user's answer from the consent page.
 
     Only the form of our page is accepted. `answer` is `continue`; every other value cancels.
     """

@@ -1,4 +1,4 @@
-"""Pages of SAML: continue a sign-on, return to the application, end a logout."""
+"""SAML pages: continue a sign-on, return to the application, end a logout."""
 
 from functools import partial
 
@@ -69,7 +69,7 @@ def result_page(result: SignOnResult) -> Response:
     It posts with a script, and has a button for browsers without scripts.
     """
     page = render(
-        "saml_answer.html",
+        "saml_response.html",
         form_action=uris.csp_source(result.acs_url),
         scripted=True,
         acs_url=result.acs_url,

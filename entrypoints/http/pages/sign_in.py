@@ -1,4 +1,4 @@
-"""The pages to sign in and out on, and helpers that other pages use too (decision 176; security A-3, G-2, G-4, S-5)."""
+"""The pages for sign-in and sign-out, and helpers that other pages use too (decision 176; security A-3, G-2, G-4, S-5)."""
 
 import re
 from typing import Any, Final
@@ -53,17 +53,17 @@ def safe_next(text: str) -> str:
 
 
 def with_next(path: str, next_path: str) -> str:
-    """Return the path of a page that continues at `next_path`, with the parameter `next` unless that is the account page."""
+    """Return `path` with the parameter `next`, which is left out if `next_path` is the account page."""
     return path if next_path == ACCOUNT else f"{path}?{urlencode({'next': next_path})}"
 
 
 def redirect(target: str, status: int = 303) -> Response:
-    """Return a redirect to another page by GET, or with the status that a protocol requires."""
+    """Return a redirect to another page. Status 303 makes the browser use GET; some protocols require another status."""
     return Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
 
 
 def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **values: Any) -> Response:
-    """Return the page of a refused form again, with the reason."""
+    """Return the page of a form again after a refusal, with its message and status."""
     response = page_response(render(name, status=status_of(refusal), form_action=form_action, problem=refusal.message, **values))
     match refusal:
         case Limited():
@@ -87,9 +87,9 @@ async def visitor() -> Visitor | None:
 
 
 async def visitor_with_mfa() -> Visitor | None:
-    """Return the user of this browser's session, or None if the session must not sign them in to applications.
+    """Return the user of this browser's session, or None without a session or if the second factor is missing.
 
-    It must not if the user enabled a second factor after the session started, and has not verified it here.
+    It is missing if the user enabled a second factor after the session started, and has not verified it in this session.
     """
     user = await visitor()
     return None if user is None or user.mfa_missing else user
@@ -98,7 +98,7 @@ async def visitor_with_mfa() -> Visitor | None:
 def form_targets(redirect_uri: str | None) -> str:
     """Return the form-action policy of a page.
 
-    Browsers apply this policy to the redirects that follow a form too, so it must allow the application's redirect URI.
+    Browsers also apply this policy to the redirects after a form, so it must allow the application's redirect URI.
     """
     return "'self'" if redirect_uri is None else f"'self' {uris.csp_source(redirect_uri)}"
 
@@ -138,7 +138,8 @@ async def read_own_form() -> dict[str, str]:
 async def sign_in_page() -> Response:
     """Show the sign-in page.
 
-    `next` is the path on this server to continue at after the sign-in. Without a valid path, it is the account page.
+    `next` is the path on this server to continue at after the sign-in. The default, also for a path that is not valid, is the account
+    page.
     """
     next_path = safe_next(request.args.get("next", ACCOUNT))
     if await visitor_with_mfa() is not None:
@@ -237,7 +238,7 @@ async def sign_in_with_code() -> Response:
 
 
 async def sign_in_browser(credentials: SignInCredentials, next_path: str) -> Response:
-    """Sign this browser in with one factor. Return a redirect to `next_path`, or to the page for the second factor.
+    """Verify one factor for this browser. Return a redirect to `next_path`, or to the page for the second factor.
 
     Raises: the errors of `core.federation.sign_in.sign_in`.
     """
@@ -282,7 +283,8 @@ async def sign_out() -> Response:
         response = redirect(with_next(SIGN_IN, next_path))
         cookies.set_notice_cookie(response, SIGNED_OUT)
     else:
-        # A page instead of a redirect: browsers apply the form-action policy to redirects, and ours does not allow applications.
+        # A page instead of a redirect, because browsers apply the form-action policy to redirects, and ours does not allow the URLs of
+        # applications.
         response = page_response(render("signing_out.html", next_path=logout.path))
         cookies.set_logout_cookie(response, logout.secret)
     cookies.clear_session_cookie(response)
@@ -293,9 +295,9 @@ async def sign_out() -> Response:
 @anyone
 @describes_page({200: "The form for the email address."})
 async def forgot_password_page() -> Response:
-    """Show the page to request a password reset link.
+    """Show the page that requests a password reset link.
 
-    The page needs no session.
+    It needs no session.
     """
     return form_page("forgot_password.html")
 

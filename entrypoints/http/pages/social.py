@@ -63,7 +63,9 @@ async def start(provider: str) -> Response:
         user = await visitor()
         user_id = None if user is None else user.user_id
         url, email = await social.begin_link(*context, browser, app_context().base_url, ticket, user_id)
-        if user is None:  # an attacker may have sent the browser here, with a ticket for their own account
+        # Ask the user first: an attacker may have sent the browser here, with a ticket for the
+        # attacker's own account.
+        if user is None:
             response = page_response(render("link.html", provider=provider.title(), email=email, url=url))
             cookies.keep_device_cookie(response, browser)
             return response
@@ -117,7 +119,7 @@ async def callback(provider: str) -> Response:
         return await sign_in_browser(ProviderCredentials(pending, identity), pending.after)
     user = await visitor()
     await social.link(ports(), caller(), pending, identity, None if user is None else user.user_id)
-    if user is None:  # an API client with the user's access token started the link
+    if user is None:  # an API client created the ticket with the user's access token
         return page_response(render("linked.html", provider=pending.provider.value.title()))
     response = redirect(IDENTITIES_PATH)
     cookies.set_notice_cookie(response, "linked")

@@ -132,7 +132,7 @@ async def test_a_session_that_started_without_asking_is_not_fresh(
     assert posted_response(await browser.open(path)).name_id == EMAIL, "a person typed the password"
 
 
-async def test_the_fresh_login_of_one_user_does_not_count_for_another(
+async def test_the_fresh_sign_in_of_one_user_does_not_count_for_another(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
@@ -147,7 +147,7 @@ async def test_the_fresh_login_of_one_user_does_not_count_for_another(
     assert not is_let_in((await browser.open(path)).text)
 
 
-async def test_the_fresh_login_for_one_sign_on_does_not_count_for_another(
+async def test_the_fresh_sign_in_for_one_sign_on_does_not_count_for_another(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
@@ -158,7 +158,7 @@ async def test_the_fresh_login_for_one_sign_on_does_not_count_for_another(
     assert is_let_in((await browser.open(first)).text)
 
 
-async def test_a_fresh_login_with_a_second_factor_counts(
+async def test_a_fresh_sign_in_with_a_second_factor_counts(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)

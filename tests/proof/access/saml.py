@@ -69,7 +69,7 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert await tx.saml_sign_ons.add(sign_on)
-        await tx.saml_sign_ons.complete_login(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
+        await tx.saml_sign_ons.complete_sign_in(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
         known = NameId(await tx.saml_sign_ons.persistent_name_id(org, service, user.id, f"_name-{name}", now), FORMAT)
         for name_id in (NameId(f"former {name}", FORMAT), known):
             index = await tx.saml_sign_ons.add_session(session, org, service, f"_index-{name}", name_id, now)

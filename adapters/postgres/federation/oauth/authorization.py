@@ -10,7 +10,7 @@ from core.kernel.principals import BrowserSession, ServiceContext
 from core.kernel.values import Email
 
 
-def to_issued(row: Row) -> IssuedCode:
+def to_issued_code(row: Row) -> IssuedCode:
     return IssuedCode(
         user_id=row[0],
         email=Email(row[1]),
@@ -21,8 +21,8 @@ def to_issued(row: Row) -> IssuedCode:
     )
 
 
-# Only codes of the presenting client, so that it cannot find those of other organizations. The
-# platform's frontend has neither id.
+# Only codes of the client that presents one, so that it cannot find those of other organizations.
+# The platform's frontend has neither an organization nor a service, so both ids are null.
 BY_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is not distinct from %(service_id)s"
 
 
@@ -36,7 +36,7 @@ class AuthorizationCodes(Repository):
 
     async def find(self, code_hash: bytes, service: ServiceContext | None) -> IssuedCode | None:
         return await self._one(
-            to_issued,
+            to_issued_code,
             f"""
             select u.id, u.email, u.email_verified_at is not null, b.address, b.agent, b.id, b.provider, b.device_id, b.created_at
             from authorization_codes c join users u on u.id = c.user_id join sessions b on b.id = c.browser_session_id

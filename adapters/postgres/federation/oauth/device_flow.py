@@ -19,9 +19,9 @@ from core.federation.oauth.device_flow_rules import (
 )
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
-# Lock the row first, so that each of several parallel polls sees the result of the one before. A
-# device needs to send only its code (decision 93), so the organization is unknown here. If it sends
-# a client id too, a wrong one counts as a failure.
+# Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
+# device needs to send only its code (decision 93), so the organization is unknown here. If the device
+# sends a client id too, a wrong one counts as a failure.
 POLL: Final = f"""
     with request as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
@@ -57,7 +57,7 @@ def to_poll(row: Row) -> DevicePoll:
     )
 
 
-def to_waiting(row: Row) -> DeviceRequest:
+def to_device_request(row: Row) -> DeviceRequest:
     return DeviceRequest(
         service=row[0],
         org_id=row[1],
@@ -103,7 +103,7 @@ class DeviceCodes(Repository):
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         return await self._one(
-            to_waiting,
+            to_device_request,
             """
             select v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id

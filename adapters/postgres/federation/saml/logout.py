@@ -62,8 +62,8 @@ class SamlLogouts(Repository):
         )
 
     async def add(self, logout: SamlLogout) -> bool:
-        # No lock on the service: it can be deleted at any time during the logout, and every later
-        # step looks for it again.
+        # No lock on the service: it may be deleted at any time during the logout, so every later step
+        # looks it up again.
         return await self._exists(
             f"""
             insert into saml_logouts ({LOGOUT})
@@ -151,8 +151,8 @@ class SamlLogouts(Repository):
         )
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
-        # A request that was sent and has no answer comes first. Anonymization empties the name, and
-        # then the request cannot be sent.
+        # A request that was sent and has no response comes first. Anonymization empties the name, and
+        # a request without the name cannot be sent.
         return await self._one(
             lambda row: (row[0], to_saml_session(row[1:])),
             f"""
@@ -168,7 +168,7 @@ class SamlLogouts(Repository):
         )
 
     async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
-        # Anonymization empties the name. Such a request cannot be sent again.
+        # Anonymization empties the name, and a request without the name cannot be sent again.
         return await self._one(
             lambda row: (row[0], to_saml_session(row[1:])),
             f"""
@@ -185,11 +185,11 @@ class SamlLogouts(Repository):
         # Lock order: the logout, then its requests.
         return await self._exists(
             """
-            with under_way as materialized (
+            with logout as materialized (
                 select id from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update),
             answered as (
                 update saml_logout_requests r set answered_at = %(now)s
-                from under_way l
+                from logout l
                 where r.request_id = %(request_id)s and r.org_id = %(org_id)s and r.service_id = %(service_id)s
                   and r.sent_at is not null and r.answered_at is null and l.id = r.logout_id
                 returning r.logout_id),

@@ -101,7 +101,7 @@ class SamlSignOns(Repository):
             now=now,
         )
 
-    async def fresh_login_since(self, state_hash: bytes, now: datetime) -> datetime | None:
+    async def fresh_sign_in_since(self, state_hash: bytes, now: datetime) -> datetime | None:
         return await self._one(
             lambda row: row[0],
             """
@@ -111,12 +111,12 @@ class SamlSignOns(Repository):
             now=now,
         )
 
-    async def record_fresh_login(self, state_hash: bytes, user_id: UUID) -> None:
+    async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
         await self._run(
             "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s", state_hash=state_hash, user_id=user_id
         )
 
-    async def complete_login(
+    async def complete_sign_in(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
     ) -> tuple[UUID, str, str] | None:
         return await self._one(
@@ -159,8 +159,8 @@ class SamlSignOns(Repository):
         )
 
     def lock_user_deferred(self, org_id: UUID, service_slug: str, user_id: UUID, session_id: UUID, now: datetime) -> SignOnLocks:
-        # Lock order: membership, account. Each statement sees all commits until the lock before it
-        # was granted.
+        # Lock order: membership, account. Each statement also sees the changes that were committed
+        # while the previous statement waited for its lock.
         return SignOnLocks(
             membership=self._one_deferred(
                 lambda _: True,

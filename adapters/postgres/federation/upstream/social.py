@@ -1,4 +1,4 @@
-"""Sign-ins in progress at identity providers."""
+"""States of browsers at identity providers."""
 
 from datetime import datetime
 from typing import Final
@@ -27,11 +27,11 @@ def to_provider_state(row: Row) -> ProviderState:
 
 
 class ProviderStates(Repository):
-    """States of browsers at identity providers, in PostgreSQL."""
+    """The states of browsers at identity providers, in PostgreSQL."""
 
     async def add(self, pending: ProviderState) -> bool:
-        # Lock the service, or the session of the user who links, with `for key share`: neither may
-        # be deleted before this row is committed.
+        # Lock the service, or the session of the user who links an account, with `for key share`:
+        # neither may be deleted before this row, which refers to it, is committed.
         return await self._exists(
             f"""
             insert into provider_states ({COLUMNS})
@@ -56,8 +56,9 @@ class ProviderStates(Repository):
             expires_at=pending.expires_at,
         )
 
-    # A provider's answer names no organization. The state alone identifies the service.
-    async def take(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
+    # The response of a provider names no organization, so this statement cannot either: the state
+    # alone identifies the service.
+    async def consume(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
         return await self._one(
             to_provider_state,
             f"""

@@ -23,7 +23,7 @@ routes = Blueprint("device_flow", __name__)
 
 
 class DeviceCodeRequest(RequestModel):
-    """The application that signs a user in on a device. Send `client_id`, or `org` and `service`."""
+    """The application on the device. Send `client_id`, or `org` and `service`."""
 
     client_id: Text | None = Field(None, description="The client id of the application.")
     client_secret: Text | None = Field(None, description="The client secret. Not needed, but a wrong one is refused.")

@@ -33,7 +33,7 @@ REVOKE: Final = "/auth/revoke"
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
 # The field that each grant type exchanges.
 GRANTS: Final = {"authorization_code": "code", "refresh_token": "refresh_token", DEVICE_CODE: "device_code"}
-GRANT_NAMES: Final = {**GRANTS, "device_code": "device_code"}  # with a short name for the last one
+GRANT_NAMES: Final = {**GRANTS, "device_code": "device_code"}  # with a short name for DEVICE_CODE
 
 
 class GrantMissing(Invalid):
@@ -64,7 +64,7 @@ class TokenRequest(RequestModel):
 
     grant_type: Text | None = Field(
         None,
-        description="`authorization_code`, `refresh_token` or `urn:ietf:params:oauth:grant-type:device_code`. Optional, but must match.",
+        description="`authorization_code`, `refresh_token` or `urn:ietf:params:oauth:grant-type:device_code`. Optional, but it must fit.",
     )
     code: Text | None = Field(None, description="The authorization code from the redirect.")
     refresh_token: Text | None = Field(None, description="The refresh token to rotate.")
@@ -135,9 +135,8 @@ async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None) 
 async def revoke() -> Response:
     """Revoke a token and end its session.
 
-    Unknown tokens and tokens of other clients are answered with 200 as well. Tokens of a client
-    with a client secret can be revoked only with that secret, as they can be refreshed only with
-    it.
+    Unknown tokens and tokens of other clients get status 200 as well. A client with a client secret
+    needs it to revoke its tokens, as it does to refresh them.
     """
     async with _limited_if_refused():
         body = await parameters(RevocationRequest)
@@ -212,9 +211,9 @@ def _grant(body: TokenRequest) -> str:
 
 @asynccontextmanager
 async def _limited_if_refused() -> AsyncIterator[None]:
-    """Count a request against the limit of its address if the block refuses it.
+    """Count a request against the limit of its IP address if the block refuses it.
 
-    A refused request has shown no client secret.
+    A refused request has not proven a client secret, so it cannot use the client's own limit.
     """
     try:
         yield
@@ -237,7 +236,7 @@ async def _identify_client(body: TokenRequest | RevocationRequest) -> OAuthClien
 
 
 async def _count_request(client: OAuthClient | None) -> None:
-    """Count the request against the limit of its client or its address (decision 100).
+    """Count the request against the limit of its client or of its IP address (decision 100).
 
     A client has its own limit if it sent its secret.
 
@@ -250,7 +249,9 @@ async def _count_request(client: OAuthClient | None) -> None:
 
 
 def client_credentials(client_id: str | None, client_secret: str | None) -> tuple[str | None, str | None]:
-    """Return the client id and secret from the Authorization header, or else these from the body.
+    """Return the client id and secret from the Authorization header, or else the arguments.
+
+    The arguments are those of the request body.
 
     Raises: CredentialsRepeated, ClientInvalid.
     """

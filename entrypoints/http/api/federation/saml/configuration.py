@@ -83,7 +83,7 @@ class SamlCertificateResponse(ResponseModel):
     valid_from: Timestamp = Field(description="The start of its validity.")
     valid_until: Timestamp = Field(description="The end of its validity. Create a new certificate before this time.")
     is_active: bool = Field(description="Always true.")
-    created_at: Timestamp = Field(description="When it was created.")
+    created_at: Timestamp = Field(description="When the certificate was created.")
 
 
 def _to_response(certificate: SamlCertificate) -> SamlCertificateResponse:

@@ -36,7 +36,7 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
     try:
         return await _receive(org_slug, service_slug)
     except (NotFound, OrganizationNotActive) as refusal:
-        # The service can be disabled or deleted at any time until its message is stored.
+        # The service may be disabled or deleted at any time until its message is stored.
         return await _skip_service(org_slug, service_slug) or refuse(refusal)
     except (SamlMessageInvalid, LogoutNotFound) as refusal:
         if not await _can_continue():
@@ -45,7 +45,7 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
 
 
 async def _can_continue() -> bool:
-    """Return whether a browser with a logout in progress has delivered an invalid response."""
+    """Return whether the request is a LogoutResponse, delivered by a browser with a logout in progress."""
     secret = cookies.logout_cookie()
     if secret is None or "SAMLResponse" not in request.args or not wants_page():
         return False
@@ -74,10 +74,10 @@ async def _receive(org_slug: str, service_slug: str) -> Response:
 def _repeat_with_get(
     org_slug: str, service_slug: str, parameters: SamlParameters, logout_request: bytes | None, logout_response: bytes | None
 ) -> Response:
-    """Make the browser repeat the message of a form with HTTP-Redirect.
+    """Make the browser deliver the message of a form again, with HTTP-Redirect.
 
-    A cross-site POST carries no SameSite=Lax cookies, and a message counts only in the browser with
-    the session or the logout.
+    A cross-site POST carries no SameSite=Lax cookies, and a message counts only with the cookie of the
+    session or of the logout.
     """
     if logout_request is not None:
         saml_bindings.check_relay_state(parameters.relay_state)
@@ -92,8 +92,8 @@ def _repeat_with_get(
 async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
     """Continue the logout when the browser returns from a disabled or deleted service.
 
-    The message of that service is ignored, but the other services must still be told. Return None
-    if no logout is in progress.
+    The message of that service is ignored, but the other services must still be notified. Return
+    None if no logout is in progress.
     """
     if request.method == "POST":  # it carries no cookies, so the logout cannot be found here
         try:

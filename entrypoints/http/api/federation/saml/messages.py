@@ -2,7 +2,7 @@
 
 Sources: SAML bindings sections 3.4 and 3.5.
 
-A message that is not valid is answered with an error page. Nothing is sent to the application then
+The response to a message that is not valid is an error page. Then nothing is sent to the application
 (security X-3).
 """
 
@@ -61,7 +61,7 @@ async def read_parameters() -> SamlParameters:
 def continue_at(url: str) -> Response:
     """Redirect the browser with GET.
 
-    The status is 303 after a form, because 302 may repeat the POST. Otherwise it is 302, as the
-    binding requires.
+    The status is 303 after a form, because browsers may repeat the POST after a 302. Otherwise it is
+    302, as the binding requires.
     """
     return redirect(url, 303 if request.method == "POST" else 302)

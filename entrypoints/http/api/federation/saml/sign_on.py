@@ -32,7 +32,7 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
     received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=document, relay_state=parameters.relay_state)
     started = await saml_sign_on.begin(ports(), app_context().base_url, caller(), received)
     # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next
-    # page has both (security X-5).
+    # page gets both the session cookie and the cookie of this sign-on (security X-5).
     response = continue_at(started.path)
     cookies.set_saml_cookie(response, started.state, started.cookie)
     return cookies.forget_old_sign_ons(started.state, response)  # here too, because the browser may never continue
@@ -70,7 +70,7 @@ class SamlLoginQuery(Query):
     """The query of a sign-in that starts here."""
 
     relay_state: Text | None = Field(
-        default=None, alias="RelayState", description="Sent to the application, which may continue at this target."
+        default=None, alias="RelayState", description="Sent to the application, for example the page where the user continues."
     )
 
 
@@ -88,11 +88,11 @@ class SamlLoginResponse(ResponseModel):
 @validate_querystring(SamlLoginQuery)
 @document_response(SamlLoginResponse)
 async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) -> Response | SamlLoginResponse:
-    """Sign in to an application without a request of the application.
+    """Sign in to an application that did not send a SAML request.
 
     Returns a page that posts the SAML response to the application, or, with `Accept:
-    application/json`, the fields to post. Single logout does not reach this session, because it
-    belongs to no known browser.
+    application/json`, the fields to post. Single logout does not reach the session at the
+    application, because this sign-in is not bound to a browser session.
     """
     result = await saml_sign_on.idp_initiated(ports(), acting_member(), service_slug, query_args.relay_state)
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
