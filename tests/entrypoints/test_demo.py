@@ -132,8 +132,8 @@ async def test_one_application_signs_users_in_with_saml(app: QuartTrio, api: Api
         org, service, who = made.organization, made.web.service, tenant["end_users"][0]
         browser = SamlBrowser(app, clock)
         await browser.sign_in(who["email"], who["password"])
-        found = await browser.sign_on(SamlApplication(org.id, org.slug, service.id, service.slug, made.saml, None))
-        assert (found.url, found.name_id) == (tenant["saml"]["acs_url"], who["email"])
+        response = await browser.sign_on(SamlApplication(org.id, org.slug, service.id, service.slug, made.saml, None))
+        assert (response.url, response.name_id) == (tenant["saml"]["acs_url"], who["email"])
 
 
 @pytest.mark.slow
@@ -219,11 +219,11 @@ def secrets(value: Any) -> Iterator[str]:
 
 @pytest.mark.slow
 async def test_redirect_uris_change_only_if_some_are_given(ports: Ports) -> None:
-    wanted = ["http://localhost:9999/back", "com.example.mine:/back"]
-    for redirect_uris in (wanted, []):
+    uris = ["http://localhost:9999/back", "com.example.mine:/back"]
+    for redirect_uris in (uris, []):
         tenant = (await demo.seed(ports, redirect_uris)).first
-        assert list(tenant.web.service.redirect_uris) == wanted[:1]  # only the mobile application can use the other one
-        assert list(tenant.mobile.service.redirect_uris) == wanted
+        assert list(tenant.web.service.redirect_uris) == uris[:1]  # only the mobile application can use the other one
+        assert list(tenant.mobile.service.redirect_uris) == uris
 
 
 @pytest.mark.slow
@@ -247,16 +247,16 @@ async def test_no_email_is_sent(pool: Pool, seeded: Demo) -> None:
 
 # Obstacles
 
-Spoil = Callable[[Ports, Pool], Awaitable[object]]
+Sabotage = Callable[[Ports, Pool], Awaitable[object]]
 SUSPEND = "update organizations set status = 'suspended', suspended_reason = 'x' where slug = 'demo'"
 
 
-def sql(*statements: str) -> Spoil:
-    async def spoil(_: Ports, pool: Pool) -> None:
+def sql(*statements: str) -> Sabotage:
+    async def sabotage(_: Ports, pool: Pool) -> None:
         for statement in statements:
             await run_sql(pool, statement)
 
-    return spoil
+    return sabotage
 
 
 async def delete_other_organization(ports: Ports, pool: Pool) -> None:
@@ -270,7 +270,7 @@ async def delete_other_organization(ports: Ports, pool: Pool) -> None:
     await run_sql(pool, SUSPEND)
 
 
-OBSTACLES: dict[str, tuple[Spoil, str]] = {
+OBSTACLES: dict[str, tuple[Sabotage, str]] = {
     "suspended": (sql(SUSPEND), "The organization demo is suspended. Activate or delete it"),
     "suspended, and the other one is gone": (delete_other_organization, "The organization demo is suspended. Activate or delete it"),
     "rejected": (
@@ -303,8 +303,8 @@ OBSTACLES: dict[str, tuple[Spoil, str]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBSTACLES)
 async def test_an_obstacle_is_named_and_nothing_changes(ports: Ports, pool: Pool, seeded: Demo, name: str) -> None:
-    spoil, message = OBSTACLES[name]
-    await spoil(ports, pool)
+    sabotage, message = OBSTACLES[name]
+    await sabotage(ports, pool)
     before = await everything(pool)
     with pytest.raises(DemoRefused) as refused:
         await demo.seed(ports, ["https://elsewhere.example/back"])
@@ -366,13 +366,13 @@ async def test_deleted_data_is_created_again(api: Api, ports: Ports, pool: Pool,
 
 @pytest.mark.slow
 async def test_an_earlier_owner_of_an_address_loses_access(api: Api, ports: Ports, pool: Pool) -> None:
-    squatter = await add_account(ports, "owner@demo.example", "a password of theirs", verified=False)
+    squatter = await add_account(ports, "owner@demo.example", "a password of the squatter", verified=False)
     session = await sign_in(ports, squatter)
     await add_mfa(ports, squatter)
     await add_identity(pool, squatter.id)
     owner = (await demo.seed(ports)).first.owner
     assert (owner.id, (await api.get("/api/user", token=session.access_token)).status) == (squatter.id, 401)
-    assert (await api.login(owner.email, "a password of theirs")).status == 401
+    assert (await api.login(owner.email, "a password of the squatter")).status == 401
     assert "mfa_required" not in (await api.login(owner.email, owner.password)).json
     assert await run_sql(pool, "select 1 from identities") == []
 
@@ -390,8 +390,8 @@ async def test_all_placeholders_of_the_commands_are_replaced(seeded: Demo) -> No
     walk = as_walk(seeded, BASE_URL)
     assert f"api={BASE_URL}\n" in walk
     web, mobile = seeded.first.web, seeded.first.mobile
-    for named in (seeded.first.api_key, f"-u {web.service.client_id}:{web.client_secret}", f"client_id={mobile.service.client_id}"):
-        assert named in walk
+    for text in (seeded.first.api_key, f"-u {web.service.client_id}:{web.client_secret}", f"client_id={mobile.service.client_id}"):
+        assert text in walk
     assert "redirect_uri=http%3A%2F%2Flocalhost%3A3000%2Fcallback" in walk
     assert "/saml/demo/web-shop/metadata" in walk
     # Braces remain only where a shell function begins and in JSON bodies: every placeholder was replaced.

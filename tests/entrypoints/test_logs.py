@@ -59,7 +59,7 @@ def records(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def an_exchange() -> RequestRecord:
+def a_request() -> RequestRecord:
     exchange = RequestRecord("req-7", "POST", "/api/organizations/acme/members", "203.0.113.7")
     exchange.route, exchange.status, exchange.duration = "/api/organizations/<org_slug>/members", 404, 0.01234
     exchange.caller, exchange.organization, exchange.error_code = "person:7", "acme", "NOT_FOUND"
@@ -192,7 +192,7 @@ def test_values_cannot_forge_lines_or_control_a_terminal(log_format: Any, output
     log = structlog.get_logger("main")
     log.info(evil)
     log.info("event", value=evil, nested={"list": [evil], evil: 1}, other=Unreadable())
-    exchange = an_exchange()
+    exchange = a_request()
     exchange.path = exchange.request_id = evil
     logs.access(exchange)
     lines = written().split("\n")
@@ -227,7 +227,7 @@ def test_the_user_agent_is_shortened(output: int, written: Written) -> None:
 
 def test_a_request_line_has_all_fields(output: int, written: Written) -> None:
     logs.configure("json", "info", output)
-    logs.access(an_exchange())
+    logs.access(a_request())
     aborted = RequestRecord("req-8", "GET", "/health", "2001:db8::1")
     aborted.status, aborted.aborted = 499, True
     logs.access(aborted)
@@ -255,7 +255,7 @@ def test_a_request_line_has_all_fields(output: int, written: Written) -> None:
 
 def test_a_request_line_on_a_terminal_is_text(output: int, written: Written) -> None:
     logs.configure("console", "info", output)
-    logs.access(an_exchange())
+    logs.access(a_request())
     line = written()
     assert line.count("\n") == 1
     for part in ("POST /api/organizations/acme/members", "status=404", "duration_ms=12.34", "request_id=req-7", "error_code=NOT_FOUND"):
@@ -264,7 +264,7 @@ def test_a_request_line_on_a_terminal_is_text(output: int, written: Written) -> 
 
 
 def test_an_exception_is_logged_with_its_request(output: int, written: Written) -> None:
-    exchange = an_exchange()
+    exchange = a_request()
     exchange.status = 500
     try:
         raise RuntimeError("broken")
@@ -279,7 +279,7 @@ def test_an_exception_is_logged_with_its_request(output: int, written: Written) 
 
 
 def test_a_response_with_status_501_is_not_logged_as_a_failure(output: int, written: Written) -> None:
-    exchange = an_exchange()
+    exchange = a_request()
     exchange.status = 501
     logs.configure("json", "info", output)
     logs.access(exchange)
@@ -289,7 +289,7 @@ def test_a_response_with_status_501_is_not_logged_as_a_failure(output: int, writ
 
 def test_request_lines_below_the_level_are_not_logged(output: int, written: Written) -> None:
     logs.configure("json", "warning", output)
-    logs.access(an_exchange())
+    logs.access(a_request())
     assert written() == ""
 
 
@@ -332,7 +332,7 @@ def test_a_line_with_many_long_values_keeps_its_origin(output: int, written: Wri
 
 
 def test_a_request_line_is_never_long(output: int, written: Written) -> None:
-    exchange = an_exchange()
+    exchange = a_request()
     exchange.path = "/" + "\U0001f600" * 5000
     logs.configure("json", "info", output)
     logs.access(exchange)
@@ -347,10 +347,10 @@ def test_a_long_traceback_loses_its_middle(output: int, written: Written) -> Non
         raise RuntimeError("begin" + "x" * 100_000 + "end")
     except RuntimeError:
         structlog.get_logger("main").exception("failed")
-    told = "".join(part["exception"] for part in records(written()))
-    assert len(told) < 33_000
-    assert told.startswith("Traceback")
-    assert told.endswith("end")
+    traceback = "".join(part["exception"] for part in records(written()))
+    assert len(traceback) < 33_000
+    assert traceback.startswith("Traceback")
+    assert traceback.endswith("end")
 
 
 def test_logging_survives_a_closed_reader() -> None:
@@ -358,7 +358,7 @@ def test_logging_survives_a_closed_reader() -> None:
     os.close(readable)
     logs.configure("json", "info", writable)
     structlog.get_logger("main").info("to nobody")
-    logs.access(an_exchange())
+    logs.access(a_request())
     os.close(writable)
 
 
@@ -385,5 +385,5 @@ def test_lines_of_several_processes_stay_intact_on_one_pipe() -> None:
     for name in names:
         own = [record for record in written if record["logger"] == name]
         assert [record["number"] for record in own if record["event"] == "short"] == list(range(150))
-        told = "".join(record["value"] for record in own if record["event"] == "long")
-        assert told == "".join(f"{number} " * 2000 for number in range(150))
+        text = "".join(record["value"] for record in own if record["event"] == "long")
+        assert text == "".join(f"{number} " * 2000 for number in range(150))

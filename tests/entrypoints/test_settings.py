@@ -52,8 +52,8 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
-    """Return the settings of an environment with these variables."""
+def settings_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    """Return a function that loads settings from an environment with these variables, without the prefix SSO_."""
 
     def load_with(**variables: str) -> Settings:
         for name, value in variables.items():
@@ -63,11 +63,11 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
     return load_with
 
 
-Given = Callable[..., Settings]
+SettingsFrom = Callable[..., Settings]
 
 
-def test_the_defaults_are_the_documented_ones(given: Given) -> None:
-    settings = given()
+def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> None:
+    settings = settings_from()
     assert settings.model_dump() == {
         "database_url": None,
         "data_dir": Path("var"),
@@ -123,10 +123,10 @@ def test_the_defaults_are_the_documented_ones(given: Given) -> None:
     assert settings.rate_limit_factor == 1.0
 
 
-def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -> None:
+def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tmp_path: Path) -> None:
     common = tmp_path / "common.txt"
     common.write_text("password1234\nqwertyuiop\n", encoding="utf-8")
-    settings = given(
+    settings = settings_from(
         DATABASE_URL="postgresql://gatehouse:hunter2@db/gatehouse",
         DATA_DIR="/srv/gatehouse",
         BIND="[::1]:9090",
@@ -207,33 +207,33 @@ def test_every_setting_is_read_from_its_variable(given: Given, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("text", "factor"), [("on", 1.0), ("off", None), ("10", 10.0), ("0.5", 0.5), ("1e3", 1000.0)])
-def test_rate_limits_are_on_off_or_a_factor(given: Given, text: str, factor: float | None) -> None:
-    assert given(RATE_LIMITS=text).rate_limit_factor == factor
+def test_rate_limits_are_on_off_or_a_factor(settings_from: SettingsFrom, text: str, factor: float | None) -> None:
+    assert settings_from(RATE_LIMITS=text).rate_limit_factor == factor
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535", ":8080"])
-def test_valid_bind_addresses_are_accepted(given: Given, bind: str) -> None:
-    assert given(BIND=bind).bind == bind
+def test_valid_bind_addresses_are_accepted(settings_from: SettingsFrom, bind: str) -> None:
+    assert settings_from(BIND=bind).bind == bind
 
 
 @pytest.mark.parametrize(("text", "networks"), [("", 0), ("10.0.0.1", 1), ("10.0.0.0/8,", 1), (" , ", 0), ("::1,127.0.0.1", 2)])
-def test_proxies_are_a_list_of_networks(given: Given, text: str, networks: int) -> None:
-    assert len(given(TRUSTED_PROXIES=text).trusted_proxies) == networks
+def test_proxies_are_a_list_of_networks(settings_from: SettingsFrom, text: str, networks: int) -> None:
+    assert len(settings_from(TRUSTED_PROXIES=text).trusted_proxies) == networks
 
 
-def test_name_servers_are_addresses_with_or_without_a_port(given: Given) -> None:
+def test_name_servers_are_addresses_with_or_without_a_port(settings_from: SettingsFrom) -> None:
     text = "192.0.2.1, 192.0.2.2:5353 ,2001:db8::1,[2001:DB8::2]:5354"
     servers = (("192.0.2.1", 53), ("192.0.2.2", 5353), ("2001:db8::1", 53), ("2001:db8::2", 5354))
-    assert given(DNS_SERVERS=text).dns_servers == servers
+    assert settings_from(DNS_SERVERS=text).dns_servers == servers
 
 
-def test_an_empty_variable_counts_as_unset(given: Given) -> None:
-    settings = given(BASE_URL="", WORKERS="", DATABASE_URL="", SMTP_URL="", PLATFORM_OWNER_EMAIL="", METRICS_TOKEN="", LOG_LEVEL="")
+def test_an_empty_variable_counts_as_unset(settings_from: SettingsFrom) -> None:
+    settings = settings_from(BASE_URL="", WORKERS="", DATABASE_URL="", SMTP_URL="", PLATFORM_OWNER_EMAIL="", METRICS_TOKEN="", LOG_LEVEL="")
     assert settings == Settings()
 
 
-def test_unknown_variables_are_ignored(given: Given) -> None:
-    given(SOMETHING_ELSE="x", PATH="x")
+def test_unknown_variables_are_ignored(settings_from: SettingsFrom) -> None:
+    settings_from(SOMETHING_ELSE="x", PATH="x")
 
 
 # Invalid values
@@ -306,10 +306,10 @@ def refused() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "value"), list(refused()))
-def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(given: Given, name: str, value: str) -> None:
+def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(settings_from: SettingsFrom, name: str, value: str) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
         # An accepted value must not fail later, where it is used.
-        _ = given(**{name: value}).policy
+        _ = settings_from(**{name: value}).policy
     sentence = str(refusal.value)
     assert sentence.startswith(f"SSO_{name} ")
     assert sentence.endswith(".")
@@ -334,17 +334,17 @@ def test_an_invalid_value_is_reported_in_one_sentence_with_its_variable(given: G
         ([GOLD, {**GOLD, "display_name": "Other"}], ["the tier gold is listed twice"]),
     ],
 )
-def test_the_error_names_the_invalid_tier_and_its_problem(given: Given, tiers: object, sentences: list[str]) -> None:
+def test_the_error_names_the_invalid_tier_and_its_problem(settings_from: SettingsFrom, tiers: object, sentences: list[str]) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
-        given(TIERS=tiers if isinstance(tiers, str) else json.dumps(tiers))
+        settings_from(TIERS=tiers if isinstance(tiers, str) else json.dumps(tiers))
     lines = str(refusal.value).splitlines()
     assert len(lines) == len(sentences)
     for line, sentence in zip(lines, sentences, strict=True):
         assert line.startswith(f"SSO_TIERS is not valid: {sentence}")
 
 
-def test_a_tier_keeps_its_name_and_gets_a_new_id(given: Given) -> None:
-    settings = given(TIERS=json.dumps([{**GOLD, "name": "gold_2026-b", "display_name": " Gold ", "price_cents": 0}]))
+def test_a_tier_keeps_its_name_and_gets_a_new_id(settings_from: SettingsFrom) -> None:
+    settings = settings_from(TIERS=json.dumps([{**GOLD, "name": "gold_2026-b", "display_name": " Gold ", "price_cents": 0}]))
     [tier] = [tier.tier() for tier in settings.tiers]
     assert (tier.name, tier.display_name, tier.default_max_services, tier.default_max_users, tier.price_cents) == (
         "gold_2026-b",
@@ -356,22 +356,22 @@ def test_a_tier_keeps_its_name_and_gets_a_new_id(given: Given) -> None:
     assert tier.id != settings.tiers[0].tier().id
 
 
-def test_the_email_address_of_the_platform_owner_is_validated(given: Given) -> None:
+def test_the_email_address_of_the_platform_owner_is_validated(settings_from: SettingsFrom) -> None:
     with pytest.raises(
         SettingsInvalid, match=r"^SSO_PLATFORM_OWNER_EMAIL is not valid: the email address is not valid\. Check it for typos\.+$"
     ):
-        given(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
+        settings_from(PLATFORM_OWNER_EMAIL="nobody", PLATFORM_OWNER_PASSWORD="hunter2hunter2")
 
 
 @pytest.mark.parametrize("name", ["PLATFORM_OWNER_EMAIL", "PLATFORM_OWNER_PASSWORD"])
-def test_the_platform_owner_needs_an_email_address_and_a_password(given: Given, name: str) -> None:
+def test_the_platform_owner_needs_an_email_address_and_a_password(settings_from: SettingsFrom, name: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^[Ss]et both SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD, or neither"):
-        given(**{name: "ada@example.com"})
+        settings_from(**{name: "ada@example.com"})
 
 
-def test_an_external_database_requires_encryption_keys(given: Given) -> None:
+def test_an_external_database_requires_encryption_keys(settings_from: SettingsFrom) -> None:
     with pytest.raises(SettingsInvalid, match="SSO_ENCRYPTION_KEYS is required"):
-        given(DATABASE_URL="postgresql://db/gatehouse")
+        settings_from(DATABASE_URL="postgresql://db/gatehouse")
 
 
 # The wiring checks the values that only adapters understand, before the service listens. It reports them in the same way.
@@ -380,8 +380,8 @@ def test_an_external_database_requires_encryption_keys(given: Given) -> None:
 @pytest.mark.parametrize(
     "keys", ["x", "a:", "a:short", "a:AAAA", KEYS + "," + KEYS, ":" + "A" * 43 + "=", "a b:" + "A" * 43 + "=", "a:" + "A" * 42 + "!="]
 )
-async def test_unusable_encryption_keys_are_refused_at_startup(given: Given, keys: str) -> None:
-    settings = given(DATABASE_URL="postgresql://db/gatehouse", ENCRYPTION_KEYS=keys)
+async def test_unusable_encryption_keys_are_refused_at_startup(settings_from: SettingsFrom, keys: str) -> None:
+    settings = settings_from(DATABASE_URL="postgresql://db/gatehouse", ENCRYPTION_KEYS=keys)
     with pytest.raises(SettingsInvalid, match=r"^SSO_ENCRYPTION_KEYS ") as refusal:
         async with wire(settings, "http://localhost", "host=127.0.0.1 port=1"):
             pass
@@ -389,42 +389,42 @@ async def test_unusable_encryption_keys_are_refused_at_startup(given: Given, key
 
 
 @pytest.mark.parametrize("url", ["mail.example.com", "http://mail.example.com", "smtp://", "smtp://u:hunter2#@mail", "smtp://u:hunter2@"])
-def test_a_malformed_mail_server_url_is_refused_at_startup(given: Given, url: str) -> None:
+def test_a_malformed_mail_server_url_is_refused_at_startup(settings_from: SettingsFrom, url: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
-        mail_transport(given(SMTP_URL=url))
+        mail_transport(settings_from(SMTP_URL=url))
     assert "hunter2" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("text", ["localhost", "10.0.0.1/8", "127.0.0.1:smtp", "fd00::/8:443", "10.0.0.0/8;fd00::/8"])
-def test_malformed_allowed_targets_are_refused_at_startup(given: Given, tmp_path: Path, text: str) -> None:
+def test_malformed_allowed_targets_are_refused_at_startup(settings_from: SettingsFrom, tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_OUTBOUND_ALLOW has an entry, number 1, .*\.$"):
-        wiring.check(given(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
+        wiring.check(settings_from(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
 
 
 @pytest.mark.parametrize("sender", ["nobody", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])
 @pytest.mark.parametrize("others", [{}, {"SMTP_URL": "smtp://mail.example.com"}])
-def test_a_malformed_sender_is_refused_at_startup(given: Given, sender: str, others: dict[str, str]) -> None:
+def test_a_malformed_sender_is_refused_at_startup(settings_from: SettingsFrom, sender: str, others: dict[str, str]) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_MAIL_FROM .*\.$"):
-        mail_transport(given(MAIL_FROM=sender, **others))
+        mail_transport(settings_from(MAIL_FROM=sender, **others))
 
 
-def test_an_unreadable_password_list_is_refused_at_startup(given: Given, tmp_path: Path) -> None:
+def test_an_unreadable_password_list_is_refused_at_startup(settings_from: SettingsFrom, tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
     for path in (tmp_path / "nothing", tmp_path, binary):
         with pytest.raises(SettingsInvalid, match=r"^SSO_COMMON_PASSWORDS_FILE "):
-            _ = given(COMMON_PASSWORDS_FILE=str(path)).policy
+            _ = settings_from(COMMON_PASSWORDS_FILE=str(path)).policy
 
 
-def test_all_errors_are_reported_at_once(given: Given) -> None:
+def test_all_errors_are_reported_at_once(settings_from: SettingsFrom) -> None:
     with pytest.raises(SettingsInvalid) as refusal:
-        given(WORKERS="0", BIND="x", LOG_LEVEL="loud")
+        settings_from(WORKERS="0", BIND="x", LOG_LEVEL="loud")
     sentences = str(refusal.value).splitlines()
     assert sorted(sentence.split()[0] for sentence in sentences) == ["SSO_BIND", "SSO_LOG_LEVEL", "SSO_WORKERS"]
 
 
-def test_secrets_are_masked_and_never_quoted(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = given(
+def test_secrets_are_masked_and_never_quoted(settings_from: SettingsFrom, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_from(
         DATABASE_URL="postgresql://u:hunter2@db/x",
         ENCRYPTION_KEYS=KEYS,
         SMTP_URL="smtp://u:hunter2@mail:25",
@@ -437,46 +437,48 @@ def test_secrets_are_masked_and_never_quoted(given: Given, monkeypatch: pytest.M
         assert KEYS not in shown
     monkeypatch.delenv("SSO_ENCRYPTION_KEYS")
     with pytest.raises(SettingsInvalid) as refusal:
-        given(BASE_URL="https://user:hunter2@id.example.com", METRICS_TOKEN="hunter2")
+        settings_from(BASE_URL="https://user:hunter2@id.example.com", METRICS_TOKEN="hunter2")
     assert "hunter2" not in str(refusal.value)
 
 
-def test_settings_cannot_be_changed(given: Given) -> None:
+def test_settings_cannot_be_changed(settings_from: SettingsFrom) -> None:
     with pytest.raises(ValueError, match="frozen"):
-        given().workers = 2  # type: ignore[misc]
+        settings_from().workers = 2  # type: ignore[misc]
 
 
-def test_two_concurrent_first_starts_use_the_same_encryption_keys(given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = given(DATA_DIR=str(tmp_path))
+def test_two_concurrent_first_starts_use_the_same_encryption_keys(
+    settings_from: SettingsFrom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_from(DATA_DIR=str(tmp_path))
     others: list[str] = []
 
-    def overtaken() -> str:
+    def start_another_process() -> str:
         if not others:
             others.append("")
             others[0] = encryption_keys(settings)
         return generate_key()
 
-    monkeypatch.setattr(wiring, "generate_key", overtaken)
+    monkeypatch.setattr(wiring, "generate_key", start_another_process)
     assert encryption_keys(settings) == others[0] == encryption_keys(settings)
     assert [path.name for path in tmp_path.iterdir()] == ["encryption-keys"]
     assert (tmp_path / "encryption-keys").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_unusable_key_file_is_reported_in_a_sentence(given: Given, tmp_path: Path) -> None:
+def test_an_unusable_key_file_is_reported_in_a_sentence(settings_from: SettingsFrom, tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match=r"nowhere/encryption-keys cannot be created: No such file or directory\.$"):
-        encryption_keys(given(DATA_DIR=str(tmp_path / "nowhere")))
+        encryption_keys(settings_from(DATA_DIR=str(tmp_path / "nowhere")))
     (tmp_path / "encryption-keys").mkdir()
     with pytest.raises(SettingsInvalid, match=r"encryption-keys cannot be read: Is a directory\.$"):
-        encryption_keys(given(DATA_DIR=str(tmp_path)))
+        encryption_keys(settings_from(DATA_DIR=str(tmp_path)))
 
 
 # Identity providers
 
 
-def test_a_provider_is_configured_by_all_its_settings(given: Given) -> None:
-    settings = given(**CODEHOST, **OFFICESUITE)
-    found = wiring.provider_settings(settings)
-    assert found == {
+def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFrom) -> None:
+    settings = settings_from(**CODEHOST, **OFFICESUITE)
+    providers = wiring.provider_settings(settings)
+    assert providers == {
         Provider.CODEHOST: ProviderSettings(
             client=ProviderClient("gatehouse", "the secret at the code host"),
             authorize_url="https://codehost.example/authorize?prompt=select",
@@ -498,9 +500,9 @@ def test_a_provider_is_configured_by_all_its_settings(given: Given) -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(CODEHOST.keys() - {"CODEHOST_SCOPES"}))
-def test_an_incomplete_provider_is_refused(given: Given, missing: str) -> None:
+def test_an_incomplete_provider_is_refused(settings_from: SettingsFrom, missing: str) -> None:
     with pytest.raises(SettingsInvalid, match=rf"^SSO_{missing} is missing for codehost\.$"):
-        given(**{name: value for name, value in CODEHOST.items() if name != missing})
+        settings_from(**{name: value for name, value in CODEHOST.items() if name != missing})
 
 
 @pytest.mark.parametrize(
@@ -515,14 +517,14 @@ def test_an_incomplete_provider_is_refused(given: Given, missing: str) -> None:
         "https:///x",
     ],
 )
-def test_an_endpoint_must_be_a_url(given: Given, url: str) -> None:
+def test_an_endpoint_must_be_a_url(settings_from: SettingsFrom, url: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_TOKEN_URL is not valid: must be an http or https URL"):
-        given(**{**CODEHOST, "CODEHOST_TOKEN_URL": url})
+        settings_from(**{**CODEHOST, "CODEHOST_TOKEN_URL": url})
 
 
-def test_invalid_scopes_are_refused(given: Given) -> None:
+def test_invalid_scopes_are_refused(settings_from: SettingsFrom) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_CODEHOST_SCOPES is not valid: must be scopes separated by spaces"):
-        given(**{**CODEHOST, "CODEHOST_SCOPES": 'a "quoted" one'})
+        settings_from(**{**CODEHOST, "CODEHOST_SCOPES": 'a "quoted" one'})
 
 
 def test_billing_is_configured_by_url_key_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,17 +537,17 @@ def test_billing_is_configured_by_url_key_and_secrets(monkeypatch: pytest.Monkey
         "LIVEMODE": "true",
     }.items():
         monkeypatch.setenv(f"SSO_BILLING_{name}", value)
-    found = load()
-    assert wiring.payment_settings(found) == PaymentSettings("https://api.provider.example", "sk_test")
-    assert found.billing_secrets == ("whsec_one", "whsec_two")
-    assert found.policy.billing_livemode is True
-    for shown in (repr(found), repr(wiring.payment_settings(found))):
+    settings = load()
+    assert wiring.payment_settings(settings) == PaymentSettings("https://api.provider.example", "sk_test")
+    assert settings.billing_secrets == ("whsec_one", "whsec_two")
+    assert settings.policy.billing_livemode is True
+    for shown in (repr(settings), repr(wiring.payment_settings(settings))):
         assert "sk_test" not in shown
         assert "whsec" not in shown
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"BILLING_API_URL": "https://api.provider.example"}, "SSO_BILLING_API_KEY"),
         ({"BILLING_API_KEY": "sk_test"}, "SSO_BILLING_API_URL"),
@@ -557,10 +559,10 @@ def test_billing_is_configured_by_url_key_and_secrets(monkeypatch: pytest.Monkey
         ({"BILLING_LIVEMODE": "perhaps"}, "SSO_BILLING_LIVEMODE"),
     ],
 )
-def test_an_incomplete_billing_configuration_is_refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], said: str) -> None:
+def test_an_incomplete_billing_configuration_is_refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], message: str) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(f"SSO_{name}", value)
-    with pytest.raises(SettingsInvalid, match=said) as refused:
+    with pytest.raises(SettingsInvalid, match=message) as refused:
         load()
     assert "sk_test" not in str(refused.value)
     assert "whsec" not in str(refused.value)

@@ -377,9 +377,9 @@ async def test_the_second_factor_has_the_rate_limits_of_the_api(browser: FakeBro
 
 
 async def device_of(pool: Pool, name: str) -> UUID:
-    [(found,)] = await run_sql(pool, "select id from devices where name = %s", name)
-    assert isinstance(found, UUID)
-    return found
+    [(device_id,)] = await run_sql(pool, "select id from devices where name = %s", name)
+    assert isinstance(device_id, UUID)
+    return device_id
 
 
 @pytest.fixture

@@ -49,9 +49,9 @@ async def test_a_new_user_registers_verifies_and_signs_in(api: Api, ports: Ports
     assert set(answer.json) == {"message"}
     assert (await api.login()).json["error"].startswith("This email address is not verified")
     await deliver(ports)
-    [letter] = sent.emails
-    assert letter.to == EMAIL
-    page = await api.get(f"/auth/verify-email?token={link(letter)}")
+    [email] = sent.emails
+    assert email.to == EMAIL
+    page = await api.get(f"/auth/verify-email?token={link(email)}")
     assert page.status == 200
     assert page.headers["Content-Type"].startswith("text/html")
     tokens = await api.login()
@@ -274,7 +274,7 @@ async def test_responses_do_not_reveal_whether_an_account_exists(api: Api, ports
         }
         assert len(answers) == 1
     await deliver(ports)
-    assert [letter.to for letter in sent.emails] == [EMAIL]  # a verified account gets no verification email
+    assert [email.to for email in sent.emails] == [EMAIL]  # a verified account gets no verification email
 
 
 async def test_a_recipient_gets_at_most_five_emails_with_tokens_per_hour(
@@ -312,8 +312,8 @@ async def test_a_changed_address_is_unverified_and_other_sessions_end(api: Api, 
     assert (await api.post("/api/auth/reset-password", {"token": old_reset, "new_password": NEW_PASSWORD})).status == 400
     sent.emails.clear()
     await deliver(ports)
-    assert {letter.to for letter in sent.emails} == {EMAIL, "lovelace@example.com"}
-    token = next(link(letter) for letter in sent.emails if letter.to == "lovelace@example.com")
+    assert {email.to for email in sent.emails} == {EMAIL, "lovelace@example.com"}
+    token = next(link(email) for email in sent.emails if email.to == "lovelace@example.com")
     assert (await api.get(f"/auth/verify-email?token={token}")).status == 200
     assert (await api.login("lovelace@example.com")).status == 200
 

@@ -100,10 +100,10 @@ class Owner:
     async def listed(self, token: str | None = None) -> list[dict[str, Any]]:
         answer = await self.api.get(DEVICES, token=token or self.token)
         assert answer.status == 200, answer.text
-        found = answer.json
-        assert list(found) == ["devices", "total"]
-        assert found["total"] == len(found["devices"])
-        devices: list[dict[str, Any]] = found["devices"]
+        body = answer.json
+        assert list(body) == ["devices", "total"]
+        assert body["total"] == len(body["devices"])
+        devices: list[dict[str, Any]] = body["devices"]
         return devices
 
     async def find(self, device: object, token: str | None = None) -> Answer:
@@ -492,8 +492,8 @@ async def test_unusual_headers_do_not_prevent_a_login(logins: Logins, header: di
 
 @pytest.mark.slow
 async def test_concurrent_first_logins_of_one_client_add_one_device(logins: Logins) -> None:
-    found = await everyone(8, lambda _: logins.login(device_id="the client"))  # more would exceed the attempt limit
-    assert [one["is_current"] for one in await logins.devices(found[0])] == [True]
+    tokens = await everyone(8, lambda _: logins.login(device_id="the client"))  # more would exceed the attempt limit
+    assert [one["is_current"] for one in await logins.devices(tokens[0])] == [True]
 
 
 async def test_a_login_stores_its_risk_with_the_device_and_the_login_event(logins: Logins) -> None:

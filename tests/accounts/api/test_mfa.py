@@ -318,7 +318,7 @@ async def test_the_use_of_a_backup_code_is_logged_and_emailed(user: MfaUser, poo
     assert (await logged(pool))[before[0] :] == ["mfa_verify_attempt", "mfa_verify_success", "backup_code_used"]
     assert (await queued_emails(pool))[before[1] :] == [("backup_code_used", EMAIL)]
     await deliver(user.ports)
-    assert [letter.to for letter in sent.emails if letter.subject == "A backup code was used - Gatehouse"] == [EMAIL]
+    assert [email.to for email in sent.emails if email.subject == "A backup code was used - Gatehouse"] == [EMAIL]
 
 
 # Disabling, and new backup codes
@@ -464,7 +464,7 @@ async def test_the_user_gets_an_email_about_every_change(user: MfaUser, pool: Po
     await user.show(app.code())
     await user.disable()
     await deliver(user.ports)
-    subjects = {letter.subject.removesuffix(" - Gatehouse"): letter.to for letter in sent.emails}
+    subjects = {email.subject.removesuffix(" - Gatehouse"): email.to for email in sent.emails}
     assert subjects == dict.fromkeys(
         ["Two-factor authentication is on", "You have new backup codes", "Two-factor authentication is off"], EMAIL
     )

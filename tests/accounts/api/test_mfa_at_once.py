@@ -33,8 +33,8 @@ async def user(ports: Ports) -> Account:
 
 
 async def count(pool: Pool, event: str) -> int:
-    [(found,)] = await run_sql(pool, "select count(*) from mfa_events where event_type = %s", event)
-    return int(found)
+    [(events,)] = await run_sql(pool, "select count(*) from mfa_events where event_type = %s", event)
+    return int(events)
 
 
 async def code_works(ports: Ports, account: Account, code: str) -> bool:

@@ -76,8 +76,8 @@ async def test_search_returns_every_field(platform: Platform, ports: Ports, pool
     user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=clock.now())
     org = await add_organization(pool, "acme")
     await add_member(pool, org, user.id, "admin")
-    found = await get(platform, SEARCH)
-    assert found == {
+    result = await get(platform, SEARCH)
+    assert result == {
         "users": [
             {
                 "id": str(user.id),
@@ -202,9 +202,9 @@ async def test_removing_a_second_factor_ends_sessions_and_deletes_its_data(
     assert {id_ for (id_,) in await run_sql(pool, "select user_id from backup_codes")} == {other_user.id}
     assert await mfa_log(pool, user.id) == [("mfa_force_disabled_by_admin", True, platform.account.id, "The phone was lost.")]
     await deliver(ports)
-    [letter] = sent.emails
-    assert letter.to == "ada@example.com"
-    assert "phone" not in letter.text
+    [email] = sent.emails
+    assert email.to == "ada@example.com"
+    assert "phone" not in email.text
 
 
 async def test_removing_a_second_factor_ends_device_trust_and_pending_sign_ins(platform: Platform, ports: Ports, pool: Pool) -> None:

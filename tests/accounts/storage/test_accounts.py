@@ -147,9 +147,9 @@ async def test_platform_owner_exists(storage: Postgres) -> None:
 
 
 async def locked_for_login(tx: Transaction, user_id: UUID) -> Account | None:
-    found = tx.accounts.lock_for_login(user_id, "hash")
+    account = tx.accounts.lock_for_login(user_id, "hash")
     await tx.accounts.platform_owner_exists()
-    return found.value
+    return account.value
 
 
 LOCKS: dict[str, Callable[[Transaction, Account], Awaitable[Any]]] = {
@@ -187,8 +187,8 @@ async def test_a_login_needs_a_usable_verified_account_with_the_same_password(st
     }
     await add(storage, *variants.values())
     async with storage.transaction(by=SYSTEM) as tx:
-        found = [name for name, one in variants.items() if await locked_for_login(tx, one.id)]
-        assert found == ["good"]
+        locked = [name for name, one in variants.items() if await locked_for_login(tx, one.id)]
+        assert locked == ["good"]
         assert not await locked_for_login(tx, uuid4())
 
 

@@ -255,9 +255,9 @@ async def test_devices_of_all_users_are_found_by_id_revoked_or_not(storage: Post
     await save(storage, one, other_users)
     await revoke(storage, other_users)
     assert await stored(storage, one) == one
-    found = await stored(storage, other_users)
-    assert found is not None
-    assert (found.user_id, found.revoked_at) == (eve, NOW)
+    stored_device = await stored(storage, other_users)
+    assert stored_device is not None
+    assert (stored_device.user_id, stored_device.revoked_at) == (eve, NOW)
     assert await stored(storage, device(user)) is None
 
 
@@ -281,8 +281,8 @@ async def test_password_attempts_from_a_trusted_device_are_counted_for_the_devic
     for token in ("hers", "gone", "unknown", "", None):
         assert await counted(ADA, token) == (user, *at_the_account)
     assert await counted(EVE, "trust") == (eve, SecretKind.PASSWORD, digest(EVE))
-    nobody = Email("nobody@example.com")
-    assert await counted(nobody, "trust") == (None, SecretKind.PASSWORD, digest(nobody))
+    unknown = Email("nobody@example.com")
+    assert await counted(unknown, "trust") == (None, SecretKind.PASSWORD, digest(unknown))
 
 
 # Changes
@@ -345,14 +345,14 @@ async def test_a_device_is_found_by_its_client_id(storage: Postgres, user: UUID,
     ]
     await save(storage, one, other, other_users, gone, device(user))
     await revoke(storage, gone)
-    for target, hash_, found in (
+    for target, hash_, expected in (
         (user, client, one),
         (eve, client, other_users),
         (eve, others, None),
         (user, gones, None),
         (user, b"", None),
     ):
-        assert await within(storage, lambda tx, target=target, hash_=hash_: tx.devices.by_client(target, hash_)) == found  # type: ignore[misc]
+        assert await within(storage, lambda tx, target=target, hash_=hash_: tx.devices.by_client(target, hash_)) == expected  # type: ignore[misc]
 
 
 async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, location: Location | None = None) -> None:

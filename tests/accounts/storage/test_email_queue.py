@@ -35,9 +35,9 @@ async def test_due_emails_are_claimed_oldest_first_up_to_the_limit(storage: Post
     mails = [mail(created_at=NOW - age * SECOND, due_at=NOW - age * SECOND) for age in (3, 9, 1, 7, 5, 0)]
     late = mail(created_at=NOW - DAY, due_at=NOW + MICROSECOND)
     await queue(storage, *mails, late)
-    ages = [(NOW - found.created_at) // SECOND for found in await claim(storage, 4)]
+    ages = [(NOW - email.created_at) // SECOND for email in await claim(storage, 4)]
     assert ages == [9, 7, 5, 3]
-    assert [(NOW - found.created_at) // SECOND for found in await claim(storage)] == [1, 0]
+    assert [(NOW - email.created_at) // SECOND for email in await claim(storage)] == [1, 0]
     assert await claim(storage) == []
 
 
@@ -52,7 +52,7 @@ async def test_an_expired_lease_makes_an_email_due_again(storage: Postgres) -> N
 async def test_no_two_claims_return_the_same_email(storage: Postgres) -> None:
     await queue(storage, *(mail() for _ in range(40)))
     claimed = await everyone(8, lambda _: claim(storage, 7))
-    ids = [found.id for some in claimed for found in some]
+    ids = [email.id for some in claimed for email in some]
     assert len(ids) == len(set(ids)) == 40
     assert max(len(some) for some in claimed) <= 7
 
@@ -78,8 +78,8 @@ async def test_only_emails_of_busy_servers_are_not_claimed(storage: Postgres, po
 
     async def claimed(busy: BusyServers) -> set[UUID]:
         """Return the ids of the emails that a claim returns. The lease ends at once."""
-        found = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, busy))
-        return {one.id for one in found}
+        emails = await within(storage, lambda tx: tx.email_queue.claim(NOW, NOW, 10, busy))
+        return {one.id for one in emails}
 
     everything = {one.id for one in (*invitations.values(), *resets.values())}
     assert await claimed(NO_BUSY_SERVERS) == everything
@@ -101,7 +101,7 @@ async def test_tokens_are_stored_sealed(storage: Postgres, pool: Pool) -> None:
     assert stored[other.id] is None
     # The seal does not open in another row.
     await run_sql(pool, "update mails set token = %s where id = %s", stored[queued.id], other.id)
-    tokens = {found.id: found.token for found in await claim(storage)}
+    tokens = {email.id: email.token for email in await claim(storage)}
     assert tokens == {queued.id: "the token", other.id: None}
 
 

@@ -56,20 +56,26 @@ async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, user: UUID)
     await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
     await within(storage, lambda tx: tx.mfa.save_pending_secret(user, "SECOND", NOW + SECOND))
     async with storage.reading() as read:
-        found = await read.mfa.enrollment(user)
-    assert found is not None
-    assert (found.secret, found.setup_at, found.enabled_at, found.last_step, found.codes_salt) == ("SECOND", NOW + SECOND, None, None, None)
+        enrollment = await read.mfa.enrollment(user)
+    assert enrollment is not None
+    assert (enrollment.secret, enrollment.setup_at, enrollment.enabled_at, enrollment.last_step, enrollment.codes_salt) == (
+        "SECOND",
+        NOW + SECOND,
+        None,
+        None,
+        None,
+    )
 
 
 async def test_the_enrollment_and_the_status_have_the_time_of_enabling(storage: Postgres, user: UUID) -> None:
     await begin(storage, user)
     await within(storage, lambda tx: tx.accounts.set_mfa(user, NOW + SECOND, NOW))
     async with storage.reading() as read:
-        found = await read.mfa.enrollment(user)
+        enrollment = await read.mfa.enrollment(user)
         assert await read.mfa.status(user) == MfaStatus(NOW + SECOND, 0)
         assert await read.mfa.status(uuid4()) is None
-    assert found is not None
-    assert found.enabled_at == NOW + SECOND
+    assert enrollment is not None
+    assert enrollment.enabled_at == NOW + SECOND
 
 
 async def test_secrets_are_stored_sealed(storage: Postgres, pool: Pool, clock: FakeClock, user: UUID) -> None:
@@ -154,9 +160,9 @@ async def test_new_codes_replace_all_others(storage: Postgres, pool: Pool, user:
     stored = "select code_hash, used_at from backup_codes where user_id = %s order by code_hash"
     assert await run_sql(pool, stored, user) == [(b"new", None), (b"newer", None)]
     async with storage.reading() as read:
-        found = await read.mfa.enrollment(user)
-    assert found is not None
-    assert found.codes_salt == b"pepper"
+        enrollment = await read.mfa.enrollment(user)
+    assert enrollment is not None
+    assert enrollment.codes_salt == b"pepper"
     assert await others(pool, user) == untouched
 
 
@@ -183,11 +189,11 @@ LOGGED = "select event_type, success, actor_id, impersonator_id, reason, address
 async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postgres, pool: Pool, user: UUID) -> None:
     owner, helper = uuid4(), uuid4()
     herself = Person(user_id=user, email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
-    somebody = Anonymous(address="198.51.100.1")
+    visitor = Anonymous(address="198.51.100.1")
     another = Person(user_id=owner, email=Email("owner@example.com"), session_id=uuid4(), impersonator_id=helper)
     async with storage.autocommit() as at_once:
         await at_once.mfa.log(user, [MfaEvent.SETUP_INITIATED], herself, NOW)
-        await at_once.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], somebody, NOW + SECOND)
+        await at_once.mfa.log(user, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], visitor, NOW + SECOND)
     await within(storage, lambda tx: tx.mfa.log(user, [MfaEvent.FORCE_DISABLED], another, NOW + 2 * SECOND, reason="lost it"))
     assert await run_sql(pool, LOGGED) == [
         ("mfa_setup_initiated", True, None, None, None, "203.0.113.9", "tests"),
@@ -205,12 +211,12 @@ async def test_every_event_can_be_logged(storage: Postgres, pool: Pool, user: UU
 
 
 async def test_events_of_one_action_keep_their_order(storage: Postgres, pool: Pool, user: UUID) -> None:
-    told = [*MfaEvent]
+    events = [*MfaEvent]
     for number in range(3):
-        await within(storage, lambda tx, at=NOW + number * SECOND: tx.mfa.log(user, told, SYSTEM, at))  # type: ignore[misc]
+        await within(storage, lambda tx, at=NOW + number * SECOND: tx.mfa.log(user, events, SYSTEM, at))  # type: ignore[misc]
     kept = await run_sql(pool, "select event_type, created_at from mfa_events order by created_at")
-    assert [name for name, _ in kept] == [event.value for event in told] * 3
-    assert [at for _, at in kept][: len(told)] == [NOW + number * MICROSECOND for number in range(len(told))]
+    assert [name for name, _ in kept] == [event.value for event in events] * 3
+    assert [at for _, at in kept][: len(events)] == [NOW + number * MICROSECOND for number in range(len(events))]
 
 
 async def test_nothing_is_logged_about_anonymized_or_deleted_accounts(storage: Postgres, pool: Pool, user: UUID) -> None:

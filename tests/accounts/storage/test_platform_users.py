@@ -63,13 +63,13 @@ async def test_only_usable_accounts_count_as_other_platform_owners(storage: Post
 # The search
 
 
-async def found(storage: Postgres, limit: int = 20, **filters: Any) -> list[FoundUser]:
+async def search(storage: Postgres, limit: int = 20, **filters: Any) -> list[FoundUser]:
     async with storage.reading() as read:
         return await read.platform_users.search(limit, **filters)
 
 
 async def names(storage: Postgres, limit: int = 20, **filters: Any) -> list[str]:
-    return [one.email.partition("@")[0] for one in await found(storage, limit, **filters)]
+    return [one.email.partition("@")[0] for one in await search(storage, limit, **filters)]
 
 
 async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> None:
@@ -83,10 +83,10 @@ async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> No
     hers = FoundUser(eve.id, EVE, False, False, NOW, (UserOrganization(other, "x", "X", Role.ADMIN),))
     organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(other_tenant, "twin", "Twin", Role.MEMBER))
     mine = FoundUser(user.id, ADA, True, True, NOW - DAY, organizations)
-    assert await found(storage) == [hers, mine]
-    assert await found(storage, email="ada") == [mine]
-    assert await found(storage, user_id=user.id) == [mine]
-    assert await found(storage, user_id=eve.id, email="eve") == [hers]
+    assert await search(storage) == [hers, mine]
+    assert await search(storage, email="ada") == [mine]
+    assert await search(storage, user_id=user.id) == [mine]
+    assert await search(storage, user_id=eve.id, email="eve") == [hers]
 
 
 async def test_unusable_accounts_are_found_too(storage: Postgres) -> None:
@@ -97,7 +97,7 @@ async def test_unusable_accounts_are_found_too(storage: Postgres) -> None:
         account("c@example.com", email_verified_at=None),
     )
     assert sorted(await names(storage)) == sorted(await names(storage, email="example.com")) == ["a", "b", "c"]
-    assert all(not one.organizations for one in await found(storage))
+    assert all(not one.organizations for one in await search(storage))
 
 
 async def test_the_newest_come_first_up_to_the_limit(storage: Postgres) -> None:
@@ -113,8 +113,8 @@ async def test_users_created_at_the_same_time_have_an_order(storage: Postgres) -
     await add(storage, *people)
     expected = sorted((person.id for person in people), key=str, reverse=True)
     for part in (None, "person"):
-        assert [one.id for one in await found(storage, email=part)] == expected
-        assert [one.id for one in await found(storage, 3, email=part)] == expected[:3]
+        assert [one.id for one in await search(storage, email=part)] == expected
+        assert [one.id for one in await search(storage, 3, email=part)] == expected[:3]
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,8 @@ async def test_a_client_id_of_two_users_is_two_devices(user: DeviceUser) -> None
 
 
 async def test_a_sign_in_can_name_the_device_and_declare_its_type(user: DeviceUser) -> None:
-    named, _ = await user.sign_in(PresentedDevice(device_id="a", name="Laptop", device_type=DeviceType.CLI))
-    assert (named.device.name, named.device.device_type) == ("Laptop", DeviceType.CLI)
+    match, _ = await user.sign_in(PresentedDevice(device_id="a", name="Laptop", device_type=DeviceType.CLI))
+    assert (match.device.name, match.device.device_type) == ("Laptop", DeviceType.CLI)
     again, _ = await user.sign_in(PresentedDevice(device_id="a"))
     assert (again.device.name, again.device.device_type) == ("Laptop", DeviceType.CLI), "a derived type does not replace a declared one"
     renamed, _ = await user.sign_in(PresentedDevice(device_id="a", name="Old laptop", device_type=DeviceType.DESKTOP))

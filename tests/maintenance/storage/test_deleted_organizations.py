@@ -22,7 +22,7 @@ async def add_tombstone(pool: Pool, when: datetime) -> UUID:
     return org
 
 
-async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: int = 1, totals: int = 1, logins: int = 0) -> None:
+async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, events: int = 1, totals: int = 1, logins: int = 0) -> None:
     """Add audit entries, events, totals and logins of an organization, which need not exist."""
     log = """
         insert into audit_log (id, org_id, action, target_type, target_id, details, created_at)
@@ -31,7 +31,7 @@ async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: in
     rows = """
         insert into events (id, org_id, name, target_id, data, created_at)
         select gen_random_uuid(), %s, 'x', 'x', '{}', now() from generate_series(1, %s)"""
-    await run_sql(pool, rows, org, told)
+    await run_sql(pool, rows, org, events)
     if org is not None:
         sums = "select %s, 'x' || n, 'user', 1 from generate_series(1, %s) n"
         await run_sql(pool, f"insert into audit_totals (org_id, action, target_type, total) {sums}", org, totals)
@@ -44,10 +44,10 @@ async def leave_records(pool: Pool, org: UUID | None, entries: int = 1, told: in
 async def records_of(pool: Pool, org: UUID | None) -> tuple[int, int, int, int]:
     """Count the audit entries, events, totals and logins of an organization, or of the platform if `org` is None."""
     [(entries,)] = await run_sql(pool, "select count(*) from audit_log where org_id is not distinct from %s", org)
-    [(told,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
+    [(events,)] = await run_sql(pool, "select count(*) from events where org_id is not distinct from %s", org)
     [(totals,)] = await run_sql(pool, "select count(*) from audit_totals where org_id is not distinct from %s", org)
     [(logins,)] = await run_sql(pool, "select count(*) from login_events where org_id is not distinct from %s", org)
-    return entries, told, totals, logins
+    return entries, events, totals, logins
 
 
 async def test_the_records_of_a_deleted_organization_are_deleted_and_no_others(storage: Postgres, pool: Pool) -> None:

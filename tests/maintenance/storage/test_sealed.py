@@ -118,7 +118,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         f"sub_{number}": b"page %d" % number for number in (1, 2, 3)
     }
     async with after.storage.transaction(by=SYSTEM) as tx:
-        tokens = {found.id: found.token for found in await tx.email_queue.claim(NOW, NOW + HOUR, 100)}
+        tokens = {email.id: email.token for email in await tx.email_queue.claim(NOW, NOW + HOUR, 100)}
     expected = {one.id: f"token {number}" for number, one in enumerate(mails)}
     assert tokens == {**expected, mails[0].id: "already new", mails[5].id: None}
 
