@@ -48,8 +48,8 @@ async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
 async def rows(pool: Pool) -> list[dict[str, Any]]:
     """Return the queue in the database, oldest first."""
     columns = ("id", "outcome", "attempts", "claims", "token", "last_failure", "due_at", "finished_at")
-    found = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608  (those of the line above)
-    return [dict(zip(columns, row, strict=True)) for row in found]
+    records = await run_sql(pool, f"select {', '.join(columns)} from mails order by created_at, id")  # noqa: S608  (those of the line above)
+    return [dict(zip(columns, row, strict=True)) for row in records]
 
 
 async def all_finished(pool: Pool) -> None:

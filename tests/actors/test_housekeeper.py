@@ -54,15 +54,15 @@ async def test_expired_tokens_and_sessions_are_deleted(ports: Ports, pool: Pool,
 
 
 async def test_finished_emails_are_deleted_and_others_stay(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    done, waiting = (email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
+    finished_email, waiting_email = (email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.email_queue.add(done)
-        await tx.email_queue.add(waiting)
-        await tx.email_queue.finish(done, EmailOutcome.GIVEN_UP, clock.now())
+        await tx.email_queue.add(finished_email)
+        await tx.email_queue.add(waiting_email)
+        await tx.email_queue.finish(finished_email, EmailOutcome.GIVEN_UP, clock.now())
     clock.advance(housekeeping_rules.FINISHED_MAILS_KEPT + timedelta(seconds=1))
     assert await housekeeping.sweep(ports, new_id()) == {"mails": 1}
     async with pool.connection() as connection:
-        assert await connection.rows("select id from mails") == [(waiting.id,)]
+        assert await connection.rows("select id from mails") == [(waiting_email.id,)]
 
 
 async def test_accounts_that_were_never_verified_are_deleted(ports: Ports, pool: Pool, clock: FakeClock) -> None:

@@ -51,15 +51,15 @@ async def claim(ports: Ports) -> QueuedEmail:
 
 async def prepared(ports: Ports, mail: QueuedEmail) -> tuple[QueuedEmail, EmailMessage]:
     """Return the prepared email."""
-    found = await email_preparation.prepare(ports, mail)
-    assert not isinstance(found, EmailResult)
-    return found
+    result = await email_preparation.prepare(ports, mail)
+    assert not isinstance(result, EmailResult)
+    return result
 
 
 async def row(pool: Pool) -> tuple[Any, ...]:
     """Return the outcome of the only email, its reason, and the stored token."""
-    [found] = await run_sql(pool, "select outcome, last_failure, token from mails")
-    return found
+    [values] = await run_sql(pool, "select outcome, last_failure, token from mails")
+    return values
 
 
 async def test_the_email_contains_the_link_and_goes_to_the_invited_address(ports: Ports, owner: Member, sent: FakeMailTransport) -> None:
@@ -196,7 +196,7 @@ async def test_an_email_within_the_limit_is_counted_once_and_stays_allowed(ports
     for owner in owners[1:]:
         await invite(ports, owner)
     others = [await email_preparation.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)]
-    assert [isinstance(found, EmailResult) for found in others].count(True) == 1
+    assert [isinstance(result, EmailResult) for result in others].count(True) == 1
     clock.advance(timedelta(seconds=10))
     await prepared(ports, await claim(ports))
 
@@ -206,5 +206,5 @@ async def test_parallel_mailers_respect_the_limit(ports: Ports, pool: Pool) -> N
     for number in range(12):
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
     claimed = await email_queue.claim_due(ports, 12)
-    found = await everyone(12, lambda number: email_preparation.prepare(ports, claimed[number]))
-    assert sum(not isinstance(one, EmailResult) for one in found) == 5
+    results = await everyone(12, lambda number: email_preparation.prepare(ports, claimed[number]))
+    assert sum(not isinstance(result, EmailResult) for result in results) == 5

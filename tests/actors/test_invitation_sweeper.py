@@ -116,8 +116,8 @@ async def test_each_invitation_expires_once_with_many_sweepers(
     orgs = [await add_organization(pool, slug) for slug in ("acme", "acme-two", "acme-three")]
     late = [id_ for org in orgs for id_ in await invite(ports, org, 20, clock.now(), org.hex)]
     swept = await everyone(8, lambda _: invitations.sweep(ports, new_id()))
-    left = await invitations.sweep(ports, new_id())
-    assert sum(counts["invitations"] for counts in [*swept, left] if counts) == 60
+    last_counts = await invitations.sweep(ports, new_id())
+    assert sum(counts["invitations"] for counts in [*swept, last_counts] if counts) == 60
     assert await expired(pool) == set(late)
     assert [UUID(entry[3]) for entry in await recorded(pool)] == sorted(late)
     assert await run_sql(pool, "select count(*) from events") == [(60,)]

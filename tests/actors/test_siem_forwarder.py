@@ -171,8 +171,8 @@ async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
             await empty(pool, acme)
     assert targets(sink) == names
     assert metrics.siem_failures == {"failed": 2, "redirected": 1, "token_refused": 1, "not_connected": 1}
-    said = [(entry["event"], entry.get("reason"), entry.get("failures")) for entry in log if entry["log_level"] != "debug"]
-    assert said == [
+    lines = [(entry["event"], entry.get("reason"), entry.get("failures")) for entry in log if entry["log_level"] != "debug"]
+    assert lines == [
         ("siem_failed", "failed", 1),
         ("siem_failed", "failed", 2),
         ("siem_failed", "redirected", 3),

@@ -30,12 +30,12 @@ async def add_plan_of_a_service(pool: Pool, slug: str = "acme", status: str = "a
 
 async def subscribe(ports: Ports, pool: Pool, plan: tuple[UUID, UUID], count: int, ends: datetime, **fields: Any) -> set[UUID]:
     """Add `count` active subscriptions of different users that end at this time."""
-    made = set()
+    subscription_ids = set()
     for _ in range(count):
         user = await add_account(ports, f"{new_id()}@example.com", None)
         await add_service_user(ports, plan[0], user.id)
-        made.add(await add_subscription(ports, pool, plan[0], user.id, plan[1], ends=ends, **fields))
-    return made
+        subscription_ids.add(await add_subscription(ports, pool, plan[0], user.id, plan[1], ends=ends, **fields))
+    return subscription_ids
 
 
 async def expired(pool: Pool) -> set[UUID]:
@@ -144,8 +144,8 @@ async def test_each_subscription_expires_once_with_many_sweepers(
     for slug in ("acme", "acme-two", "acme-three"):
         late |= await subscribe(ports, pool, await add_plan_of_a_service(pool, slug), 20, clock.now())
     swept = await everyone(8, lambda _: subscriptions.sweep(ports, new_id()))
-    left = await subscriptions.sweep(ports, new_id())
-    assert sum(counts["subscriptions"] for counts in [*swept, left] if counts) == 60
+    last_counts = await subscriptions.sweep(ports, new_id())
+    assert sum(counts["subscriptions"] for counts in [*swept, last_counts] if counts) == 60
     assert await expired(pool) == late
     assert [UUID(entry[3]) for entry in await recorded(pool)] == sorted(late)
     assert await run_sql(pool, "select count(*) from events") == [(60,)]

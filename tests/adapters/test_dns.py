@@ -106,10 +106,10 @@ async def test_concurrent_lookups_are_limited_and_the_others_wait(server: DnsSer
     server.texts[NAME] = [[b"a text"]]
     server.gate.clear()
     resolver = DnsResolver([server.address], deadline=60, lookups=2)
-    found: list[str] = []
+    texts: list[str] = []
 
     async def look_up() -> None:
-        found.extend(await resolver.texts(NAME))
+        texts.extend(await resolver.texts(NAME))
 
     async with trio.open_nursery() as nursery:
         for _ in range(5):
@@ -118,4 +118,4 @@ async def test_concurrent_lookups_are_limited_and_the_others_wait(server: DnsSer
         await trio.testing.wait_all_tasks_blocked()
         assert len(server.asked) == 2
         server.gate.set()
-    assert found == ["a text"] * 5
+    assert texts == ["a text"] * 5

@@ -51,12 +51,12 @@ def names(addresses: dict[str, list[str]]) -> Any:
         assert options["type"] == socket.SOCK_STREAM
         if host not in addresses:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        found: list[tuple[Any, Any, Any, Any, tuple[Any, ...]]] = []
+        results: list[tuple[Any, Any, Any, Any, tuple[Any, ...]]] = []
         for address in addresses[host]:
             plain, _, scope = address.partition("%")
             sockaddr = (plain, port, 0, int(scope or 0)) if ":" in plain else (plain, port)
-            found.append((None, socket.SOCK_STREAM, 6, "", sockaddr))
-        return found
+            results.append((None, socket.SOCK_STREAM, 6, "", sockaddr))
+        return results
 
     return look_up
 
@@ -131,18 +131,18 @@ async def test_the_first_distinct_addresses_are_returned_in_order() -> None:
 
 async def test_each_attempt_resolves_the_name_once_and_checks_it_again() -> None:
     answers = [["1.1.1.1"], ["127.0.0.1"], ["9.9.9.9"]]
-    asked = 0
+    lookup_count = 0
 
     def look_up(host: str, port: int, **options: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        return names({host: answers[asked - 1]})(host, port, **options)
+        nonlocal lookup_count
+        lookup_count += 1
+        return names({host: answers[lookup_count - 1]})(host, port, **options)
 
     guard = Guard(lookup=look_up)
     assert await guard.addresses("rebinds.example", 443) == ("1.1.1.1",)
     assert await refusal(guard, "rebinds.example") is SendFailure.NOT_ALLOWED
     assert await guard.addresses("rebinds.example", 443) == ("9.9.9.9",)
-    assert asked == 3
+    assert lookup_count == 3
 
 
 async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() -> None:

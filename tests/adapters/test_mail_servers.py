@@ -25,7 +25,7 @@ async def server_of(storage: Postgres, org: UUID) -> MailServer | None:
         return await read.smtp.server(org)
 
 
-def shown(server: MailServer) -> SmtpSettings:
+def without_password(server: MailServer) -> SmtpSettings:
     """Return the settings without the password."""
     return SmtpSettings(**{field.name: getattr(server, field.name) for field in fields(SmtpSettings)})
 
@@ -42,7 +42,7 @@ async def test_all_fields_are_stored(storage: Postgres, acme: UUID, changes: dic
     await put(storage, server)
     assert await server_of(storage, acme) == server
     async with storage.reading() as read:
-        assert await read.smtp.settings(acme) == shown(server)
+        assert await read.smtp.settings(acme) == without_password(server)
 
 
 async def test_an_organization_has_no_mail_server_at_first_and_sees_no_other(storage: Postgres, acme: UUID, other_tenant: UUID) -> None:
@@ -65,7 +65,7 @@ async def test_a_new_mail_server_replaces_all_fields(storage: Postgres, pool: Po
 async def test_removing_a_mail_server_returns_it(storage: Postgres, acme: UUID, other_tenant: UUID) -> None:
     for org in (acme, other_tenant):
         await put(storage, mail_server(org, password=PASSWORD))
-    assert await within(storage, lambda tx: tx.smtp.remove(acme)) == shown(mail_server(acme, password=PASSWORD))
+    assert await within(storage, lambda tx: tx.smtp.remove(acme)) == without_password(mail_server(acme, password=PASSWORD))
     assert await server_of(storage, acme) is None
     assert await server_of(storage, other_tenant) == mail_server(other_tenant, password=PASSWORD)
 
@@ -87,7 +87,7 @@ async def test_the_password_is_encrypted_for_its_row_and_column(storage: Postgre
     with pytest.raises(SealBroken):
         await server_of(storage, other_tenant)
     async with storage.reading() as read:
-        assert await read.smtp.settings(other_tenant) == shown(mail_server(other_tenant, password=PASSWORD))
+        assert await read.smtp.settings(other_tenant) == without_password(mail_server(other_tenant, password=PASSWORD))
 
 
 def test_the_representation_omits_the_password() -> None:

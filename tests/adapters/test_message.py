@@ -76,7 +76,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.images: list[dict[str, str | None]] = []
         self.headings = 0
-        self.shown = ""
+        self.visible_text = ""
         self.attributes: set[str] = set()
         self.feed(html)
         self.close()
@@ -99,7 +99,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if "style" not in self.open and "title" not in self.open:
-            self.shown += data
+            self.visible_text += data
 
 
 def normalize(text: str) -> str:
@@ -113,7 +113,7 @@ def test_the_link_is_on_the_base_url_in_both_parts(kind: EmailKind) -> None:
     assert link in message.text.splitlines(), "on a line of its own"
     page = Page(message.html)
     assert page.links == [link, link]
-    assert link in page.shown, "to read and copy, too"
+    assert link in page.visible_text, "to read and copy, too"
 
 
 @pytest.mark.parametrize("kind", NOTICES)
@@ -126,14 +126,14 @@ def test_a_notice_has_no_link(kind: EmailKind) -> None:
 @pytest.mark.parametrize("kind", NOTICES)
 def test_a_notice_states_the_time(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
-    for part in (message.text, Page(message.html).shown):
+    for part in (message.text, Page(message.html).visible_text):
         assert "4 March 2026 at 05:06 UTC" in normalize(part)
 
 
 @pytest.mark.parametrize("kind", EmailKind)
 def test_both_parts_name_sender_and_recipient_and_advise_other_readers(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind))
-    for part in (message.text, Page(message.html).shown):
+    for part in (message.text, Page(message.html).visible_text):
         assert "Gatehouse" in part
         assert MAIL.address in part
         assert re.search("If (this wasn't you|you didn't)|Don't recognize this", normalize(part))
@@ -146,7 +146,7 @@ def test_both_parts_name_sender_and_recipient_and_advise_other_readers(kind: Ema
 def test_both_parts_state_the_lifetime_of_the_link_and_that_the_email_can_be_ignored(kind: EmailKind) -> None:
     lifetimes = Policy(verification_ttl=timedelta(minutes=90), reset_ttl=timedelta(minutes=45))
     message = EmailTemplates(BASE_URL, lifetimes).compose(replace(MAIL, kind=kind))
-    for part in (message.text, Page(message.html).shown):
+    for part in (message.text, Page(message.html).visible_text):
         assert f"The link works once and expires {LIFETIMES[kind]} after the request" in normalize(part)
         assert "ignore this email" in normalize(part)
 
@@ -159,9 +159,9 @@ def test_a_payment_email_links_to_the_invoice_if_its_url_is_known() -> None:
     assert INVOICE in message.text.splitlines(), "on a line of its own"
     page = Page(message.html)
     assert page.links == [INVOICE, INVOICE]
-    assert INVOICE in page.shown
+    assert INVOICE in page.visible_text
     other_message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.PAYMENT_ACTION, token=None))
-    for part, other in ((message.text, other_message.text), (page.shown, Page(other_message.html).shown)):
+    for part, other in ((message.text, other_message.text), (page.visible_text, Page(other_message.html).visible_text)):
         assert "Confirm the payment on the payment provider's page" in normalize(part)
         assert "Open the application that you subscribed to" in normalize(other)
     longest = TEMPLATES.compose(
@@ -174,7 +174,7 @@ def test_a_payment_email_links_to_the_invoice_if_its_url_is_known() -> None:
 def test_an_email_about_a_subscription_names_the_plan_if_it_is_known(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None, purchase=Purchase(plan="Gold & <More>", service="Shop")))
     other_message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
-    for part, other in ((message.text, other_message.text), (Page(message.html).shown, Page(other_message.html).shown)):
+    for part, other in ((message.text, other_message.text), (Page(message.html).visible_text, Page(other_message.html).visible_text)):
         assert f"subscription of {MAIL.address} to the plan Gold & <More> of Shop" in normalize(part)
         assert "the plan" not in normalize(other)
 
@@ -194,8 +194,8 @@ def test_a_notice_about_the_second_factor_states_the_change(kind: EmailKind) -> 
     subject, change = SECOND_FACTOR[kind]
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     assert message.subject == f"{subject} - Gatehouse"
-    assert subject in Page(message.html).shown
-    for part in (message.text, Page(message.html).shown):
+    assert subject in Page(message.html).visible_text
+    for part in (message.text, Page(message.html).visible_text):
         assert change in normalize(part)
 
 
@@ -205,7 +205,7 @@ INVITATION = replace(MAIL, kind=EmailKind.INVITATION)
 def test_an_invitation_names_inviter_organization_role_and_expiry() -> None:
     message = TEMPLATES.compose(INVITATION)
     assert message.subject == "You are invited to Acme & <Sons> - Gatehouse"
-    for part in (message.text, Page(message.html).shown):
+    for part in (message.text, Page(message.html).visible_text):
         text = normalize(part)
         assert f"grace@example.com has invited you ({MAIL.address}) to join Acme & <Sons> on Gatehouse as an administrator." in text
         assert "The link works once and expires on 11 March 2026 at 05:06 UTC." in text
@@ -217,20 +217,20 @@ def test_an_invitation_names_the_role_of_a_member() -> None:
     message = TEMPLATES.compose(
         replace(INVITATION, invitation=replace(RECEIVED, invitation=replace(RECEIVED.invitation, role=Role.MEMBER)))
     )
-    for part in (message.text, Page(message.html).shown):
+    for part in (message.text, Page(message.html).visible_text):
         assert "to join Acme & <Sons> on Gatehouse as a member" in normalize(part)
 
 
 def test_an_invitation_from_a_deleted_account_names_no_inviter() -> None:
     message = TEMPLATES.compose(replace(INVITATION, invitation=replace(RECEIVED, inviter_email=None)))
-    for part in (message.text, Page(message.html).shown):
+    for part in (message.text, Page(message.html).visible_text):
         assert f"You've been invited ({MAIL.address}) to join Acme" in normalize(part)
 
 
 def test_the_name_of_an_organization_is_not_rendered_as_a_template() -> None:
     message = TEMPLATES.compose(replace(INVITATION, invitation=replace(RECEIVED, organization_name="{address} {{ product }} {0}")))
     assert message.subject == "You are invited to {address} {{ product }} {0} - Gatehouse"
-    for part in (message.text, Page(message.html).shown):
+    for part in (message.text, Page(message.html).visible_text):
         assert "{address} {{ product }} {0}" in normalize(part)
 
 
@@ -260,7 +260,7 @@ def test_the_html_part_is_accessible_and_supports_dark_mode(kind: EmailKind) -> 
 def test_variables_are_escaped_in_html() -> None:
     message = TEMPLATES.compose(replace(MAIL, address=Email("<i>&'@example.com")))
     assert "<i>" not in message.html
-    assert "<i>&'@example.com" in Page(message.html).shown
+    assert "<i>&'@example.com" in Page(message.html).visible_text
     assert "<i>&'@example.com" in message.text
 
 
@@ -327,9 +327,9 @@ def test_a_design_adds_the_name_and_does_not_change_the_text(kind: EmailKind) ->
     assert normalize(message.text).endswith("-- This is an automated message from Gatehouse for Acme Portal. Replies aren't read.")
     assert normalize(message.text).replace("Gatehouse for Acme Portal.", "Gatehouse.") == normalize(plain.text)
     assert replace(message, subject="", text="", html="") == replace(plain, subject="", text="", html="")
-    shown = normalize(Page(message.html).shown)
-    assert shown.startswith("Acme Portal ")
-    assert shown.endswith(f"This is an automated message from Gatehouse for Acme Portal to {MAIL.address}. Replies aren't read.")
+    visible_text = normalize(Page(message.html).visible_text)
+    assert visible_text.startswith("Acme Portal ")
+    assert visible_text.endswith(f"This is an automated message from Gatehouse for Acme Portal to {MAIL.address}. Replies aren't read.")
     assert Page(message.html).links == Page(plain.html).links
     for part in (LOGO, "cdn.acme", "#7a1fa2"):
         assert part not in message.text
@@ -346,7 +346,7 @@ def test_the_logo_is_one_image_of_fixed_height(kind: EmailKind) -> None:
 
 def colors_of(html: str) -> dict[str, dict[str, Color]]:
     """Return the colors of the link, the button and its label by color scheme."""
-    found = {
+    patterns_of_scheme = {
         "light": {
             "button": r'class="button" style="background:(#\w+);',
             "label": r'class="label"[^>]* style="[^"]*;color:(#\w+);',
@@ -356,7 +356,7 @@ def colors_of(html: str) -> dict[str, dict[str, Color]]:
     }
     return {
         scheme: {name: Color.parse(re.findall(pattern, html)[0]) for name, pattern in patterns.items()}
-        for scheme, patterns in found.items()
+        for scheme, patterns in patterns_of_scheme.items()
     }
 
 
@@ -364,17 +364,17 @@ def colors_of(html: str) -> dict[str, dict[str, Color]]:
 @pytest.mark.parametrize("kind", LINKED)
 def test_colors_have_enough_contrast_in_both_schemes(kind: EmailKind, color: str | None) -> None:
     design = None if color is None else Design("Acme", BrandingSettings(primary_color=color))
-    for scheme, found in colors_of(TEMPLATES.compose(replace(MAIL, kind=kind, design=design)).html).items():
-        assert contrast(found["label"], found["button"]) >= TEXT
-        assert contrast(found["link"], Color.parse("#ffffff" if scheme == "light" else "#172024")) >= TEXT
-        assert color is None or found["button"] == Color.parse(color)
+    for scheme, colors in colors_of(TEMPLATES.compose(replace(MAIL, kind=kind, design=design)).html).items():
+        assert contrast(colors["label"], colors["button"]) >= TEXT
+        assert contrast(colors["link"], Color.parse("#ffffff" if scheme == "light" else "#172024")) >= TEXT
+        assert color is None or colors["button"] == Color.parse(color)
 
 
 @pytest.mark.parametrize("kind", LINKED)
 def test_a_design_without_settings_adds_only_the_name(kind: EmailKind) -> None:
     plain, message = TEMPLATES.compose(replace(MAIL, kind=kind)), branded(kind, Design("Acme Ltd."))
     assert message.subject == plain.subject.removesuffix("Gatehouse") + "Acme Ltd."
-    assert normalize(Page(message.html).shown).startswith("Acme Ltd. ")
+    assert normalize(Page(message.html).visible_text).startswith("Acme Ltd. ")
     assert colors_of(message.html) == colors_of(plain.html)
     assert Page(message.html).images == []
 
@@ -391,7 +391,7 @@ def test_a_hostile_name_changes_no_markup_and_no_header(kind: EmailKind, name: s
     message = branded(kind, Design("Acme", replace(PORTAL.branding, product_name=name)))
     page = Page(message.html)
     assert without(message.text, name) == branded(kind).text.replace("Acme Portal", "")
-    assert normalize(page.shown).startswith(normalize(f"{name} "))
+    assert normalize(page.visible_text).startswith(normalize(f"{name} "))
     assert (page.links, page.images, page.attributes, page.headings) == (plain.links, plain.images, plain.attributes, plain.headings)
     assert message.html.count("</title>") == message.html.count("</style>") == 1
     mime = to_mime(message, Address("Gatehouse", addr_spec="signin@id.example.com"))

@@ -41,8 +41,8 @@ def test_each_secret_is_new_and_has_160_bits() -> None:
 
 def test_only_the_current_step_and_its_neighbors_are_accepted() -> None:
     secret, current = CODES.new_secret(), int(NOW.timestamp()) // 30
-    found = [CODES.matching_step(secret, code_at(secret, NOW + number * STEP), NOW) for number in range(-3, 4)]
-    assert found == [None, None, current - 1, current, current + 1, None, None]
+    steps = [CODES.matching_step(secret, code_at(secret, NOW + number * STEP), NOW) for number in range(-3, 4)]
+    assert steps == [None, None, current - 1, current, current + 1, None, None]
 
 
 def test_a_step_begins_and_ends_on_the_second() -> None:
@@ -100,6 +100,6 @@ def test_another_library_can_read_the_uri() -> None:
 def test_oathtool_generates_the_same_codes() -> None:
     secret = parse_qs(urlsplit(CODES.uri(CODES.new_secret(), Email("ada@example.com"), "Gatehouse")).query)["secret"][0]
     command = ["oathtool", "--totp", "--base32", "--window=2", f"--now={NOW:%Y-%m-%d %H:%M:%S} UTC", secret]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.split()
+    codes = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.split()
     current = int(NOW.timestamp()) // 30
-    assert [CODES.matching_step(secret, code, NOW) for code in made] == [current, current + 1, None]
+    assert [CODES.matching_step(secret, code, NOW) for code in codes] == [current, current + 1, None]

@@ -173,14 +173,14 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def encrypting(how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SmtpSink, MailServer, list[str]]]:
     """Run a server with this kind of encryption. Yield the server, its settings and the requested names."""
-    asked: list[str] = []
+    requested_names: list[str] = []
     context = server_context(certificate)
-    context.sni_callback = lambda _, name, __: asked.append(name) if name else None
+    context.sni_callback = lambda _, name, __: requested_names.append(name) if name else None
     sink = SmtpSink(starttls=context, login=("acme", PASSWORD)) if how == "STARTTLS" else SmtpSink(tls=context)
     with sink:
         if how == "implicit":
             monkeypatch.setattr(adapters.email.transports, "IMPLICIT_TLS", sink.port)  # tests cannot listen on port 465
-        yield sink, at(sink.port, tls=True, password=PASSWORD if how == "STARTTLS" else None), asked
+        yield sink, at(sink.port, tls=True, password=PASSWORD if how == "STARTTLS" else None), requested_names
 
 
 both_ways = pytest.mark.parametrize("how", ["STARTTLS", "implicit"])
@@ -190,11 +190,11 @@ both_ways = pytest.mark.parametrize("how", ["STARTTLS", "implicit"])
 async def test_a_certificate_is_compared_with_the_host_name_and_not_with_the_address(
     how: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with encrypting(how, certificate, monkeypatch) as (sink, server, asked):
+    with encrypting(how, certificate, monkeypatch) as (sink, server, requested_names):
         own = servers(client_context(certificate))
         await own.send(MESSAGE, server)
         assert await own.check_server(server) is MailServerCheck.GOOD
-        assert asked == [HOST, HOST]
+        assert requested_names == [HOST, HOST]
         # The certificate does not contain the address.
         assert await own.check_server(replace(server, host="127.0.0.1")) is MailServerCheck.NOT_ENCRYPTED
         # The system does not trust its issuer.

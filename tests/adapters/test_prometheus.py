@@ -54,9 +54,9 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def metrics(directory: Path) -> Iterator[PrometheusMetrics]:
-    made = PrometheusMetrics(directory)
-    yield made
-    made.close()
+    instance = PrometheusMetrics(directory)
+    yield instance
+    instance.close()
 
 
 def types(exposition: bytes) -> dict[str, str]:
@@ -83,15 +83,15 @@ def elsewhere(directory: Path, script: str) -> int:
     """Run a script with metrics in another process and return its process id."""
     code = f"import os; from adapters.prometheus import PrometheusMetrics; metrics = PrometheusMetrics(); {script}; print(os.getpid())"
     environment = os.environ | {DIRECTORY_VARIABLE: str(directory)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
-    return int(done.stdout)
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    return int(process.stdout)
 
 
 def test_every_documented_metric_exists_from_the_start(metrics: PrometheusMetrics) -> None:
     assert types(metrics.exposition()) == DOCUMENTED
     for name, kind in DOCUMENTED.items():
-        shown = f"{name}_count" if kind == "histogram" else name
-        assert set(samples(metrics, shown).values()) == {0.0}, name
+        sample_name = f"{name}_count" if kind == "histogram" else name
+        assert set(samples(metrics, sample_name).values()) == {0.0}, name
 
 
 def test_the_content_type_is_that_of_the_text_format(metrics: PrometheusMetrics) -> None:

@@ -367,9 +367,9 @@ async def test_another_logout_is_unchanged(stored: StoredSaml) -> None:
 
 
 async def test_a_new_initiator_replaces_the_previous_one(stored: StoredSaml) -> None:
-    taken = replace(stored.logout, initiator=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
-    await within(stored.storage, lambda tx: tx.saml_logouts.change_initiator(taken))
-    assert await within(stored.storage, lambda tx: tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL)) == taken
+    replaced = replace(stored.logout, initiator=LogoutInitiator(after="/elsewhere"), expires_at=NOW + 2 * LOGOUT_TTL)
+    await within(stored.storage, lambda tx: tx.saml_logouts.change_initiator(replaced))
+    assert await within(stored.storage, lambda tx: tx.saml_logouts.lock(LEAVING, NOW + LOGOUT_TTL)) == replaced
 
 
 async def test_a_finished_request_is_neither_sent_nor_waited_for(stored: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:

@@ -71,7 +71,7 @@ def test_a_url_is_parsed(url: str, server: SmtpServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "reason"),
     [
         ("mail.example.com:25", "must begin with smtp:// or smtps://"),
         ("http://mail.example.com", "must begin with smtp:// or smtps://"),
@@ -95,10 +95,10 @@ def test_a_url_is_parsed(url: str, server: SmtpServer) -> None:
         (f"smtp://ada:{PASSWORD}%C3%BC@mail.example.com", "printable ASCII"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_explained_without_its_password(url: str, said: str) -> None:
+def test_a_url_that_cannot_be_used_is_explained_without_its_password(url: str, reason: str) -> None:
     with pytest.raises(ValueError, match=r"^(?:must|has|knows|cannot) ") as caught:
         SmtpServer.parse(url)
-    assert said in str(caught.value)
+    assert reason in str(caught.value)
     assert PASSWORD not in str(caught.value)
     assert caught.value.__cause__ is None
 

@@ -140,6 +140,6 @@ def test_the_representation_contains_no_secret() -> None:
     sealed = vault.seal(b"open sesame", CONTEXT)
     with pytest.raises(SealBroken) as broken:
         vault.open(sealed + b"x", CONTEXT)
-    shown = repr(vault) + repr(broken.value)
-    assert "0123456789" not in shown
-    assert "sesame" not in shown
+    representation = repr(vault) + repr(broken.value)
+    assert "0123456789" not in representation
+    assert "sesame" not in representation

@@ -36,11 +36,11 @@ async def test_a_completed_checkout_without_events_is_found(till: Till, provider
 
 async def test_an_abandoned_checkout_is_checked_for_some_days(till: Till, provider: FakePayments, ports: Ports) -> None:
     assert (await till.begin()).status == 200
-    asked = 0
+    check_count = 0
     for _ in range(100):
         till.clock.advance(timedelta(hours=1))
-        asked += (await reconcile(ports)).get("checkouts", 0)
-    assert asked == 72 + 1
+        check_count += (await reconcile(ports)).get("checkouts", 0)
+    assert check_count == 72 + 1
     assert await till.rows() == []
 
 

@@ -23,8 +23,8 @@ async def test_an_event_overrides_a_check_of_the_same_second(till: Till, provide
     till.clock.advance(CHECK_INTERVAL)
     await till.tell("customer.subscription.updated", {**subscription, "status": "past_due"})
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        seen = parse_subscription(subscription)
-        await provider_state.apply_provider_state(tx, seen, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
+        state = parse_subscription(subscription)
+        await provider_state.apply_provider_state(tx, state, till.clock.now().replace(microsecond=0), till.clock.now(), at_creation=True)
     assert await till.status() == "past_due"
 
 

@@ -202,14 +202,14 @@ async def test_a_user_who_can_sign_in_must_verify_an_address_outside_the_verifie
 async def test_the_directory_cannot_change_the_address_of_an_account_it_does_not_manage(
     acme: Tenant, other_tenant: Tenant, directory: Directory
 ) -> None:
-    own = await add_own_account(acme)
-    settled = (await directory.create_user("settled@acme.example"))["id"]
-    await set_password(acme, settled)
+    own_account = await add_own_account(acme)
+    with_password = (await directory.create_user("password@acme.example"))["id"]
+    await set_password(acme, with_password)
     shared = (await directory.create_user("shared@acme.example"))["id"]
     await add_member(other_tenant.pool, other_tenant.org, UUID(shared))
-    powerful = (await directory.create_user("powerful@acme.example"))["id"]
-    await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", UUID(powerful))
-    for user_id in (own, settled, shared, powerful, acme.id("admin")):
+    provisioned_admin = (await directory.create_user("powerful@acme.example"))["id"]
+    await run_sql(acme.pool, "update memberships set role = 'admin' where user_id = %s", UUID(provisioned_admin))
+    for user_id in (own_account, with_password, shared, provisioned_admin, acme.id("admin")):
         before = await directory.get(f"/Users/{user_id}")
         answer = await directory.patch(
             user_id,
@@ -238,11 +238,11 @@ async def test_a_user_name_that_is_refused_does_not_prevent_deactivation(
     if method == "put":
         answer = await directory.put(user["id"], userName="wanted@acme.example", displayName="Old", active=False)
     else:
-        wanted = ("userName", "wanted@acme.example"), ("displayName", "Old"), ("active", "False")
-        answer = await directory.patch(user["id"], *({"op": "replace", "path": path, "value": value} for path, value in wanted))
+        changes = ("userName", "wanted@acme.example"), ("displayName", "Old"), ("active", "False")
+        answer = await directory.patch(user["id"], *({"op": "replace", "path": path, "value": value} for path, value in changes))
     assert answer.status == 200, answer.text
-    shown = {name: answer.json[name] for name in ("userName", "displayName", "active")}
-    assert shown == {"userName": "old@acme.example", "displayName": "Old", "active": False}
+    profile = {name: answer.json[name] for name in ("userName", "displayName", "active")}
+    assert profile == {"userName": "old@acme.example", "displayName": "Old", "active": False}
     assert (await load_accounts(acme, "old@acme.example"))[0][4]
     renamed = await directory.patch(user["id"], {"op": "replace", "path": "userName", "value": "wanted@acme.example"})
     assert renamed.status in (403, 409)

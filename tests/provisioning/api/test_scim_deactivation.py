@@ -246,9 +246,9 @@ async def test_an_anonymized_user_can_only_be_deleted(acme: Tenant, directory: D
     user = await directory.create_user(**FULL)
     answer = await acme.api.delete(f"/api/privacy/forget/{user['id']}", token=acme.token("owner"))
     assert answer.status == 200, answer.text
-    shown = await directory.get(f"/Users/{user['id']}")
-    assert (shown["active"], shown["displayName"], shown["externalId"], shown["name"]) == (False, None, None, None)
-    assert shown["userName"].startswith("anonymized-")
+    resource = await directory.get(f"/Users/{user['id']}")
+    assert (resource["active"], resource["displayName"], resource["externalId"], resource["name"]) == (False, None, None, None)
+    assert resource["userName"].startswith("anonymized-")
     assert problem(await directory.activate(user["id"])) == (403, None)
     assert problem(await directory.patch(user["id"], {"op": "replace", "path": "displayName", "value": "G"})) == (403, None)
     assert (await directory.delete(user["id"])).status == 204

@@ -44,8 +44,8 @@ async def test_a_request_can_leave_the_members_out(acme: Tenant, directory: Dire
     without = {name: value for name, value in whole.items() if name != "members"}
     assert await directory.get(f"{directory.group_path}?excludedAttributes=members") == without
     assert (await directory.get("/Groups?excludedAttributes=MEMBERS"))["Resources"] == [without]
-    named = {"schemas": whole["schemas"], "id": whole["id"], "displayName": "Acme"}
-    assert await directory.get(f"{directory.group_path}?attributes=displayName") == named
+    with_display_name = {"schemas": whole["schemas"], "id": whole["id"], "displayName": "Acme"}
+    assert await directory.get(f"{directory.group_path}?attributes=displayName") == with_display_name
     values = await directory.get(f"{directory.group_path}?attributes=members.value")
     assert {tuple(member) for member in values["members"]} == {("value",)}
 

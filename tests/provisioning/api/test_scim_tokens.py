@@ -43,8 +43,8 @@ async def test_owners_and_admins_create_tokens_and_see_the_secret_once(
     assert list(token) == ["id", "name", "prefix", "created_at", "expires_at", "token"]
     assert (token["name"], token["expires_at"], token["prefix"]) == ("Okta", until, token["token"][:16])
     assert (token["token"].startswith("scim_live_"), len(token["token"])) == (True, 60)
-    shown = {name: value for name, value in token.items() if name != "token"}
-    assert (await call(acme, "GET", by=by)).json == {"tokens": [shown], "total": 1}
+    token_without_secret = {name: value for name, value in token.items() if name != "token"}
+    assert (await call(acme, "GET", by=by)).json == {"tokens": [token_without_secret], "total": 1}
     assert (await call(other_tenant, "GET")).json == {"tokens": [], "total": 0}
     entry = await acme.entry("scim_token.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
@@ -274,8 +274,8 @@ async def test_the_schemas_have_the_attributes_of_resources(directory: Directory
 
 async def test_the_resource_types_are_user_and_group(directory: Directory) -> None:
     listed = await directory.get("/ResourceTypes")
-    shown = [(kind["name"], kind["endpoint"], kind["schema"]) for kind in listed["Resources"]]
-    assert shown == [(kind.name, kind.endpoint, kind.id) for kind in (USER, GROUP)]
+    resource_types = [(kind["name"], kind["endpoint"], kind["schema"]) for kind in listed["Resources"]]
+    assert resource_types == [(kind.name, kind.endpoint, kind.id) for kind in (USER, GROUP)]
     for kind in listed["Resources"]:
         assert await directory.get(f"/ResourceTypes/{kind['id']}") == kind
 

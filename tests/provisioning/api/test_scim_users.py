@@ -42,8 +42,8 @@ async def test_a_created_user_is_a_verified_member_and_gets_a_welcome_email(acme
     [token] = await run_sql(acme.pool, "select id from scim_tokens")
     assert recorded == [("user.created", user["id"], token[0]), ("user.joined", user["id"], token[0])]
     assert [name for name, *_ in await acme.told()][1:] == ["user.signup.success", "user.created", "user.joined"]
-    shown = (await acme.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"][0]
-    assert shown["actor"] == {"id": str(token[0]), "email": "scim-token@internal", "is_platform_owner": False}
+    entry = (await acme.api.get(f"{acme.path}/audit-log", token=acme.token("owner"))).json["logs"][0]
+    assert entry["actor"] == {"id": str(token[0]), "email": "scim-token@internal", "is_platform_owner": False}
 
 
 async def test_the_response_has_the_location_of_the_created_user(directory: Directory) -> None:
@@ -188,8 +188,8 @@ async def test_a_directory_knows_only_the_members_of_its_organization(acme: Tena
         "startIndex": 1,
         "itemsPerPage": 4,
     }
-    shown = {user["userName"] for user in listed["Resources"]}
-    assert shown == {"owner@acme.example", "admin@acme.example", "member@acme.example", GRACE}
+    user_names = {user["userName"] for user in listed["Resources"]}
+    assert user_names == {"owner@acme.example", "admin@acme.example", "member@acme.example", GRACE}
     for user_id in (user["id"], acme.id("owner"), str(uuid4()), "x", user["id"].upper()):
         assert problem(await other.call("GET", f"/Users/{user_id}")) == (404, None)
     for call in (other.put(user["id"], userName=GRACE), other.deactivate(user["id"]), other.delete(user["id"])):
