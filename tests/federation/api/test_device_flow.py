@@ -344,7 +344,7 @@ async def test_right_codes_neither_count_nor_reset_the_counter(cli: DeviceClient
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ["approve", "deny"])
 async def test_a_right_code_entered_twice_is_no_failed_attempt(cli: DeviceClient, token: str, action: str) -> None:
-    """As by a double click, or by going back and sending the form again."""
+    """This happens after a double click, or when the user goes back and sends the form again."""
     for number in range(9):
         assert await guess(cli, token, number) == BAD
     await cli.begin()

@@ -43,7 +43,7 @@ async def signed_in(app: QuartTrio, ports: Ports, user: Account) -> FakeBrowser:
     return browser
 
 
-async def say(browser: FakeBrowser, user_code: str, action: str | None = None) -> Answer:
+async def send_form(browser: FakeBrowser, user_code: str, action: str | None = None) -> Answer:
     """Send the form of the page."""
     return await browser.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
 
@@ -75,7 +75,7 @@ async def test_the_second_factor_is_required_first(browser: FakeBrowser, cli: De
 async def test_the_page_shows_the_request_before_any_decision(signed_in: FakeBrowser, cli: DeviceClient, clock: FakeClock) -> None:
     requested_at, user_code = clock.now(), await cli.begin()
     clock.advance(timedelta(minutes=2))
-    page = await say(signed_in, user_code.lower())
+    page = await send_form(signed_in, user_code.lower())
     assert page.status == 200
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.text))
     for part in ("Shop by Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(requested_at), "Only approve this if you started it"):  # noqa: S104
@@ -90,7 +90,7 @@ async def test_the_page_shows_the_request_before_any_decision(signed_in: FakeBro
 
 
 async def test_a_user_denies_the_device(signed_in: FakeBrowser, cli: DeviceClient) -> None:
-    page = await say(signed_in, await cli.begin(), "deny")
+    page = await send_form(signed_in, await cli.begin(), "deny")
     assert page.status == 200
     assert "Device denied" in page.text
     assert await cli.status() == ["denied"]
@@ -102,7 +102,7 @@ async def test_names_and_user_agents_are_escaped(signed_in: FakeBrowser, cli: De
     await run_sql(pool, "update services set name = %s", evil)
     await run_sql(pool, "update organizations set name = %s", evil)
     await run_sql(pool, "update device_codes set agent = %s, address = null", evil)
-    pages = [await say(signed_in, user_code), await say(signed_in, user_code, "approve"), await say(signed_in, evil)]
+    pages = [await send_form(signed_in, user_code), await send_form(signed_in, user_code, "approve"), await send_form(signed_in, evil)]
     for page in (*pages, await signed_in.open(f"{VERIFY}?{urlencode({'user_code': evil})}")):
         assert evil not in page.text
         assert "&lt;script&gt;" in page.text
@@ -111,7 +111,7 @@ async def test_names_and_user_agents_are_escaped(signed_in: FakeBrowser, cli: De
 async def test_a_device_without_a_user_agent_is_shown(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update device_codes set agent = null, address = null")
-    page = await say(signed_in, user_code)
+    page = await send_form(signed_in, user_code)
     assert "<dt>Program</dt><dd>unknown" in page.text
     assert "<dt>IP address</dt><dd>unknown" in page.text
 
@@ -129,7 +129,7 @@ async def test_the_form_is_shown_again_after_an_error(
     signed_in: FakeBrowser, cli: DeviceClient, typed: str, action: str | None, status: int, sentence: str
 ) -> None:
     await cli.begin()
-    page = await say(signed_in, typed, action)
+    page = await send_form(signed_in, typed, action)
     assert page.status == status
     assert sentence in page.text
     assert "<title>Error: Connect a device" in page.text
@@ -138,7 +138,7 @@ async def test_the_form_is_shown_again_after_an_error(
 
 
 async def test_an_unknown_action_does_nothing(signed_in: FakeBrowser, cli: DeviceClient) -> None:
-    page = await say(signed_in, await cli.begin(), "destroy")
+    page = await send_form(signed_in, await cli.begin(), "destroy")
     assert page.status == 400
     assert "Choose whether to approve or deny the device." in page.text
     assert await cli.status() == ["pending"]
@@ -148,7 +148,7 @@ async def test_an_expired_code_is_reported(signed_in: FakeBrowser, cli: DeviceCl
     user_code = await cli.begin()
     clock.advance(timedelta(minutes=5))
     for action in (None, "approve"):
-        page = await say(signed_in, user_code, action)
+        page = await send_form(signed_in, user_code, action)
         assert page.status == 400
         assert "The code has expired." in page.text
 
@@ -156,8 +156,8 @@ async def test_an_expired_code_is_reported(signed_in: FakeBrowser, cli: DeviceCl
 @pytest.mark.slow
 async def test_showing_a_request_counts_as_an_attempt(signed_in: FakeBrowser, cli: DeviceClient) -> None:
     for _ in range(10):
-        assert (await say(signed_in, "BCDF-GHJK")).status == 400
-    page = await say(signed_in, await cli.begin())
+        assert (await send_form(signed_in, "BCDF-GHJK")).status == 400
+    page = await send_form(signed_in, await cli.begin())
     assert page.status == 429
     assert "Too many codes." in page.text
     assert page.headers["Retry-After"] == "900"
@@ -166,7 +166,7 @@ async def test_showing_a_request_counts_as_an_attempt(signed_in: FakeBrowser, cl
 async def test_devices_of_a_suspended_organization_are_not_shown(signed_in: FakeBrowser, cli: DeviceClient, pool: Pool) -> None:
     user_code = await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
-    page = await say(signed_in, user_code)
+    page = await send_form(signed_in, user_code)
     assert page.status == 403
     assert "Shop" not in page.text
 

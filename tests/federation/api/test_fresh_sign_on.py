@@ -26,13 +26,13 @@ from tests.support.saml_browser import SamlBrowser
 
 pytestmark = pytest.mark.slow
 
-LONG: Final = timedelta(hours=3)  # since the user signed in at the provider
+PROVIDER_SESSION_AGE: Final = timedelta(hours=3)  # since the user signed in at the provider
 
 
 @pytest.fixture(params=[Provider.WEBSUITE])
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
     with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
-        running.signed_in_at = (clock.now() - LONG).timestamp()
+        running.signed_in_at = (clock.now() - PROVIDER_SESSION_AGE).timestamp()
         yield running
 
 
@@ -57,13 +57,13 @@ async def provider_query(provider_sign_in: ProviderSignIn, path: str) -> dict[st
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
 
-async def comes_from(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, **more: Any) -> str:
+async def start_sign_on(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, **more: Any) -> str:
     path = await browser.start_sign_on(shop, **more)
     clock.advance(timedelta(seconds=1))
     return path
 
 
-def is_let_in(text: str) -> bool:
+def has_assertion(text: str) -> bool:
     return "SAMLResponse" in text
 
 
@@ -72,7 +72,7 @@ async def test_the_provider_asks_a_signed_in_user_again(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     assert OFFER in (await browser.open(path)).text
     query = await provider_query(provider_sign_in, path)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), "also if the configured URL has a query"
@@ -86,12 +86,12 @@ async def test_a_provider_that_does_not_ask_again_is_refused(
 ) -> None:
     await link(provider_sign_in, user)
     provider_sign_in.provider.asks_again = False
-    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     refused = await provider_sign_in.complete(next=path)
     assert refused.status == 400
     assert "requires you to sign in again" in refused.text
     assert await provider_sign_in.user_id() is None
-    assert not is_let_in((await browser.open(path)).text)
+    assert not has_assertion((await browser.open(path)).text)
 
 
 async def test_a_provider_that_states_no_time_is_believed(
@@ -99,7 +99,7 @@ async def test_a_provider_that_states_no_time_is_believed(
 ) -> None:
     await link(provider_sign_in, user)
     provider_sign_in.provider.says_auth_time = False
-    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next=path)
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
@@ -108,7 +108,7 @@ async def test_without_force_authn_the_provider_does_not_ask_again(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    path = await comes_from(browser, shop, clock)
+    path = await start_sign_on(browser, shop, clock)
     query = await provider_query(provider_sign_in, path)
     assert query["prompt"] == ["select"]
     assert "max_age" not in query
@@ -122,11 +122,11 @@ async def test_a_session_that_started_without_asking_is_not_fresh(
 ) -> None:
     """Any person at the browser could start one for another page here and return with it."""
     await link(provider_sign_in, user)
-    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next="/app/account")
     assert await provider_sign_in.user_id() == user.id
     page = await browser.open(path)
-    assert not is_let_in(page.text)
+    assert not has_assertion(page.text)
     assert '<form method="post" action="/app/sign-in">' in page.text
     assert await browser.sign_in_at(path) == path
     assert posted_response(await browser.open(path)).name_id == EMAIL, "a person typed the password"
@@ -138,24 +138,24 @@ async def test_the_fresh_sign_in_of_one_user_does_not_count_for_another(
     await link(provider_sign_in, user)
     eve = await add_account(ports, "eve@example.com")
     provider_sign_in.provider.person = Person(subject="666", email="eve@example.com")
-    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next=path)
     assert await provider_sign_in.user_id() == eve.id
     provider_sign_in.provider.person = Person()
     await provider_sign_in.sign_in(next="/app/account")
     assert await provider_sign_in.user_id() == user.id
-    assert not is_let_in((await browser.open(path)).text)
+    assert not has_assertion((await browser.open(path)).text)
 
 
 async def test_the_fresh_sign_in_for_one_sign_on_does_not_count_for_another(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
     await link(provider_sign_in, user)
-    first = await comes_from(browser, shop, clock, ForceAuthn="true")
-    second = await comes_from(browser, shop, clock, ForceAuthn="true")
+    first = await start_sign_on(browser, shop, clock, ForceAuthn="true")
+    second = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next=first)
-    assert not is_let_in((await browser.open(second)).text)
-    assert is_let_in((await browser.open(first)).text)
+    assert not has_assertion((await browser.open(second)).text)
+    assert has_assertion((await browser.open(first)).text)
 
 
 async def test_a_fresh_sign_in_with_a_second_factor_counts(
@@ -163,9 +163,9 @@ async def test_a_fresh_sign_in_with_a_second_factor_counts(
 ) -> None:
     await link(provider_sign_in, user)
     factor = await add_mfa(ports, user)
-    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     assert leads_to(await provider_sign_in.complete(next=path)).startswith(CODE)
-    assert not is_let_in((await browser.open(path)).text)
+    assert not has_assertion((await browser.open(path)).text)
     assert leads_to(await browser.submit(CODE, CODE, code=factor.code(), next=path)) == path
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
@@ -176,7 +176,7 @@ async def test_a_provider_that_cannot_ask_again_is_not_offered(
 ) -> None:
     await link(provider_sign_in, user)
     assert OFFER in (await browser.open(await browser.start_sign_on(shop))).text
-    path = await comes_from(browser, shop, clock, ForceAuthn="true")
+    path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     page = await browser.open(path)
     assert OFFER not in page.text
     assert "asks you to sign in again" in page.text
@@ -184,4 +184,4 @@ async def test_a_provider_that_cannot_ask_again_is_not_offered(
     assert "asks you to sign in again" not in (await browser.open(await browser.start_sign_on(shop))).text
     await provider_sign_in.sign_in(next=path)  # by its URL
     assert await provider_sign_in.user_id() == user.id
-    assert not is_let_in((await browser.open(path)).text)
+    assert not has_assertion((await browser.open(path)).text)

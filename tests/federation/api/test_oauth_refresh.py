@@ -118,7 +118,7 @@ async def test_a_refresh_token_of_a_device_needs_no_client_secret(relying_party:
     assert oauth_error(await relying_party.refresh(again.json["refresh_token"], client_secret="wrong")) == INVALID_CLIENT
 
 
-async def test_a_refresh_token_from_a_password_login_needs_no_client(
+async def test_a_refresh_token_from_a_sign_in_with_a_password_needs_no_client(
     relying_party: RelyingParty, ports: Ports, pool: Pool, user: Account
 ) -> None:
     signed_in = await sign_in_to(ports, pool, relying_party.service, user)
@@ -194,7 +194,7 @@ async def test_revocation_needs_valid_client_credentials(relying_party: RelyingP
 
 
 async def test_a_token_of_a_confidential_client_is_revoked_only_with_its_secret(relying_party: RelyingParty) -> None:
-    """Also if the request names no client (RFC 7009 section 2.1). Unknown tokens need no secret."""
+    """The request may also name no client (RFC 7009 section 2.1). Unknown tokens need no secret."""
     tokens = await relying_party.tokens()
     for token in (tokens["access_token"], tokens["refresh_token"]):
         answer = await relying_party.post(REVOKE, token=token)
@@ -302,7 +302,7 @@ async def test_the_metadata_lists_the_endpoints(api: Api) -> None:
 
 @pytest.mark.parametrize("edge", [{"frontend_url": FRONTEND}], indirect=True)
 async def test_the_frontends_origin_can_read_the_token_endpoint(relying_party: RelyingParty) -> None:
-    """Its preflight requests and all responses (decision 29)."""
+    """It can read the responses to preflight requests and all other responses (decision 29)."""
     origin = {"Origin": FRONTEND}
     preflight_headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
     preflight = await relying_party.api.call("OPTIONS", TOKEN, headers={**origin, **preflight_headers})
@@ -335,7 +335,7 @@ async def test_the_frontends_origin_can_read_the_token_endpoint(relying_party: R
     ],
 )
 async def test_no_other_origin_can_read_the_token_endpoint(relying_party: RelyingParty, method: str, path: str, origin: str) -> None:
-    """Applications exchange codes outside of web pages (decision 29)."""
+    """Other applications exchange codes on their servers or devices, not in web pages (decision 29)."""
     sent = {"Origin": origin, "Access-Control-Request-Method": method}
     raw = f"client_id={relying_party.client_id}&token=x".encode() if method == "POST" else None
     for answer in (

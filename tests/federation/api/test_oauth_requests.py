@@ -265,7 +265,7 @@ async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingP
 
 
 async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_party: RelyingParty, user: Account) -> None:
-    """Also if the directory blocks them while the consent page is open."""
+    """This also holds if the directory blocks them while the consent page is open."""
     await sign_in_browser(relying_party, user, known=False)
     token = form_token(await relying_party.ask())
     await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, user.id, provisioned=False, kept_out=True)
@@ -294,7 +294,7 @@ async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingPar
 async def test_an_application_cannot_send_its_request_with_post(relying_party: RelyingParty, user: Account, signed_in: bool) -> None:
     """RFC 6749 section 3.1 makes it optional.
 
-    The form fields would be ignored, and the user signed in to another application.
+    If it were accepted, we would ignore the form fields and sign the user in to another application.
     """
     if signed_in:
         await sign_in_browser(relying_party, user)
@@ -424,7 +424,7 @@ async def is_confirmed(relying_party: RelyingParty, account: Account) -> bool:
     return bool(confirmed)
 
 
-async def test_a_password_login_to_a_service_confirms_the_membership(
+async def test_a_sign_in_with_a_password_to_a_service_confirms_the_membership(
     relying_party: RelyingParty, browser: FakeBrowser, user: Account
 ) -> None:
     await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)
@@ -436,7 +436,7 @@ async def test_a_password_login_to_a_service_confirms_the_membership(
     assert await is_confirmed(relying_party, user)
 
 
-async def test_a_login_with_a_second_factor_confirms_it_too_but_in_no_other_organization(
+async def test_a_sign_in_with_a_second_factor_confirms_only_the_membership_of_that_organization(
     relying_party: RelyingParty, browser: FakeBrowser, user: Account, factor: Authenticator, other_tenant: Tenant
 ) -> None:
     await add_member(relying_party.tenant.pool, relying_party.tenant.org, user.id)

@@ -69,7 +69,7 @@ async def live_sessions(pool: Pool) -> int:
 
 
 async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, relying_party: RelyingParty, user: Account, pool: Pool) -> None:
-    """Neither for a code nor for a refresh token (security C-5, RFC 6749 section 5.2)."""
+    """Both a code and a refresh token are refused (security C-5, RFC 6749 section 5.2)."""
     tokens, code = (await relying_party.exchange(await relying_party.code())).json, await relying_party.code()
     await add_provisioned(pool, acme.org, user.id, provisioned=False, kept_out=True)
     assert oauth_error(await relying_party.exchange(code)) == (403, "access_denied", "FORBIDDEN")

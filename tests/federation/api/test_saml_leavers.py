@@ -72,7 +72,7 @@ async def try_to_sign_on(browser: SamlBrowser, application: SamlApplication) -> 
     return await browser.open(await browser.start_sign_on(application))
 
 
-async def uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
+async def service_uses(pool: Pool, account: Account) -> list[tuple[UUID, bool]]:
     return await run_sql(
         pool, "select service_id, by_membership from service_users where user_id = %s order by created_at, service_id", account.id
     )
@@ -96,9 +96,9 @@ async def test_a_former_member_gets_no_assertions(
     await browser.sign_in(MEMBER)
     for application in (shop, blog, shop):
         assert (await browser.sign_on(application)).name_id == MEMBER
-    assert {service for service, _ in await uses(pool, member)} == {shop.id, blog.id}
+    assert {service for service, _ in await service_uses(pool, member)} == {shop.id, blog.id}
     await leave(acme, directory, member.id)
-    assert await uses(pool, member) == []
+    assert await service_uses(pool, member) == []
     assert await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org) == [(user.id,)]
     await check_counts(pool)
     new = SamlBrowser(app, clock)
@@ -109,7 +109,7 @@ async def test_a_former_member_gets_no_assertions(
         for application in (shop, blog):
             refused = await try_to_sign_on(client, application)
             assert (refused.status, "SAMLResponse" in refused.text) == (403, False)
-    assert await uses(pool, member) == [], "a refused user is not enrolled"
+    assert await service_uses(pool, member) == [], "a refused user is not enrolled"
 
 
 @every_way
@@ -128,12 +128,12 @@ async def test_an_end_user_by_registration_stays_one(
     await browser.sign_in(MEMBER)
     if first == "saml":
         await browser.sign_on(shop)
-        assert await uses(pool, member) == [(shop.id, True)]
+        assert await service_uses(pool, member) == [(shop.id, True)]
     await sign_in_to(ports, pool, shop.id, member)
     await browser.sign_on(shop)
-    assert await uses(pool, member) == [(shop.id, False)]
+    assert await service_uses(pool, member) == [(shop.id, False)]
     await leave(acme, directory, member.id)
-    assert await uses(pool, member) == [(shop.id, False)]
+    assert await service_uses(pool, member) == [(shop.id, False)]
     await check_counts(pool)
     if not await browser.is_in():
         await browser.sign_in(MEMBER)
@@ -155,7 +155,7 @@ async def test_a_sign_on_during_the_removal_leaves_no_user(
             assert (await try_to_sign_on(browsers[number], shop)).status in (200, 403)
 
     await everyone(6, act)
-    assert await uses(pool, member) == []
+    assert await service_uses(pool, member) == []
     await check_counts(pool)
 
 
@@ -173,7 +173,7 @@ async def test_a_sign_on_at_one_service_does_not_enroll_at_another(
     await browser.sign_on(shop)
     await add_service_user(acme.ports, blog.id, member.id)
     await removed_by_an_admin(acme, directory, member.id)
-    assert await uses(pool, member) == [(blog.id, False)]
+    assert await service_uses(pool, member) == [(blog.id, False)]
     assert (member.id,) in await run_sql(pool, "select user_id from end_users where org_id = %s", acme.org)
     await check_counts(pool)
     assert (await try_to_sign_on(browser, shop)).status == 403
@@ -195,7 +195,7 @@ async def test_leaving_one_organization_does_not_affect_another(
     for application in (shop, desk):
         await browser.sign_on(application)
     await removed_by_an_admin(acme, directory, member.id)
-    assert await uses(acme.pool, member) == [(desk.id, True)]
+    assert await service_uses(acme.pool, member) == [(desk.id, True)]
     await check_counts(acme.pool)
     assert (await try_to_sign_on(browser, shop)).status == 403
     assert (await browser.sign_on(desk)).name_id == MEMBER
@@ -207,7 +207,7 @@ async def test_a_member_restored_by_the_directory_signs_in_as_before(
     await browser.sign_in(MEMBER)
     await browser.sign_on(shop)
     await directory.deactivate(member.id)
-    assert await uses(pool, member) == [(shop.id, True)], "their use of the service is restored too"
+    assert await service_uses(pool, member) == [(shop.id, True)], "their use of the service is restored too"
     refused = await try_to_sign_on(browser, shop)
     assert "SAMLResponse" not in refused.text
     await directory.activate(member.id)
@@ -224,7 +224,7 @@ async def test_a_returning_member_becomes_a_user_again(
     await removed_by_an_admin(acme, directory, member.id)
     await add_member(pool, acme.org, member.id)
     assert (await browser.sign_on(shop)).name_id == MEMBER
-    assert await uses(pool, member) == [(shop.id, True)]
+    assert await service_uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
 
 
@@ -244,7 +244,7 @@ async def test_a_subscription_survives_but_gives_no_access(
     plan = await add_plan(pool, shop.id)
     await add_subscription(ports, pool, shop.id, member.id, plan, ends=clock.now() + timedelta(days=30))
     await removed_by_an_admin(acme, directory, member.id)
-    assert await uses(pool, member) == [(shop.id, True)]
+    assert await service_uses(pool, member) == [(shop.id, True)]
     await check_counts(pool)
     assert (await try_to_sign_on(browser, shop)).status == 403
     key = await add_api_key(pool, shop.id)

@@ -157,7 +157,7 @@ async def test_an_application_without_slo_url_makes_the_logout_partial(
 async def test_a_request_ends_no_other_sessions(
     app: QuartTrio, browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    """Neither by name alone, nor for another session or another application."""
+    """The name alone does not match, nor does the index of another session or of another application."""
     await browser.sign_in()
     session, elsewhere = await browser.sign_on(shop), await browser.sign_on(blog)
     other = SamlBrowser(app, clock)
@@ -359,7 +359,7 @@ async def test_an_initiator_disabled_during_the_logout_gets_no_response(
 async def test_a_response_counts_once_and_only_from_the_application_asked(
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, by_form: bool
 ) -> None:
-    """A repeated response, as by a double click, continues the logout."""
+    """A repeated response, for example after a double click, continues the logout."""
     await browser.sign_in()
     session, _ = await browser.sign_on(shop), await browser.sign_on(blog)
     request = RedirectedMessage(redirect_target(await request_logout(browser, shop, session.name_id, session.session_index)))
@@ -464,7 +464,7 @@ async def test_a_session_after_an_ended_one_signs_out_of_both(
 ) -> None:
     await browser.sign_in()
     await browser.sign_on(shop)
-    await run_sql(pool, "update sessions set ended_at = now()")  # as by "sign out everywhere else"
+    await run_sql(pool, "update sessions set ended_at = now()")  # as when the user signs out on all other devices
     if how == "for an application":
         path = await browser.start_sign_on(blog)
         assert await browser.sign_in_at(path) == path

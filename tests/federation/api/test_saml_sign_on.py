@@ -180,7 +180,7 @@ async def test_other_users_get_no_assertion(
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
 
 
-async def test_a_password_login_confirms_the_membership(
+async def test_a_sign_in_with_a_password_confirms_the_membership(
     browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, user.id)
@@ -196,7 +196,7 @@ async def test_a_sign_in_through_the_api_confirms_the_membership(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, acme: Tenant
 ) -> None:
     await add_member(pool, acme.org, user.id)
-    assert (await log_in(api, await browser.start_sign_on(shop))).status == 200
+    assert (await sign_in_over_api(api, await browser.start_sign_on(shop))).status == 200
     assert await run_sql(pool, "select confirmed_at is not null from memberships where user_id = %s", user.id) == [(True,)]
 
 
@@ -262,7 +262,7 @@ async def waiting(browser: SamlBrowser, shop: SamlApplication, user: Account) ->
 # Sign-in through the API
 
 
-async def log_in(api: Api, path: str, **more: Any) -> Answer:
+async def sign_in_over_api(api: Api, path: str, **more: Any) -> Answer:
     [state] = parse_qs(urlsplit(path).query)["saml_state"]
     return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
 

@@ -58,11 +58,11 @@ async def test_reloading_the_page_gets_the_response(
     assert await refused_with_400(await browser.open(path))
 
 
-async def test_reloading_the_page_after_an_api_login_gets_the_response(
+async def test_reloading_the_page_after_an_api_sign_in_gets_the_response(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Busy(monkeypatch)
-    answer = await log_in(api, await browser.start_sign_on(shop))
+    answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     path = answer.json["redirect_url"].removeprefix(BASE_URL)
     assert (await browser.open(path)).status == 429
     assert not await browser.is_in()
@@ -150,7 +150,7 @@ async def test_of_twenty_parallel_copies_of_a_request_one_is_accepted(
 # Sign-in through the API
 
 
-async def log_in(api: Api, path: str, **more: Any) -> Answer:
+async def sign_in_over_api(api: Api, path: str, **more: Any) -> Answer:
     [state] = parse_qs(urlsplit(path).query)["saml_state"]
     return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
 
@@ -158,7 +158,7 @@ async def log_in(api: Api, path: str, **more: Any) -> Answer:
 async def test_a_frontend_signs_a_user_in_for_a_sign_on(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
-    answer = await log_in(api, await browser.start_sign_on(shop))
+    answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     assert answer.status == 200, answer.text
     assert answer.json["access_token"]
     path = answer.json["redirect_url"].removeprefix(BASE_URL)
@@ -173,14 +173,14 @@ async def test_a_frontend_signs_a_user_in_for_a_sign_on(
     assert (await browser.open(path)).status == 400
 
 
-async def test_the_assertion_has_the_time_of_the_api_login(
+async def test_the_assertion_has_the_time_of_the_api_sign_in(
     api: Api, browser: SamlBrowser, shop: SamlApplication, applications: SamlApplications, user: Account, pool: Pool, clock: FakeClock
 ) -> None:
     """SAML core section 2.7.2.
 
-    A later request with ForceAuthn does not accept that login (section 3.4.1).
+    A later request with ForceAuthn does not accept that sign-in (section 3.4.1).
     """
-    answer = await log_in(api, await browser.start_sign_on(shop))
+    answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     clock.advance(timedelta(minutes=1))
     blog = await applications.add("blog")
     fresh = await browser.start_sign_on(blog, ForceAuthn="true")
@@ -199,7 +199,7 @@ async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
     api: Api, browser: SamlBrowser, shop: SamlApplication, factor: Authenticator
 ) -> None:
     path = await browser.start_sign_on(shop)
-    answer = await log_in(api, path)
+    answer = await sign_in_over_api(api, path)
     assert answer.json["mfa_required"] is True
     assert "redirect_url" not in answer.json
     assert '<form method="post" action="/app/sign-in">' in (await browser.open(path)).text
@@ -212,7 +212,7 @@ async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_s
 ) -> None:
     attacker = browser
     path = await attacker.start_sign_on(shop)
-    answer = await log_in(api, path)  # the victim signs in there
+    answer = await sign_in_over_api(api, path)  # the victim signs in there
     page = await attacker.open(path)
     assert "SAMLResponse" not in page.text
     assert not await attacker.is_in()
@@ -224,7 +224,7 @@ async def test_an_attacker_gains_nothing_from_a_victim_who_signs_in_with_their_s
 async def test_an_api_session_that_has_ended_gives_no_assertion(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
-    answer = await log_in(api, await browser.start_sign_on(shop))
+    answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     await api.post("/api/auth/logout", token=answer.json["access_token"])
     assert await refused_with_400(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
 
@@ -234,23 +234,23 @@ async def test_an_api_session_ended_by_the_organization_gives_no_assertion(
 ) -> None:
     """The sign-on is pending again (security S-4)."""
     waiting = await browser.start_sign_on(shop)
-    answer = await log_in(api, waiting)
+    answer = await sign_in_over_api(api, waiting)
     ended = await api.delete(f"{acme.path}/users/{user.id}/sessions", token=acme.token("owner"))
     assert ended.status == 200
     page = await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL))
     assert '<form method="post" action="/app/sign-in">' in page.text
     assert not await browser.is_in()
-    again = await log_in(api, waiting)
+    again = await sign_in_over_api(api, waiting)
     assert posted_response(await browser.open(again.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
 async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, browser: SamlBrowser, waiting: str, clock: FakeClock) -> None:
-    unknown = await log_in(api, f"?saml_state={new_secret()}")
+    unknown = await sign_in_over_api(api, f"?saml_state={new_secret()}")
     assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
-    both = await log_in(api, waiting, org_slug="acme", service_slug="shop")
+    both = await sign_in_over_api(api, waiting, org_slug="acme", service_slug="shop")
     assert both.status == 400
     clock.advance(STATE_TTL)
-    late = await log_in(api, waiting)
+    late = await sign_in_over_api(api, waiting)
     assert (late.status, late.code) == (400, "BAD_REQUEST")
 
 
@@ -260,15 +260,15 @@ async def test_a_frontend_cannot_complete_a_sign_on_of_an_inactive_organization(
 ) -> None:
     path = await browser.start_sign_on(shop)
     await run_sql(pool, f"update organizations set status = '{status}' where slug = 'acme'")  # noqa: S608
-    refused = await log_in(api, path)
+    refused = await sign_in_over_api(api, path)
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select count(*) from sessions where user_id = %s", user.id) == [(0,)]
 
 
-async def test_nor_with_the_second_factor_after_it_becomes_inactive(
+async def test_a_second_factor_does_not_complete_a_sign_on_of_a_suspended_organization(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, factor: Authenticator, pool: Pool
 ) -> None:
-    answer = await log_in(api, await browser.start_sign_on(shop))
+    answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     await run_sql(pool, "update organizations set status = 'suspended' where slug = 'acme'")
     refused = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
     assert (refused.status, refused.code) == (403, "ORGANIZATION_NOT_ACTIVE")
@@ -277,23 +277,23 @@ async def test_nor_with_the_second_factor_after_it_becomes_inactive(
     assert (await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])).status == 200
 
 
-async def test_an_api_login_replaces_the_session_of_the_browser(
+async def test_an_api_sign_in_replaces_the_session_of_the_browser(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, ports: Ports, pool: Pool
 ) -> None:
     await add_account(ports, "other@example.com")
     await browser.sign_in("other@example.com")
-    answer = await log_in(api, await browser.start_sign_on(shop))
+    answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     assert posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
     live = "select user_id from sessions where browser_hash is not null and ended_at is null"
     assert await run_sql(pool, live) == [(user.id,)]
 
 
-async def test_an_api_login_of_the_same_user_keeps_the_saml_sessions(
+async def test_an_api_sign_in_of_the_same_user_keeps_the_saml_sessions(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
     await browser.sign_in()
     before = await browser.sign_on(shop)
-    answer = await log_in(api, await browser.start_sign_on(shop))
+    answer = await sign_in_over_api(api, await browser.start_sign_on(shop))
     response = posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
     assert response.name_id == EMAIL
     assert response.session_index != before.session_index

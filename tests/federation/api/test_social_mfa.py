@@ -72,11 +72,11 @@ async def shop(pool: Pool, acme: Tenant) -> UUID:
 async def waiting(provider_sign_in: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
     """A browser after the sign-in at the provider. It must enter the code of the user."""
     provider_sign_in.provider.person = STRANGER
-    await waits(provider_sign_in)
+    await sign_in_until_code(provider_sign_in)
     return provider_sign_in
 
 
-async def waits(provider_sign_in: ProviderSignIn, /, **query: str) -> None:
+async def sign_in_until_code(provider_sign_in: ProviderSignIn, /, **query: str) -> None:
     assert leads_to(await provider_sign_in.complete(**query)).startswith(CODE)
     assert await provider_sign_in.user_id() is None
 
@@ -86,7 +86,7 @@ def other_browser(provider_sign_in: ProviderSignIn, app: QuartTrio) -> ProviderS
 
 
 async def subjects(provider_sign_in: ProviderSignIn) -> list[tuple[UUID | None, str]]:
-    """Return service and subject of all identities."""
+    """Return the service and the subject of each identity."""
     return [(row[1], row[4]) for row in await provider_sign_in.identities()]
 
 
@@ -148,7 +148,7 @@ async def test_with_the_code_its_refresh_token_works_too(
 ) -> None:
     provider.expires_in = 60
     browser = waiting
-    await waits(browser)
+    await sign_in_until_code(browser)
     assert leads_to(await browser.browser.show_code(factor.code())) == ACCOUNT
     first = (await api.get(f"/api/provider-token/{browser.name}", token=token)).json["access_token"]
     clock.advance(timedelta(seconds=61))
@@ -176,24 +176,24 @@ async def test_too_many_wrong_codes_link_nothing(waiting: ProviderSignIn, factor
         assert (await waiting.browser.show_code(factor.wrong())).status == 401
     assert (await waiting.browser.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
-    await gone_in_time(waiting, ports, clock)
+    await check_deleted_by_sweep(waiting, ports, clock)
 
 
 async def test_an_expired_sign_in_links_nothing(waiting: ProviderSignIn, factor: Authenticator, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(minutes=10))
     assert (await waiting.browser.show_code(factor.code())).status == 401
     assert await waiting.identities() == []
-    await gone_in_time(waiting, ports, clock)
+    await check_deleted_by_sweep(waiting, ports, clock)
 
 
-async def gone_in_time(provider_sign_in: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
+async def check_deleted_by_sweep(provider_sign_in: ProviderSignIn, ports: Ports, clock: FakeClock) -> None:
     clock.advance(timedelta(days=2))
     await housekeeping.sweep(ports, new_id())
     assert await pending_subjects(provider_sign_in) == []
     assert await provider_sign_in.identities() == []
 
 
-async def reset(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
+async def reset_password(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
     assert (await api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
     await deliver(ports)
     return (await api.post("/api/auth/reset-password", {"token": link(sent.emails[-1]), "new_password": NEW_PASSWORD})).status
@@ -208,23 +208,23 @@ async def change_address(api: Api, token: str, ports: Ports, sent: FakeMailTrans
     return (await api.patch("/api/user", {"email": "new@example.com"}, token=token)).status
 
 
-async def switch_off(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
+async def disable_mfa(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
     return (await api.delete("/api/user/mfa", token=token)).status
 
 
-async def be_forgotten(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
-    steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
-    person = (await api.get("/api/user", token=token)).json["id"]
-    return (await api.delete(f"/api/privacy/forget/{person}", token=steward)).status
+async def anonymize(api: Api, token: str, ports: Ports, sent: FakeMailTransport) -> int:
+    owner_token = (await sign_in(ports, await add_platform_owner(ports))).access_token
+    user_id = (await api.get("/api/user", token=token)).json["id"]
+    return (await api.delete(f"/api/privacy/forget/{user_id}", token=owner_token)).status
 
 
 Ending = Callable[[Api, str, Ports, FakeMailTransport], Awaitable[int]]
 ENDINGS: Final[Mapping[str, Ending]] = {
-    "a password by a link": reset,
+    "a password by a link": reset_password,
     "another password": change_password,
     "another address": change_address,
-    "no second factor": switch_off,
-    "anonymized": be_forgotten,
+    "no second factor": disable_mfa,
+    "anonymized": anonymize,
 }
 
 
@@ -248,7 +248,7 @@ async def test_an_identity_linked_here_gets_its_new_tokens_immediately(
 ) -> None:
     await link_known(provider_sign_in, user.id, token="an old one")
     await add_mfa(ports, user)
-    await waits(provider_sign_in)
+    await sign_in_until_code(provider_sign_in)
     token_response = await api.get(f"/api/provider-token/{provider_sign_in.name}", token=token)
     assert token_response.json["access_token"].startswith("access-")
     assert await pending_subjects(provider_sign_in) == [(None,)]
@@ -259,7 +259,7 @@ async def test_a_known_identity_is_linked_at_a_service_with_the_code(
 ) -> None:
     await link_known(provider_sign_in, user.id)
     session = await sign_in_to(ports, provider_sign_in.pool, shop, user)
-    await waits(provider_sign_in, **SHOP)
+    await sign_in_until_code(provider_sign_in, **SHOP)
     assert await subjects(provider_sign_in) == [(None, "4711")]
     path = f"/api/provider-token/{provider_sign_in.name}"
     assert (await api.get(path, token=session.access_token)).status == 404
@@ -270,7 +270,7 @@ async def test_a_known_identity_is_linked_at_a_service_with_the_code(
 
 
 async def test_an_address_match_is_linked_at_a_service_with_the_code(waiting: ProviderSignIn, factor: Authenticator, shop: UUID) -> None:
-    await waits(waiting, **SHOP)
+    await sign_in_until_code(waiting, **SHOP)
     assert await waiting.identities() == []
     assert leads_to(await waiting.browser.show_code(factor.code())) == ACCOUNT
     assert await subjects(waiting) == [(shop, "666")]
@@ -281,7 +281,7 @@ async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
 ) -> None:
     """Here the service unlinks it. If the user unlinks an identity, all pending sign-ins end."""
     name = await link_known(provider_sign_in, user.id, shop)
-    await waits(provider_sign_in)
+    await sign_in_until_code(provider_sign_in)
     await run_sql(provider_sign_in.pool, "delete from identities where id = %s", name)
     assert (await provider_sign_in.browser.show_code(factor.code())).status == 401
     assert await provider_sign_in.identities() == []
@@ -291,7 +291,7 @@ async def test_an_identity_unlinked_before_the_code_is_not_linked_elsewhere(
 async def test_a_service_deleted_before_the_code_gets_no_link(
     waiting: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
-    await waits(waiting, **SHOP)
+    await sign_in_until_code(waiting, **SHOP)
     await run_sql(waiting.pool, "delete from services where id = %s", shop)
     assert leads_to(await waiting.browser.show_code(factor.code())) == ACCOUNT
     assert await waiting.user_id() == user.id, "the user continues to the account page"
@@ -379,11 +379,11 @@ async def test_a_concurrent_end_of_the_sign_in_is_waited_for(waiting: ProviderSi
 async def test_parallel_codes_all_sign_in_and_link_once(
     provider_sign_in: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
-    """In two contexts, with further callbacks in parallel."""
+    """They sign in to the platform and to a service, with further callbacks in parallel."""
     provider_sign_in.provider.person = STRANGER
     browsers = [other_browser(provider_sign_in, app) for _ in range(8)]
     for number, browser in enumerate(browsers):
-        await waits(browser, **(SHOP if number % 2 else {}))
+        await sign_in_until_code(browser, **(SHOP if number % 2 else {}))
     late = [other_browser(provider_sign_in, app) for _ in range(4)]
     backs = [await browser.start(**(SHOP if number % 2 else {})) for number, browser in enumerate(late)]
 
@@ -405,7 +405,7 @@ async def test_of_two_users_with_the_same_identity_one_gets_it(
     browsers = [other_browser(provider_sign_in, app) for _ in range(3)]
     provider_sign_in.provider.person = STRANGER
     for browser in browsers:
-        await waits(browser)
+        await sign_in_until_code(browser)
     other = other_browser(provider_sign_in, app)
     provider_sign_in.provider.person = Person(subject=STRANGER.subject, email=eve.email)
     back = await other.start()

@@ -37,7 +37,9 @@ PROTECTED = "PasswordProtectedTransport"
         ("better", ["X509"], None),
     ],
 )
-def test_the_context_class_of_a_password_login_follows_the_request(comparison: str, classes: list[str], expected: str | None) -> None:
+def test_the_context_class_of_a_sign_in_with_a_password_follows_the_request(
+    comparison: str, classes: list[str], expected: str | None
+) -> None:
     requested = RequestedContext(comparison=ContextComparison(comparison), classes=tuple(CLASSES + name for name in classes))
     assert choose_context_class(requested) == (None if expected is None else CLASSES + expected)
 

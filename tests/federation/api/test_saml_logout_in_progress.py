@@ -41,7 +41,7 @@ async def walk(browser: SamlBrowser, shop: SamlApplication, applications: SamlAp
     return LogoutWalk(browser, shop, *others)
 
 
-async def ask(
+async def send_request(
     browser: SamlBrowser, application: SamlApplication, name_id: str, *indexes: str, by_form: bool = False, id_: str | None = None
 ) -> Answer:
     """Deliver a LogoutRequest that the application sent, or an attacker in its name."""
@@ -67,9 +67,9 @@ class LogoutInProgress:
         walk.notified.append(self.first.slug)
         self.rest = [walk.applications[slug] for slug in walk.applications if slug not in ("shop", self.first.slug)]
 
-    async def ask(self, application: SamlApplication, *, by_form: bool = False, id_: str | None = None) -> Answer:
+    async def send_request(self, application: SamlApplication, *, by_form: bool = False, id_: str | None = None) -> Answer:
         session = self.sessions[application.slug]
-        return await ask(self.browser, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
+        return await send_request(self.browser, application, session.name_id, session.session_index, by_form=by_form, id_=id_)
 
     async def finish(self, step: Answer) -> Answer:
         """Finish the logout from this step.
@@ -88,17 +88,17 @@ class LogoutInProgress:
 async def in_progress(walk: LogoutWalk) -> LogoutInProgress:
     sessions = await walk.sign_in()
     session = sessions["shop"]
-    step = await ask(walk.browser, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
+    step = await send_request(walk.browser, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
     return LogoutInProgress(walk, sessions, step)
 
 
-def ended(step: Answer, asker: SamlApplication, request_id: str) -> list[str]:
+def final_statuses(step: Answer, application: SamlApplication, request_id: str) -> list[str]:
     message = RedirectedMessage(redirect_target(step))
     assert message.root.get("InResponseTo") == request_id
-    return statuses(step, asker)
+    return statuses(step, application)
 
 
-async def nothing_is_left(pool: Pool) -> bool:
+async def no_logout_is_stored(pool: Pool) -> bool:
     left = await run_sql(pool, "select (select count(*) from saml_logouts) + (select count(*) from saml_logout_requests)")
     return left == [(0,)]
 
@@ -108,62 +108,62 @@ async def nothing_is_left(pool: Pool) -> bool:
 
 @both_bindings
 async def test_the_same_request_twice_leads_to_the_same_step(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool) -> None:
-    again = await in_progress.ask(shop, by_form=by_form, id_="_begun")
+    again = await in_progress.send_request(shop, by_form=by_form, id_="_begun")
     assert in_progress.walk.pending_request(again) == (in_progress.first, in_progress.request_id)
-    assert ended(await in_progress.finish(again), shop, "_begun") == ["Success"]
+    assert final_statuses(await in_progress.finish(again), shop, "_begun") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
 
 
 async def test_the_same_request_continues_after_a_response(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
     onwards = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
-    again = await in_progress.ask(shop, id_="_begun")
+    again = await in_progress.send_request(shop, id_="_begun")
     assert in_progress.walk.pending_request(again) == in_progress.walk.pending_request(onwards)
-    assert ended(await in_progress.walk.finish(again), shop, "_begun") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(again), shop, "_begun") == ["Success"]
 
 
 @both_bindings
 async def test_a_new_request_of_the_initiator_gets_the_response(
     in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool, pool: Pool
 ) -> None:
-    step = await in_progress.ask(shop, by_form=by_form, id_="_again")
-    assert ended(await in_progress.finish(step), shop, "_again") == ["Success"]
+    step = await in_progress.send_request(shop, by_form=by_form, id_="_again")
+    assert final_statuses(await in_progress.finish(step), shop, "_again") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 async def test_a_new_request_of_the_initiator_repeats_the_step(in_progress: LogoutInProgress, shop: SamlApplication) -> None:
-    """As by a double click at an application with a new request for each click.
+    """This happens after a double click at an application that sends a new request for each click.
 
     The first redirect never arrived.
     """
-    step = await in_progress.ask(shop, id_="_again")
+    step = await in_progress.send_request(shop, id_="_again")
     assert in_progress.walk.pending_request(step) == (in_progress.first, in_progress.request_id)
-    assert ended(await in_progress.walk.finish(step), shop, "_again") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(step), shop, "_again") == ["Success"]
     assert sorted(in_progress.walk.notified) == sorted(["blog", "desk", "wiki", in_progress.first.slug])
 
 
 async def test_an_application_asked_twice_without_a_response_makes_the_logout_partial(
     in_progress: LogoutInProgress, shop: SamlApplication
 ) -> None:
-    await in_progress.ask(shop, id_="_again")
-    step = await in_progress.ask(shop, id_="_last")
-    assert ended(await in_progress.walk.finish(step), shop, "_last") == ["Success", "PartialLogout"]
+    await in_progress.send_request(shop, id_="_again")
+    step = await in_progress.send_request(shop, id_="_last")
+    assert final_statuses(await in_progress.walk.finish(step), shop, "_last") == ["Success", "PartialLogout"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
 
 
 async def test_a_browser_that_ignored_the_first_response_is_recognized(
     walk: LogoutWalk, browser: SamlBrowser, shop: SamlApplication, pool: Pool
 ) -> None:
-    """As by a double click: the browser drops the response to the first request."""
+    """After a double click, the browser drops the response to the first request."""
     sessions = await walk.sign_in()
     before, session = dict(browser.cookies), sessions["shop"]
-    await ask(browser, shop, session.name_id, session.session_index, id_="_begun")
+    await send_request(browser, shop, session.name_id, session.session_index, id_="_begun")
     browser.cookies = before
-    last = await walk.finish(await ask(browser, shop, session.name_id, session.session_index, id_="_again"))
-    assert ended(last, shop, "_again") == ["Success"], "also the application that the first redirect never reached"
+    last = await walk.finish(await send_request(browser, shop, session.name_id, session.session_index, id_="_again"))
+    assert final_statuses(last, shop, "_again") == ["Success"], "also the application that the first redirect never reached"
     assert sorted(walk.notified) == ["blog", "desk", "wiki"]
     assert COOKIE not in browser.cookies
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 async def test_the_initiator_can_use_any_former_name(
@@ -174,10 +174,10 @@ async def test_the_initiator_can_use_any_former_name(
     await browser.sign_in()
     await browser.sign_on(shop)
     former, latter = await browser.sign_on(once), await browser.sign_on(once)
-    step = await ask(browser, once, latter.name_id, latter.session_index, id_="_begun")
+    step = await send_request(browser, once, latter.name_id, latter.session_index, id_="_begun")
     assert walk.pending_request(step) is not None
-    again = await ask(browser, once, former.name_id, former.session_index, id_="_again")
-    assert ended(await walk.finish(again), once, "_again") == ["Success"]
+    again = await send_request(browser, once, former.name_id, former.session_index, id_="_again")
+    assert final_statuses(await walk.finish(again), once, "_again") == ["Success"]
 
 
 # Other applications of the same session
@@ -186,31 +186,31 @@ async def test_the_initiator_can_use_any_former_name(
 @both_bindings
 async def test_another_application_takes_the_logout_over(in_progress: LogoutInProgress, by_form: bool, pool: Pool) -> None:
     begins, stays = in_progress.rest
-    step = await in_progress.ask(begins, by_form=by_form, id_="_mine")
-    assert ended(await in_progress.finish(step), begins, "_mine") == ["Success"]
+    step = await in_progress.send_request(begins, by_form=by_form, id_="_mine")
+    assert final_statuses(await in_progress.finish(step), begins, "_mine") == ["Success"]
     assert sorted(in_progress.walk.notified) == sorted([in_progress.first.slug, stays.slug]), "no application that knows of it is notified"
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 @both_bindings
 async def test_an_application_that_sends_a_request_instead_of_a_response_is_done(in_progress: LogoutInProgress, by_form: bool) -> None:
-    step = await in_progress.ask(in_progress.first, by_form=by_form, id_="_mine")
-    assert ended(await in_progress.walk.finish(step), in_progress.first, "_mine") == ["Success"]
+    step = await in_progress.send_request(in_progress.first, by_form=by_form, id_="_mine")
+    assert final_statuses(await in_progress.walk.finish(step), in_progress.first, "_mine") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
     assert (await in_progress.walk.confirm(in_progress.first, in_progress.request_id)).status == 400, "the logout has ended"
 
 
 async def test_an_application_that_took_over_can_still_respond(in_progress: LogoutInProgress) -> None:
-    step = await in_progress.ask(in_progress.first, id_="_mine")
+    step = await in_progress.send_request(in_progress.first, id_="_mine")
     assert in_progress.walk.pending_request(
         await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
     ) == in_progress.walk.pending_request(step)
-    assert ended(await in_progress.walk.finish(step), in_progress.first, "_mine") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(step), in_progress.first, "_mine") == ["Success"]
 
 
 async def test_taking_over_does_not_extend_the_logout(in_progress: LogoutInProgress, clock: FakeClock) -> None:
     clock.advance(LOGOUT_TTL - timedelta(minutes=1))
-    await in_progress.ask(in_progress.rest[0])
+    await in_progress.send_request(in_progress.rest[0])
     clock.advance(timedelta(minutes=1))
     assert (await in_progress.browser.open(f"{in_progress.first.path}/slo")).status == 400
 
@@ -229,12 +229,12 @@ async def test_a_new_session_is_merged_with_the_rest_of_the_old_logout(in_progre
     browser = in_progress.browser
     session = await sign_in_again(browser, begins)
     assert session.session_index != in_progress.sessions[begins.slug].session_index
-    step = await ask(browser, begins, session.name_id, session.session_index, by_form=by_form, id_="_new")
+    step = await send_request(browser, begins, session.name_id, session.session_index, by_form=by_form, id_="_new")
     assert not await browser.is_in()
-    assert ended(await in_progress.finish(step), begins, "_new") == ["Success"]
+    assert final_statuses(await in_progress.finish(step), begins, "_new") == ["Success"]
     # The initiator also has an old session, which it must end too.
     assert sorted(in_progress.walk.notified) == sorted([in_progress.first.slug, begins.slug, stays.slug])
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 async def test_a_partial_logout_stays_partial(in_progress: LogoutInProgress) -> None:
@@ -242,17 +242,17 @@ async def test_a_partial_logout_stays_partial(in_progress: LogoutInProgress) -> 
     for _ in range(2):
         await browser.open(f"{in_progress.first.path}/slo")  # continue without a response of the first application
     session = await sign_in_again(browser, begins)
-    step = await ask(browser, begins, session.name_id, session.session_index, id_="_new")
-    assert ended(await in_progress.walk.finish(step), begins, "_new") == ["Success", "PartialLogout"]
+    step = await send_request(browser, begins, session.name_id, session.session_index, id_="_new")
+    assert final_statuses(await in_progress.walk.finish(step), begins, "_new") == ["Success", "PartialLogout"]
 
 
 async def test_merged_logouts_last_as_long_as_the_newest(in_progress: LogoutInProgress, clock: FakeClock) -> None:
     browser, begins = in_progress.browser, in_progress.rest[0]
     clock.advance(LOGOUT_TTL - timedelta(minutes=1))
     session = await sign_in_again(browser, begins)
-    step = await ask(browser, begins, session.name_id, session.session_index, id_="_new")
+    step = await send_request(browser, begins, session.name_id, session.session_index, id_="_new")
     clock.advance(timedelta(minutes=4))
-    assert ended(await in_progress.finish(step), begins, "_new") == ["Success"]
+    assert final_statuses(await in_progress.finish(step), begins, "_new") == ["Success"]
 
 
 async def test_signing_out_on_our_page_notifies_the_remaining_applications(
@@ -268,10 +268,10 @@ async def test_signing_out_on_our_page_notifies_the_remaining_applications(
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert last.status == 200
     assert "Some applications didn't confirm" not in last.text
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
-async def test_so_does_a_new_session_without_applications(in_progress: LogoutInProgress) -> None:
+async def test_signing_out_of_a_new_session_notifies_the_remaining_applications(in_progress: LogoutInProgress) -> None:
     browser = in_progress.browser
     await browser.sign_in()
     page = await sign_out(browser)
@@ -311,11 +311,11 @@ async def test_anonymization_removes_the_names_of_one_user_only(
     session, there = await browser.sign_on(initiator), await browser.sign_on(notified)
     answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
     assert answer.status == 200, answer.text
-    step = await ask(browser, initiator, session.name_id, session.session_index, id_="_eve")
+    step = await send_request(browser, initiator, session.name_id, session.session_index, id_="_eve")
     message = RedirectedMessage(redirect_target(step))
     assert [index.text for index in message.find("//samlp:SessionIndex")] == [there.session_index]
     assert await run_sql(pool, "select count(*) from saml_logout_requests where name_id <> ''") == [(2,)]
-    assert ended(await in_progress.walk.finish(step), initiator, "_eve") == ["Success", "PartialLogout"]
+    assert final_statuses(await in_progress.walk.finish(step), initiator, "_eve") == ["Success", "PartialLogout"]
 
 
 # Requests that match no session
@@ -347,7 +347,7 @@ async def test_a_request_that_matches_no_session_changes_nothing(
         message = logout_request(application, browser.now(), name, index)
         answer = await browser.post_cross_site(f"{application.path}/slo", SAMLRequest=encode_base64(message))
     else:
-        answer = await ask(browser, application, name, index, by_form=by_form)
+        answer = await send_request(browser, application, name, index, by_form=by_form)
         response = RedirectedMessage(redirect_target(answer))
         assert (response.url, response.statuses) == (application.configuration.slo_url, ["Requester", "UnknownPrincipal"])
         assert response.query["RelayState"] == "there"
@@ -356,7 +356,7 @@ async def test_a_request_that_matches_no_session_changes_nothing(
     assert await run_sql(pool, rows) == before
     assert await browser.is_in() == signed_in_anew
     step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
-    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
     assert await browser.is_in() == signed_in_anew
 
@@ -373,7 +373,7 @@ async def test_an_unreadable_message_changes_nothing(
         answer = await browser.open(f"{shop.path}/slo?SAMLRequest={what}")
     assert answer.status == 400
     step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
-    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
 
 
 @pytest.mark.parametrize("what", ["elsewhere", "another", "garbage", "nothing"])
@@ -396,7 +396,7 @@ async def test_an_invalid_response_shows_a_page_that_continues(
     assert f'href="{first.path}/slo"' in page.text
     step = await browser.open(f"{first.path}/slo")
     assert in_progress.walk.pending_request(step) == (first, in_progress.request_id), "also the second time"
-    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
 
 
 async def test_a_session_of_another_browser_does_not_match(
@@ -404,7 +404,7 @@ async def test_a_session_of_another_browser_does_not_match(
 ) -> None:
     other = SamlBrowser(app, clock)
     session = in_progress.sessions["shop"]
-    message = RedirectedMessage(redirect_target(await ask(other, shop, session.name_id, session.session_index)))
+    message = RedirectedMessage(redirect_target(await send_request(other, shop, session.name_id, session.session_index)))
     assert message.statuses == ["Requester", "UnknownPrincipal"]
     assert COOKIE not in other.cookies
 
@@ -420,7 +420,7 @@ async def test_a_form_with_a_too_long_relay_state_is_refused(browser: SamlBrowse
 
 @both_bindings
 async def test_a_repeated_response_leads_to_the_same_step(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool) -> None:
-    """Before and after the next redirect. It does not count as a return from there."""
+    """It may come before or after the next redirect, and does not count as a return from the next application."""
     browser, first = in_progress.browser, in_progress.first
     done = logout_response(first, browser.now(), in_progress.request_id)
     address = redirect_url(f"{first.path}/slo", done, "SAMLResponse")
@@ -432,7 +432,7 @@ async def test_a_repeated_response_leads_to_the_same_step(in_progress: LogoutInP
         if by_form:
             address = redirect_target(await browser.post_cross_site(f"{first.path}/slo", SAMLResponse=encode_base64(done)), 303)
         assert in_progress.walk.pending_request(await browser.open(address)) == in_progress.walk.pending_request(step)
-    assert ended(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
 
 
@@ -441,7 +441,7 @@ async def test_parallel_copies_of_a_response_all_continue(in_progress: LogoutInP
     address = redirect_url(f"{first.path}/slo", logout_response(first, browser.now(), in_progress.request_id), "SAMLResponse")
     answers = await everyone(20, lambda _: browser.open(address))
     assert {redirect_target(answer) for answer in answers} == {f"{first.path}/slo"}
-    assert ended(await in_progress.walk.finish(await browser.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
+    assert final_statuses(await in_progress.walk.finish(await browser.open(f"{first.path}/slo")), shop, "_begun") == ["Success"]
 
 
 async def test_a_repeated_response_in_another_browser_is_refused(in_progress: LogoutInProgress, app: Any, clock: FakeClock) -> None:
@@ -501,9 +501,9 @@ async def test_reloading_the_page_gets_the_response(
     assert not await browser.is_in()
     busy = False
     last = await browser.open(address if is_alone else f"{others[0].path}/slo")
-    assert ended(last, shop, "_begun") == (["Success", "PartialLogout"] if is_partial else ["Success"])
+    assert final_statuses(last, shop, "_begun") == (["Success", "PartialLogout"] if is_partial else ["Success"])
     assert COOKIE not in browser.cookies
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 # Races
@@ -525,10 +525,10 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
         (application.slug, id_) for step in steps for application, id_ in [walk.pending_request(step) or pytest.fail("nobody is told")]
     }
     assert len({set_cookies(step)[COOKIE].value for step in steps}) == 1
-    assert ended(await walk.finish(steps[0]), shop, "_begun") == ["Success"]
+    assert final_statuses(await walk.finish(steps[0]), shop, "_begun") == ["Success"]
     assert walk.notified[0] == request[0]
     assert sorted(walk.notified) == ["blog", "desk", "wiki"]
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk: LogoutWalk, browser: SamlBrowser, pool: Pool) -> None:
@@ -539,7 +539,7 @@ async def test_parallel_sign_outs_on_our_page_notify_each_application_once(walk:
     last = await walk.finish(await browser.open(f"{walk.applications['shop'].path}/slo"))
     assert sorted(walk.notified) == ["blog", "desk", "shop", "wiki"]
     assert "Some applications didn't confirm" not in last.text
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 @pytest.mark.slow
@@ -553,7 +553,7 @@ async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, browser:
     async def begin(number: int) -> Answer:
         application = list(walk.applications.values())[number % 4]
         session = sessions[application.slug]
-        return await ask(browser, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
+        return await send_request(browser, application, session.name_id, session.session_index, id_=f"_{application.slug}-{number}")
 
     messages = [RedirectedMessage(redirect_target(step)) for step in await everyone(8, begin)]
     answers = [message.statuses for message in messages if message.kind == "LogoutResponse"]
@@ -562,7 +562,7 @@ async def test_all_applications_can_start_in_parallel(walk: LogoutWalk, browser:
     assert len([statuses for statuses in answers if statuses[0] == "Success"]) == 1
     assert len(request_ids) + len(answers) == 8
     assert not await browser.is_in()
-    assert await nothing_is_left(pool)
+    assert await no_logout_is_stored(pool)
 
 
 @pytest.mark.slow
@@ -572,7 +572,7 @@ async def test_forged_requests_in_parallel_with_responses_change_nothing(in_prog
     async def forge_or_answer(number: int) -> Answer:
         if number == 4:
             return await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
-        return await ask(browser, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
+        return await send_request(browser, shop, f"somebody-{number}@example.com", "_guessed", by_form=number % 2 == 0)
 
     await everyone(8, forge_or_answer)
     last = await in_progress.walk.finish(await browser.open(f"{shop.path}/slo"))

@@ -74,7 +74,7 @@ OTHER_FORMATS = (
 
 
 async def test_another_format_is_an_error(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    """With and without a session."""
+    """This holds with and without a browser session."""
     findings = []
     for signed_in in (False, True):
         if signed_in:
@@ -218,14 +218,14 @@ def context_class_of(response: PostedResponse) -> str:
         ("<samlp:RequestedAuthnContext/>", "PasswordProtectedTransport"),
     ],
 )
-async def test_a_password_login_states_the_requested_class(
+async def test_a_sign_in_with_a_password_states_the_requested_class(
     browser: SamlBrowser, shop: SamlApplication, user: Account, element: str, expected: str
 ) -> None:
     await browser.sign_in()
     assert context_class_of(await browser.sign_on(shop, inside=element)) == expected
 
 
-async def test_other_logins_state_the_real_class(browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool) -> None:
+async def test_other_sign_ins_state_the_real_class(browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool) -> None:
     """Libraries request a password by default, and most services accept every user anyway."""
     await browser.sign_in()
     await run_sql(pool, "update sessions set provider = 'codehost'")

@@ -64,12 +64,12 @@ async def test_a_service_deleted_before_its_request_makes_the_logout_partial(
     walk = LogoutWalk(browser, shop, blog, wiki)
     deleted: list[str] = []
 
-    async def the_other_goes(at: SamlApplication) -> None:
+    async def delete_the_other(at: SamlApplication) -> None:
         goes = blog if at is wiki else wiki
         deleted.append(goes.slug)
         await delete(api, [other, other_tenant], goes)
 
-    last = await walk.finish(await walk.start(shop), the_other_goes)
+    last = await walk.finish(await walk.start(shop), delete_the_other)
     assert sorted(walk.notified + deleted) == ["blog", "wiki"], "one was notified, the other one is deleted"
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
@@ -109,16 +109,16 @@ async def test_our_page_reports_a_partial_logout_after_an_organization_is_delete
 async def test_a_deleted_initiator_gets_no_response_but_the_others_are_notified(
     browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, wiki: SamlApplication, acme: Tenant, api: Api, whole: bool
 ) -> None:
-    """The service alone, or with its organization."""
+    """The service is deleted alone, or with its organization."""
     walk = LogoutWalk(browser, shop, blog, wiki)
 
-    async def shop_goes(_: object) -> None:
+    async def delete_initiator(_: object) -> None:
         if whole:
             assert (await api.delete(acme.path, token=acme.token("owner"))).status == 204
         else:
             await delete(api, [acme], shop)
 
-    last = await walk.finish(await walk.start(shop), shop_goes)
+    last = await walk.finish(await walk.start(shop), delete_initiator)
     assert sorted(walk.notified) == ["blog", "wiki"]
     assert last.status == 200
     assert "You're also signed out of the applications that use single logout" in last.text
@@ -131,11 +131,11 @@ async def test_a_new_service_with_the_same_slug_is_not_the_initiator(
 ) -> None:
     walk = LogoutWalk(browser, shop, blog)
 
-    async def another_comes(_: object) -> None:
+    async def replace_initiator(_: object) -> None:
         await delete(api, [acme], shop)
         await applications.add("shop")
 
-    last = await walk.finish(await walk.start(shop), another_comes)
+    last = await walk.finish(await walk.start(shop), replace_initiator)
     assert last.status == 200
     assert "You're also signed out of the applications" in last.text
 
@@ -172,7 +172,7 @@ async def test_an_initiator_disabled_before_the_repeated_form_gets_no_response(
 # Changes to the user
 
 
-@pytest.mark.parametrize("asked_by_shop", [True, False])
+@pytest.mark.parametrize("started_by_shop", [True, False])
 async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     browser: SamlBrowser,
     shop: SamlApplication,
@@ -181,20 +181,20 @@ async def test_anonymization_removes_the_names_and_makes_the_logout_partial(
     user: Account,
     pool: Pool,
     platform: Platform,
-    asked_by_shop: bool,
+    started_by_shop: bool,
 ) -> None:
     """The remaining applications cannot be notified: a request needs the deleted name."""
     walk = LogoutWalk(browser, shop, blog, wiki)
 
-    async def forgotten(_: object) -> None:
+    async def anonymize(_: object) -> None:
         answer = await platform.api.delete(f"/api/privacy/forget/{user.id}", token=platform.token)
         assert answer.status == 200, answer.text
         names = "select distinct name_id, session_index, former_names from saml_logout_requests"
         assert await run_sql(pool, names) == [("", "", [])]
 
-    last = await walk.finish(await walk.start(shop if asked_by_shop else None), forgotten)
+    last = await walk.finish(await walk.start(shop if started_by_shop else None), anonymize)
     assert len(walk.notified) == 1
-    if asked_by_shop:
+    if started_by_shop:
         assert statuses(last, shop) == ["Success", "PartialLogout"], "with its RelayState, which contains no personal data"
     else:
         assert "Some applications didn't confirm" in last.text
@@ -227,13 +227,13 @@ async def test_a_deleted_user_is_signed_out_everywhere(
 ) -> None:
     walk = LogoutWalk(browser, shop, blog, wiki)
 
-    async def deleted(_: object) -> None:
+    async def delete_user(_: object) -> None:
         async with ports.storage.transaction(by=SYSTEM) as tx:
             account = await tx.accounts.lock(user.id)
             assert account is not None
             await accounts.delete_account(tx, account.id)
 
-    last = await walk.finish(await walk.start(shop), deleted)
+    last = await walk.finish(await walk.start(shop), delete_user)
     assert sorted(walk.notified) == ["blog", "wiki"]
     assert statuses(last, shop) == ["Success"]
 
@@ -249,11 +249,11 @@ async def test_applications_of_a_suspended_organization_are_skipped(
 ) -> None:
     walk = LogoutWalk(browser, shop, blog, wiki)
 
-    async def the_other_is_suspended(at: SamlApplication) -> None:
+    async def suspend_the_other(at: SamlApplication) -> None:
         tenant = other if at is wiki else other_tenant
         await run_sql(pool, "update organizations set status = 'suspended' where id = %s", tenant.org)
 
-    last = await walk.finish(await walk.start(shop), the_other_is_suspended)
+    last = await walk.finish(await walk.start(shop), suspend_the_other)
     assert len(walk.notified) == 1
     assert statuses(last, shop) == ["Success", "PartialLogout"]
 
