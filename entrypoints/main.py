@@ -32,7 +32,7 @@ from entrypoints import logs
 from entrypoints.bind import parse_bind
 from entrypoints.http.edge.server import BindError, listen, serve_http
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import Wired, allowed_targets, application, check, encryption_keys, mail_folder, start_actors, wire
+from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
 from entrypoints.workers import parent_gone, run_workers, unblock_interrupts
 from ports import Ports
 from ports.crypto import SealBroken
@@ -91,7 +91,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
     """Run the service until a signal stops it, or until its embedded database ends. Return the exit code."""
     logs.configure(settings.log_format, settings.log_level)
-    _check(settings)
+    _check_settings(settings)
     _check_libraries()
     if allowed_targets(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
@@ -124,12 +124,12 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
         return run_workers(settings.workers, command, listening, environment, on_death=forget_process, give_up=partial(_has_ended, own))
 
 
-def _check(settings: Settings) -> None:
+def _check_settings(settings: Settings) -> None:
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
         raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
-    check(settings)
+    check_settings(settings)
 
 
 def _check_libraries() -> None:
@@ -348,6 +348,6 @@ def _with_ports(settings: Settings, use: Callable[[Ports], Awaitable[T]]) -> T:
         async with wire(settings, base_url(settings), conninfo) as wired:
             return await use(wired.ports)
 
-    _check(settings)
+    _check_settings(settings)
     with metrics_directory(), database(settings) as conninfo:
         return trio.run(once, conninfo)

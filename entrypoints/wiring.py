@@ -128,7 +128,7 @@ def vault_of(settings: Settings) -> AesVault:
         raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
 
 
-def check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """Check the settings that only adapters can validate. This runs before anything is started.
 
     Raises: SettingsInvalid.

@@ -1,4 +1,4 @@
-"""Organizations with provisioned users, for the rows about SCIM: a large one, a small one, and one that fills a page."""
+"""Organizations with provisioned users, for the rows about SCIM: a large one, a small one, and one with as many users as a page."""
 
 import time
 import uuid

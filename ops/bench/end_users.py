@@ -21,8 +21,8 @@ from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 
 SMALL_USERS: Final = 50
-SERVICES_OF_EACH: Final = 3  # per organization; the large and the small one have one service each
-DEACTIVATED: Final = 100  # one user of so many is deactivated, but none of a service's first ones
+SERVICES_OF_EACH: Final = 3  # services per organization; the large and the small service are the only ones of their organizations
+DEACTIVATED: Final = 100  # every hundredth user of a service is deactivated
 DOMAIN: Final = "people.example"  # of every end user's address
 
 LIFE: Final = timedelta(days=2 * 365)
@@ -45,8 +45,8 @@ class Scale:
     other_users: int  # per service
     large_users: int
     logins: int  # of all services, without failures
-    large_logins: int  # about: logins are random
-    small_logins: int  # about
+    large_logins: int  # approximately, because logins are random
+    small_logins: int  # approximately
 
     @property
     def users_of_each(self) -> list[int]:
@@ -81,7 +81,7 @@ LITTLE: Final = Scale(others=1, other_users=10, large_users=64, logins=1000, lar
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A filled service, the only one of its organization."""
+    """A filled service. Its organization has no other service."""
 
     id: str
     org_id: str
@@ -121,7 +121,7 @@ def add_applications(service: Service, scale: Scale, report: Report) -> Applicat
 
 
 def fill(conninfo: str, scale: Scale, owners: Sequence[uuid.UUID], report: Report) -> tuple[Application, Application]:
-    """Fill a migrated database without organizations. `owners` own those of the large service and the small one.
+    """Fill a migrated database without organizations. `owners` own the organizations of the large and the small service.
 
     As after years of growth, rows are ordered by time. The users of a service join at even intervals, and each login is
     by a random user who has joined before. Users without a login were created by an API key.
@@ -299,7 +299,8 @@ _CROWD: Final = """
            %(begin)s + %(life)s * place / s.size
     from shares s cross join lateral generate_series(0, s.size - 1) place
     order by 8"""
-# The id of a login is also the id of its session, which is long over. Random ids would take as long as everything else.
+# The id of a login is also the id of its session, which ended long ago. It is a hash of the number, because generating random ids would
+# take as long as everything else.
 _LOGINS: Final = """
     insert into login_events (id, user_id, session_id, org_id, service_id, provider, success, address, agent, created_at)
     select d.id, c.user_id, d.id, c.org_id, c.service_id, (%(providers)s::text[])[1 + n %% 10], true,
@@ -314,7 +315,7 @@ _LOGINS: Final = """
             select n, n::float8 / %(logins)s as part, random() as lot, random() as one, random() as service
             from generate_series(%(first)s, %(last)s) n) drawn) d
     join crowd c on c.number = d.number"""
-# Days that are over have one shard, as the housekeeper leaves them.
+# Past days have one shard, as after a run of the housekeeper.
 _LOGIN_TOTALS: Final = """
     insert into login_totals (org_id, service_id, day, provider, shard, total)
     select org_id, service_id, (created_at at time zone 'UTC')::date, provider,
@@ -337,7 +338,7 @@ _SERVICE_USERS: Final = """
 _END_USERS: Final = """
     insert into end_users (org_id, user_id, email, deactivated, created_at)
     select org_id, user_id, email, deactivated, created_at from service_users order by created_at"""
-# Every other one has or had one, every other one of these by a payment provider.
+# Every second user has or had a subscription. A payment provider manages every second one of these.
 _SUBSCRIPTIONS: Final = """
     insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, provider_subscription_id, created_at,
                                updated_at)

@@ -1,4 +1,4 @@
-"""The rows about lists and analytics of organizations and services, however large these are."""
+"""The rows about lists and analytics of organizations and services of different sizes."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -123,7 +123,7 @@ class Refresh(BareAppRow):
     def prepare(self, seconds: int, rounds: int) -> None:
         super().prepare(seconds, rounds)
         add_accounts(self.service, ACCOUNTS)
-        # More than needed: a complete refresh is not faster than two bytes. A token that is used twice would fail visibly.
+        # More than needed: a refresh is slower than the response of two bytes. A token that is used twice would fail visibly.
         probe = REQUESTS.drive(self.bare, [Request("GET", "/")], 1)
         self.per_second = round(1.5 * probe.rate)
         self.tokens = add_sessions(self.service, self.per_second * (seconds * rounds + 1 + WARM_UP))

@@ -27,7 +27,7 @@ _ADMINS: Final = 10  # per organization, including its owner; they are the actor
 _SERVICES: Final = 20
 _BYTES_PER_ENTRY: Final = 1600  # with its indexes, the space to build them, and the write-ahead log
 
-# Events about users, which are four of five entries, and other events.
+# Four of five entries are events about users. The others are about other objects.
 _USER_EVENTS: Final = ("user.joined", "user.role_updated", "security.password.changed", "user.sessions_revoked")
 _OTHER_EVENTS: Final = ("service.updated", "invitation.accepted", "organization.updated", "api_key.created")
 _DETAILS: Final = {

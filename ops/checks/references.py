@@ -24,7 +24,7 @@ from ops.checks.language import files_in
 
 KINDS: Final = {".py", ".md", ".html", ".txt", ".toml", ".yml", ".yaml", ".service", ".sh", ".css", ".lua", ".js", ".mjs", ".sql", ""}
 SPECIFICATION: Final = PurePosixPath("docs/specification")
-# These two name the refused forms.
+# These two files contain the refused forms.
 EXEMPT: Final = {"ops/checks/references.py", "tests/ops/test_references_check.py"}
 
 # A reference may continue in the next line of a comment.

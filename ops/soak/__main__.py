@@ -1,9 +1,9 @@
 """The soak test, `python -m ops.soak [--events N] [--receivers N]`: webhook deliveries under chaos.
 
-Many organizations with many webhooks are changed. At the same time processes of the service are killed, the
-database is restarted, and some webhooks are deleted. At the end each working receiver must have got every
-acknowledged change at least once, with a signature that the Standard Webhooks library accepts. Receivers of deleted
-webhooks and at private addresses must have got nothing. Otherwise the exit code is 1.
+Many organizations with many webhooks are changed. At the same time, processes of the service are killed, the
+database is restarted, and some webhooks are deleted. At the end, each working receiver must have received every
+acknowledged change at least once, with a signature that the Standard Webhooks library accepts. A deleted webhook must
+receive nothing after its deletion, and a private address nothing at all. Otherwise the exit code is 1.
 """
 
 import argparse
@@ -20,21 +20,21 @@ import httpx
 import trio
 
 from adapters.crypto import generate_key
-from ops.soak.receivers import Manner, Receiver, Receivers
+from ops.soak.receivers import Behavior, Receiver, Receivers
 from tests.proof.e2e.process import DatabaseServer, Service
 from tests.support.database import reachable_directory
 
 ORGANIZATIONS: Final = 20
 OWNER: Final = ("owner@soak.example", "a password for the soak")
-# The numbers among twenty receivers. The others are healthy.
+# The number of faulty receivers among twenty, by kind. The others are healthy.
 FAULTY: Final = {
-    Manner.FLAKY: 2,
-    Manner.FAILING: 1,
-    Manner.HANGING: 1,
-    Manner.DRIPPING: 1,
-    Manner.REDIRECTING: 1,
-    Manner.DELETED: 1,
-    Manner.PRIVATE: 1,
+    Behavior.FLAKY: 2,
+    Behavior.FAILING: 1,
+    Behavior.HANGING: 1,
+    Behavior.DRIPPING: 1,
+    Behavior.REDIRECTING: 1,
+    Behavior.DELETED: 1,
+    Behavior.PRIVATE: 1,
 }
 KILLS, RESTARTS = 5, 2
 TIMEOUT: Final = 600.0  # seconds after the last change in which all deliveries must arrive
@@ -95,7 +95,7 @@ class Soak:
                 self._service.clean_up()
                 self._server.stop()
                 nursery.cancel_scope.cancel()
-        return self._judge()
+        return self._report_result()
 
     # -- preparation -----------------------------------------------------------------------------------------------------------
 
@@ -104,29 +104,29 @@ class Soak:
         self._client = httpx.AsyncClient(
             base_url=self._service.address, headers={"Authorization": f"Bearer {self._token}"}, trust_env=False, timeout=30
         )
-        manners = self._manners()
+        behaviors = self._choose_behaviors()
         for number in range(ORGANIZATIONS):
             slug = f"soak-{number}"
             (await self._client.post("/api/organizations", json={"slug": slug, "name": "Original name"})).raise_for_status()
             self._acknowledged[slug], self._of_organization[slug] = set(), []
-        for number, manner in enumerate(manners):
+        for number, behavior in enumerate(behaviors):
             slug = f"soak-{number % ORGANIZATIONS}"
-            receiver, url = self._receivers.add(manner)
-            webhook = {"name": f"{manner} {number}", "url": url, "events": ["organization.updated"]}
+            receiver, url = self._receivers.add(behavior)
+            webhook = {"name": f"{behavior} {number}", "url": url, "events": ["organization.updated"]}
             created = await self._client.post(f"/api/organizations/{slug}/webhooks", json=webhook)
             created.raise_for_status()
             receiver.secret = created.json()["secret"]
             self._of_organization[slug].append(receiver)
-            if manner is Manner.DELETED:
+            if behavior is Behavior.DELETED:
                 self._deletable.append((slug, created.json()["id"], receiver))
-        behaviors = ", ".join(f"{count} {manner}" for manner, count in Counter(manners).items())
-        report(f"{ORGANIZATIONS} organizations with {len(manners)} webhooks: {behaviors}")
+        counts = ", ".join(f"{count} {behavior}" for behavior, count in Counter(behaviors).items())
+        report(f"{ORGANIZATIONS} organizations with {len(behaviors)} webhooks: {counts}")
 
-    def _manners(self) -> list[Manner]:
-        faulty = [manner for manner, count in FAULTY.items() for _ in range(count * self._count // 20)]
-        manners = faulty + [Manner.HEALTHY] * (self._count - len(faulty))
-        self._draw.shuffle(manners)
-        return manners
+    def _choose_behaviors(self) -> list[Behavior]:
+        faulty = [behavior for behavior, count in FAULTY.items() for _ in range(count * self._count // 20)]
+        behaviors = faulty + [Behavior.HEALTHY] * (self._count - len(faulty))
+        self._draw.shuffle(behaviors)
+        return behaviors
 
     # -- changes and chaos --------------------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Soak:
             len(self._acknowledged[slug] - receiver.accepted.keys())
             for slug, receivers in self._of_organization.items()
             for receiver in receivers
-            if receiver.manner.must_get_all
+            if receiver.behavior.must_receive_all
         )
 
     async def _wait_for_deliveries(self) -> None:
@@ -219,10 +219,10 @@ class Soak:
                 reported_at = time.monotonic()
             await trio.sleep(0.5)
 
-    def _judge(self) -> bool:
+    def _report_result(self) -> bool:
         receivers = list(self._receivers.all.values())
-        taken = sum(receiver.accepted.total() for receiver in receivers if receiver.manner.must_get_all)
-        distinct = sum(len(receiver.accepted) for receiver in receivers if receiver.manner.must_get_all)
+        taken = sum(receiver.accepted.total() for receiver in receivers if receiver.behavior.must_receive_all)
+        distinct = sum(len(receiver.accepted) for receiver in receivers if receiver.behavior.must_receive_all)
         facts = {
             "deliveries accepted by working receivers": taken,
             "of these repeated": taken - distinct,

@@ -1,4 +1,4 @@
-"""The receivers of the soak test, working and faulty ones, with the deliveries that they got."""
+"""The receivers of the soak test, working and faulty ones, with the deliveries that they received."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ from tests.fakes.requests import Request
 DRIP = 0.1  # seconds between two bytes
 
 
-class Manner(StrEnum):
+class Behavior(StrEnum):
     """How a receiver answers."""
 
     HEALTHY = "healthy"
@@ -28,8 +28,8 @@ class Manner(StrEnum):
     PRIVATE = "private"  # at an address that is not allowed
 
     @property
-    def must_get_all(self) -> bool:
-        return self in (Manner.HEALTHY, Manner.FLAKY)
+    def must_receive_all(self) -> bool:
+        return self in (Behavior.HEALTHY, Behavior.FLAKY)
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Receiver:
     """The receiver of one webhook. `accepted` counts its deliveries by their content, `ids` the attempts of each delivery."""
 
     number: int
-    manner: Manner
+    behavior: Behavior
     secret: str = field(default="", repr=False)
     accepted: Counter[str] = field(default_factory=Counter)
     ids: Counter[str] = field(default_factory=Counter)
@@ -55,12 +55,12 @@ class Receiver:
             return 401
         if self.deleted:
             self.after_deletion += 1
-        match self.manner:
-            case Manner.FAILING:
+        match self.behavior:
+            case Behavior.FAILING:
                 return 500
-            case Manner.FLAKY if self.ids[headers["webhook-id"]] <= 2:
+            case Behavior.FLAKY if self.ids[headers["webhook-id"]] <= 2:
                 return 503
-            case Manner.REDIRECTING:
+            case Behavior.REDIRECTING:
                 return 302
         self.accepted[about(payload)] += 1
         return 200
@@ -89,12 +89,12 @@ class Receivers:
         self.forbidden_port = forbidden[0].socket.getsockname()[1]
         nursery.start_soon(trio.serve_listeners, self._stray, forbidden)
 
-    def add(self, manner: Manner) -> tuple[Receiver, str]:
+    def add(self, behavior: Behavior) -> tuple[Receiver, str]:
         """Add a receiver and return it with its URL."""
-        receiver = Receiver(len(self.all), manner)
-        path = f"/{manner}/{receiver.number}"
+        receiver = Receiver(len(self.all), behavior)
+        path = f"/{behavior}/{receiver.number}"
         self.all[path] = receiver
-        port = self.forbidden_port if manner is Manner.PRIVATE else self.port
+        port = self.forbidden_port if behavior is Behavior.PRIVATE else self.port
         return receiver, f"http://127.0.0.1:{port}{path}"
 
     async def _stray(self, stream: trio.SocketStream) -> None:
@@ -114,9 +114,9 @@ class Receivers:
         if receiver is None:  # a redirect was followed
             self.strays += 1
             return
-        if receiver.manner is Manner.HANGING:
+        if receiver.behavior is Behavior.HANGING:
             await trio.sleep_forever()
-        if receiver.manner is Manner.DRIPPING:
+        if receiver.behavior is Behavior.DRIPPING:
             await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
             while True:
                 await trio.sleep(DRIP)

@@ -398,7 +398,7 @@ def test_a_malformed_mail_server_url_is_refused_at_startup(settings_from: Settin
 @pytest.mark.parametrize("text", ["localhost", "10.0.0.1/8", "127.0.0.1:smtp", "fd00::/8:443", "10.0.0.0/8;fd00::/8"])
 def test_malformed_allowed_targets_are_refused_at_startup(settings_from: SettingsFrom, tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"^SSO_OUTBOUND_ALLOW has an entry, number 1, .*\.$"):
-        wiring.check(settings_from(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
+        wiring.check_settings(settings_from(DATA_DIR=str(tmp_path), OUTBOUND_ALLOW=text))
 
 
 @pytest.mark.parametrize("sender", ["nobody", "Gatehouse <>", "a@b, c@d", "Gatehouse <id@example.com>\r\nBcc: x@example.com"])

@@ -25,7 +25,7 @@ INSERT: Final = """
                        created_at, updated_at, first_verified_at, mfa_enabled_at)
     values (%(id)s, %(email)s, %(email_verified_at)s, %(password_hash)s, %(is_platform_owner)s, %(origin)s, %(origin_org_id)s,
             %(deactivated_at)s, %(anonymized_at)s, %(created_at)s, %(created_at)s, %(first_verified_at)s, %(mfa_enabled_at)s) """
-LINK_OWNER: Final = """
+OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
 
@@ -131,7 +131,7 @@ class Accounts(Repository):
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         return await self._one(
             to_account,
-            SELECT + LINK_OWNER,
+            SELECT + OWNER_OF_LINK,
             token_hash=token_hash,
             purpose=purpose,
         )

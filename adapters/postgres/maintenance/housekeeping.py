@@ -1,4 +1,4 @@
-"""Deletion of obsolete rows, and leases on jobs that one process at a time does."""
+"""Deletion of obsolete rows, and leases on jobs that only one process at a time runs."""
 
 from collections.abc import Mapping
 from datetime import datetime

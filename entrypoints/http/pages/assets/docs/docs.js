@@ -1,4 +1,4 @@
-// Starts Swagger UI on this service's own description. Nothing is loaded from, or sent to, anywhere else.
+// Starts Swagger UI with the API description of this service. It contacts no other host.
 "use strict";
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -11,11 +11,11 @@ SwaggerUIBundle({
   domNode: document.getElementById("docs"),
   deepLinking: true,
   displayRequestDuration: true,
-  docExpansion: "none", // of some 150 operations at once only the first few come to be shown
+  docExpansion: "none", // collapsed, because the API has about 150 operations
   filter: true,
-  validatorUrl: null, // the default sends the document's address to a validator elsewhere
+  validatorUrl: null, // the default sends the URL of the document to a validator on another host
   requestInterceptor: (request) => {
-    request.credentials = "omit"; // whoever tries something out here does it with the token they entered, not as a signed-in browser
+    request.credentials = "omit"; // requests use the token that the user entered, not the session of the browser
     return request;
   },
 });
