@@ -117,7 +117,7 @@ async def _deliver(ports: Ports, state: _DispatchState, delivery: ClaimedDeliver
         outcome = await deliveries.attempt(ports, delivery, spread)
     except Exception:
         log.exception("delivery_not_made")
-        outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_MADE, ports.clock.now(), spread)
+        outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
     _report(ports, outcome)
     if outcome.status == GONE:
         await _deactivate_webhook(ports, delivery)

@@ -47,9 +47,9 @@ class DeliveryFailure(StrEnum):
     The tenant sees only these texts, so that it learns nothing about the network (security W-4).
     """
 
-    NOT_TAKEN = "the response was not a success"
+    NOT_ACCEPTED = "the response was not a success"
     NOT_SIGNED = "the secret of the webhook could not be read: rotate it"
-    NOT_MADE = "the request could not be made"
+    NOT_SENT = "the request could not be made"
     LOST = "too many attempts started and never finished"
 
 
@@ -110,7 +110,7 @@ class DispatchCapacity:
     The claim shares the free slots by three rules:
 
     - An organization gets slots while the free slots are at least three times its deliveries in
-      flight. So a single organization gets at most a quarter of all slots.
+      flight. By this rule, a single organization gets a quarter of all slots.
     - A webhook gets slots while its deliveries in flight are at most the slots that its
       organization can still get.
     - A webhook with nothing in flight gets one slot beyond these limits, while its organization has
@@ -179,7 +179,7 @@ def answered_outcome(policy: Policy, delivery: ClaimedDelivery, reply: Reply, no
     body = reply.body[:STORED_RESPONSE_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
     if reply.is_success:
         return DeliveryOutcome(delivery=delivery, at=now, status=reply.status, body=body)
-    return replace(failed_outcome(policy, delivery, DeliveryFailure.NOT_TAKEN, now, spread), status=reply.status, body=body)
+    return replace(failed_outcome(policy, delivery, DeliveryFailure.NOT_ACCEPTED, now, spread), status=reply.status, body=body)
 
 
 def failed_outcome(

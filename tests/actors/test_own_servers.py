@@ -89,7 +89,7 @@ async def wait_until_idle(inbox: Mailbox) -> None:
 
 
 def count_begun(sent: FakeMailTransport, addresses: Sequence[str]) -> int:
-    """Return the number of begun emails to these addresses."""
+    """Return how many emails to these addresses the server has begun to receive."""
     return sum(sent.begun[address] for address in addresses)
 
 

@@ -137,7 +137,7 @@ async def test_a_failure_is_retried_after_the_documented_delays(
             for attempt, delay in enumerate((5, 300, 1800, 7200), 1):
                 row = await attempts_of(pool, inbox, attempt)
                 assert (row["response_status_code"], row["response_body"], row["delivered"]) == (500, "no", False)
-                assert row["delivery_error"] == DeliveryFailure.NOT_TAKEN
+                assert row["delivery_error"] == DeliveryFailure.NOT_ACCEPTED
                 wait = row["next_retry_at"] - clock.now()
                 assert 1 <= wait.total_seconds() / delay <= 1.2
                 clock.advance(wait - timedelta(milliseconds=1))
@@ -168,9 +168,9 @@ async def test_the_dispatcher_wakes_by_itself_for_a_retry(ports: Ports, pool: Po
 
 
 FAILURES: dict[str, tuple[Any, int | None, str | None, str]] = {
-    "a redirect": (answer(302, b"", "Location: /elsewhere"), 302, "", DeliveryFailure.NOT_TAKEN),
-    "a body of strange bytes": (answer(400, b"\xff\x00 no"), 400, "\ufffd\ufffd no", DeliveryFailure.NOT_TAKEN),
-    "a long body": (answer(400, b"x" * 5000), 400, "x" * 4096, DeliveryFailure.NOT_TAKEN),
+    "a redirect": (answer(302, b"", "Location: /elsewhere"), 302, "", DeliveryFailure.NOT_ACCEPTED),
+    "a body of strange bytes": (answer(400, b"\xff\x00 no"), 400, "\ufffd\ufffd no", DeliveryFailure.NOT_ACCEPTED),
+    "a long body": (answer(400, b"x" * 5000), 400, "x" * 4096, DeliveryFailure.NOT_ACCEPTED),
     "no HTTP": (b"hello\r\n\r\n", None, None, SendFailure.BROKEN),
     "no answer": (hang, None, None, SendFailure.TIMED_OUT),
     "an answer without end": (drip, None, None, SendFailure.TIMED_OUT),
@@ -252,7 +252,7 @@ async def test_a_defect_does_not_affect_other_deliveries(ports: Ports, pool: Poo
     with logged() as log:
         async with dispatching(replace(ports, sender=Sender())):
             rows = await all_attempted(pool)
-    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, DeliveryFailure.NOT_MADE), (True, None)]
+    assert sorted((row["delivered"], row["delivery_error"]) for row in rows) == [(False, DeliveryFailure.NOT_SENT), (True, None)]
     assert [entry["event"] for entry in log if entry["log_level"] == "error"] == ["delivery_not_made"]
 
 

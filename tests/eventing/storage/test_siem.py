@@ -110,7 +110,7 @@ async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(port
         assert await first.organizations.by_id(acme) is not None  # writes the event before all others
 
         async def second() -> list[str]:
-            await record(ports, acme, "second", name="plan.updated")  # a different total, so that it need not wait
+            await record(ports, acme, "second", name="plan.updated")  # an action with another total, so that it does not wait for the lock
             return await take_batch(ports)
 
         assert await in_another_task(second) == ["second"]
@@ -121,10 +121,7 @@ async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(port
 
 @pytest.mark.slow
 async def test_concurrent_entries_all_arrive_once_and_in_the_order_of_each_writer(ports: Ports, pool: Pool, acme: UUID) -> None:
-    """Entries are received all the time.
-
-    A writer records its next entry after the commit of the one before.
-    """
+    """The queue is read while the writers record entries. Each writer commits before it records its next entry."""
     await configure(ports, make_sink(acme))
     storage, dice = ports.storage, random.Random(11)  # noqa: S311
     names = sorted(name for name, kind in EVENT_KINDS.items() if kind.audited)
@@ -341,10 +338,7 @@ async def test_the_queue_of_a_removed_configuration_is_deleted_in_batches(
     await fill(pool, acme, 2)
 
     async def sweep(before: datetime, limit: int) -> tuple[int, int]:
-        """Sweep.
-
-        Return the number of rows left of the removed queue, and of removed configurations.
-        """
+        """Sweep, and return the number of remaining rows of the removed queue and of removed configurations."""
         await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SIEM_QUEUES, before, limit))
         [(waiting, removed)] = await run_sql(
             pool, "select (select count(*) from siem_queue), (select count(*) from removed_siem_configurations)"
@@ -413,21 +407,21 @@ async def test_checking_for_an_empty_queue_reads_few_rows_of_a_large_one(
     await fill(pool, acme, 50_000)
     await run_sql(pool, "analyze siem_queue, siem_configurations, organizations")
 
-    async def looked_at(statement: str, **parameters: Any) -> float:
+    async def rows_read(statement: str, **parameters: Any) -> float:
         nodes = await plan_nodes(pool, statement, parameters, mode)
         return sum(rows_of(node) for node in nodes if node.get("Relation Name") == "siem_queue")
 
-    assert await looked_at(CLAIM, now=NOW, leased_until=NOW, struggling=True) <= 2
+    assert await rows_read(CLAIM, now=NOW, leased_until=NOW, struggling=True) <= 2
     [(siem_id,)] = await run_sql(pool, "select id from siem_configurations where org_id = %s", acme)
-    assert await looked_at(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
-    assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
-    # The entries of this queue are removed, which counts as old. For another queue, one row is
-    # enough.
-    assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
+    assert await rows_read(WAITING, org_id=acme, siem_id=siem_id, limit=10, most_bytes=MAX_BYTES) == 10
+    assert await rows_read(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) == 0
+    # The entries of this queue do not exist, which counts as old. Of any other queue, the sweep
+    # reads one row.
+    assert await rows_read(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW, limit=10) <= 40
     await record(ports, other_tenant, "young")
     await remove(ports.storage, acme)
-    assert await looked_at(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW - DAY, limit=10) <= 1
-    assert await looked_at(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) <= 30
+    assert await rows_read(SWEEPS[Sweep.SIEM_BACKLOGS], before=NOW - DAY, limit=10) <= 1
+    assert await rows_read(SWEEPS[Sweep.SIEM_QUEUES], before=NOW, limit=10) <= 30
 
 
 async def test_an_attempt_with_an_old_configuration_does_not_change_the_status_of_the_new_one(

@@ -45,8 +45,8 @@ async def users_of_acme(storage: Postgres, pool: Pool, acme: UUID, other_tenant:
     await add(storage, *users)
     for number, user in enumerate(users):
         await add_member(pool, acme, user.id, confirmed=True)
-        moment = NOW + number * SECOND
-        await run_sql(pool, "update memberships set created_at = %s where user_id = %s", moment, user.id)
+        joined_at = NOW + number * SECOND
+        await run_sql(pool, "update memberships set created_at = %s where user_id = %s", joined_at, user.id)
         if number < len(PROFILES):
             await within(
                 storage,
