@@ -125,6 +125,7 @@ def serve(settings: Settings, *, welcome: bool, show_password: bool) -> int:
 
 
 def _check_settings(settings: Settings) -> None:
+    """Create the data directory, and check the settings. Raises: SettingsInvalid."""
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What is needed to run, ship and measure the service; nothing here is imported by it."""
+"""Everything to run, ship, measure and check the service. The service imports nothing from here."""

@@ -88,7 +88,7 @@ class BusyServers:
 
 NO_BUSY_SERVERS = BusyServers()
 
-# Longer than a whole session with a slow mail server, so that no other process claims the email meanwhile.
+# Longer than a whole session with a slow mail server, so that no other process claims the email during the session.
 LEASE = timedelta(seconds=120)
 MAX_ATTEMPTS = 24
 # The limit on claims without an outcome. An email that crashes the process must not do so forever.

@@ -247,16 +247,16 @@ async def test_no_email_is_sent(pool: Pool, seeded: Demo) -> None:
 
 # Obstacles
 
-Sabotage = Callable[[Ports, Pool], Awaitable[object]]
+CreateObstacle = Callable[[Ports, Pool], Awaitable[object]]
 SUSPEND = "update organizations set status = 'suspended', suspended_reason = 'x' where slug = 'demo'"
 
 
-def sql(*statements: str) -> Sabotage:
-    async def sabotage(_: Ports, pool: Pool) -> None:
+def sql(*statements: str) -> CreateObstacle:
+    async def create_obstacle(_: Ports, pool: Pool) -> None:
         for statement in statements:
             await run_sql(pool, statement)
 
-    return sabotage
+    return create_obstacle
 
 
 async def delete_other_organization(ports: Ports, pool: Pool) -> None:
@@ -270,7 +270,7 @@ async def delete_other_organization(ports: Ports, pool: Pool) -> None:
     await run_sql(pool, SUSPEND)
 
 
-OBSTACLES: dict[str, tuple[Sabotage, str]] = {
+OBSTACLES: dict[str, tuple[CreateObstacle, str]] = {
     "suspended": (sql(SUSPEND), "The organization demo is suspended. Activate or delete it"),
     "suspended, and the other one is gone": (delete_other_organization, "The organization demo is suspended. Activate or delete it"),
     "rejected": (
@@ -303,8 +303,8 @@ OBSTACLES: dict[str, tuple[Sabotage, str]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBSTACLES)
 async def test_an_obstacle_is_named_and_nothing_changes(ports: Ports, pool: Pool, seeded: Demo, name: str) -> None:
-    sabotage, message = OBSTACLES[name]
-    await sabotage(ports, pool)
+    create_obstacle, message = OBSTACLES[name]
+    await create_obstacle(ports, pool)
     before = await everything(pool)
     with pytest.raises(DemoRefused) as refused:
         await demo.seed(ports, ["https://elsewhere.example/back"])

@@ -60,11 +60,11 @@ def records(text: str) -> list[dict[str, Any]]:
 
 
 def a_request() -> RequestRecord:
-    exchange = RequestRecord("req-7", "POST", "/api/organizations/acme/members", "203.0.113.7")
-    exchange.route, exchange.status, exchange.duration = "/api/organizations/<org_slug>/members", 404, 0.01234
-    exchange.caller, exchange.organization, exchange.error_code = "person:7", "acme", "NOT_FOUND"
-    exchange.impersonator = "person:9"
-    return exchange
+    record = RequestRecord("req-7", "POST", "/api/organizations/acme/members", "203.0.113.7")
+    record.route, record.status, record.duration = "/api/organizations/<org_slug>/members", 404, 0.01234
+    record.caller, record.organization, record.error_code = "person:7", "acme", "NOT_FOUND"
+    record.impersonator = "person:9"
+    return record
 
 
 class Unreadable:

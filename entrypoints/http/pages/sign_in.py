@@ -41,7 +41,7 @@ _DOT_SEGMENTS = (".", "..")
 
 
 def safe_next(text: str) -> str:
-    """Return `text` if it is a safe path of ours to continue at after the sign-in, or else the account page (security G-4).
+    """Return `text` if it is a safe path on this server to continue at after the sign-in, or else the account page (security G-4).
 
     Browsers resolve dot segments before they check whether a path starts with two slashes, and they treat `%2e` as a dot. So a path with a
     dot segment or with two slashes anywhere is not safe.
