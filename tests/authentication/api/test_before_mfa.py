@@ -117,7 +117,7 @@ async def test_no_authorization_code_without_the_second_factor(at_home: Ada, els
 async def test_no_authorization_code_if_the_factor_is_enabled_before_the_consent(at_home: Ada, elsewhere: str, acme: Tenant) -> None:
     party = await add_relying_party(acme, at_home.browser, "new")
     await run_sql(acme.pool, "delete from memberships where user_id = (select id from users where email = %s)", EMAIL)
-    question = await party.ask()
+    question = await party.open_request()
     assert 'name="answer"' in question.text
     await at_home.switch_on(elsewhere)
     answer = await at_home.browser.send(party.request(), answer="continue", form_token=form_token(question))

@@ -38,7 +38,7 @@ class There:
 
     async def approve(self, session: SignedIn) -> None:
         await self.cli.begin()
-        assert (await self.cli.answer(session.access_token)).status == 200
+        assert (await self.cli.decide(session.access_token)).status == 200
 
 
 async def say_yes(tenant: Tenant, app: QuartTrio, edge: Edge, pool: Pool, clock: FakeClock, person: Account, session: SignedIn) -> There:

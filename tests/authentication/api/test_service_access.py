@@ -44,7 +44,7 @@ async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
 
     async def grant() -> Grants:
         approved = await new_device()
-        assert (await approved.answer(token)).status == 200
+        assert (await approved.decide(token)).status == 200
         of_code, of_password = await party.tokens(), await log_in(ports, service=service)
         return Grants(await party.code(), of_code["refresh_token"], of_password.refresh_token, approved)
 
@@ -57,12 +57,12 @@ async def test_every_protocol_refuses_a_user_whom_the_directory_blocks(
             "code exchange": await party.exchange(grants.code),
             "OAuth refresh": await party.refresh(grants.refresh_token_of_code),
             "API refresh": await acme.api.post("/api/auth/refresh", renewal),
-            "device approval": await (await new_device()).answer(token),
+            "device approval": await (await new_device()).decide(token),
             "device redemption": await grants.approved.poll_after_interval(),
         }
         return {
             **{protocol: answer.status == 200 for protocol, answer in answers.items()},
-            "OAuth authorization": "code" in redirect_parts(await party.ask())[1],
+            "OAuth authorization": "code" in redirect_parts(await party.open_request())[1],
             "SAML sign-on": (await browser.sign_on(shop, IsPassive="true")).statuses == ["Success"],
         }
 

@@ -1,4 +1,4 @@
-"""A client of the device flow, as its tests need it."""
+"""A client of the device flow for its tests."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,7 +18,7 @@ CURL: Final = "curl/8.5.0"
 VERIFIER: Final = "the-verifier-that-only-this-program-knows-0123456789"
 PKCE: Final = {"code_challenge": s256_challenge(VERIFIER), "code_challenge_method": "S256"}
 INTERVAL: Final = timedelta(seconds=5)
-# The tables to which the sign-in of a device adds rows.
+# The tables that get rows when a device signs in.
 SIGN_IN_TABLES: Final = ("sessions", "refresh_tokens", "devices", "login_events", "service_users", "events")
 
 
@@ -43,14 +43,14 @@ class DeviceClient:
     def headers(self) -> dict[str, str]:
         return {**FORM, "User-Agent": CURL}
 
-    async def ask(self, **fields: str) -> Answer:
+    async def request_codes(self, **fields: str) -> Answer:
         """Request codes as a form. Without fields, send only the client id."""
         sent = fields or {"client_id": str(self.service.client_id)}
         return await self.api.call("POST", CODE, raw=urlencode(sent).encode(), headers=self.headers)
 
     async def begin(self, **fields: str) -> str:
         """Request codes and return the user code."""
-        answer = await self.ask(client_id=str(self.service.client_id), **fields)
+        answer = await self.request_codes(client_id=str(self.service.client_id), **fields)
         assert answer.status == 200, answer.text
         self.codes = answer.json
         return str(self.codes["user_code"])
@@ -68,14 +68,14 @@ class DeviceClient:
         self.clock.advance(timedelta(seconds=seconds))
         return await self.poll(**changes)
 
-    async def answer(self, token: str | None, action: str = "approve", user_code: str | None = None) -> Answer:
+    async def decide(self, token: str | None, action: str = "approve", user_code: str | None = None) -> Answer:
         """Approve or deny the device, as the user with this token."""
         return await self.api.post(VERIFY, {"user_code": user_code or self.codes["user_code"], "action": action}, token=token)
 
     async def status(self) -> list[str]:
         return [row[0] for row in await run_sql(self.pool, "select status from device_codes order by created_at")]
 
-    async def left(self) -> dict[str, int]:
+    async def count_rows(self) -> dict[str, int]:
         """Return the number of rows in each of SIGN_IN_TABLES."""
         counts = {}
         for table in SIGN_IN_TABLES:

@@ -1,4 +1,4 @@
-"""An OAuth application, as the tests of codes and tokens need it."""
+"""An OAuth application for the tests of codes and tokens."""
 
 from base64 import b64encode
 from dataclasses import dataclass
@@ -67,12 +67,12 @@ class RelyingParty:
         }
         return f"{AUTHORIZE}?{urlencode({name: value for name, value in fields.items() if value is not None})}"
 
-    async def ask(self, **changes: str | None) -> Answer:
+    async def open_request(self, **changes: str | None) -> Answer:
         return await self.browser.open(self.request(**changes))
 
     async def code(self, **changes: str | None) -> str:
         """Return a code for the user who is signed in in the browser."""
-        url, fields = redirect_parts(await self.ask(**changes))
+        url, fields = redirect_parts(await self.open_request(**changes))
         assert url == self.redirect_uri
         assert (fields["state"], fields["iss"]) == ("af0ifjsldkj", BASE_URL)
         return fields["code"]

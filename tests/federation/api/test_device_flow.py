@@ -63,7 +63,7 @@ async def token(ports: Ports, user: Account) -> str:
 
 
 async def test_a_device_gets_a_pair_of_codes(cli: DeviceClient, clock: FakeClock, pool: Pool) -> None:
-    answer = await cli.ask()
+    answer = await cli.request_codes()
     assert answer.status == 200, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
     codes = answer.json
@@ -101,7 +101,7 @@ async def test_a_device_gets_a_pair_of_codes(cli: DeviceClient, clock: FakeClock
 async def test_no_client_secret_is_needed_but_a_wrong_one_is_refused(cli: DeviceClient, pool: Pool) -> None:
     client_id = str(cli.service.client_id)
     for secret, status in (("a client secret", 200), ("wrong", 401)):
-        assert (await cli.ask(client_id=client_id, client_secret=secret)).status == status
+        assert (await cli.request_codes(client_id=client_id, client_secret=secret)).status == status
         headers = {**cli.headers, **basic(client_id, secret)}
         assert (await cli.api.call("POST", CODE, raw=b"scope=x", headers=headers)).status == status
     assert await run_sql(pool, "select count(*) from device_codes") == [(2,)]
@@ -130,7 +130,7 @@ def test_text_that_cannot_be_a_user_code_is_none(typed: str) -> None:
 async def test_slugs_or_a_client_id_name_the_application(cli: DeviceClient, api: Api, way: str) -> None:
     client, slugs = {"client_id": str(cli.service.client_id)}, {"org": "acme", "service": "shop"}
     fields = {"client id": client, "slugs": slugs, "all": client | slugs, "json": client, "scope": client | {"scope": "read write"}}[way]
-    answer = await (api.post(CODE, fields) if way == "json" else cli.ask(**fields))
+    answer = await (api.post(CODE, fields) if way == "json" else cli.request_codes(**fields))
     assert answer.status == 200, answer.text
     assert await cli.status() == ["pending"]
 
@@ -146,12 +146,12 @@ async def test_a_service_can_have_its_own_activation_page(cli: DeviceClient, poo
 
 
 REFUSED_CODES: Final[Mapping[str, tuple[dict[str, str], tuple[int, str, str]]]] = {
-    "nobody": ({"scope": "x"}, INVALID_REQUEST),
+    "no application": ({"scope": "x"}, INVALID_REQUEST),
     "the platform itself": ({"client_id": "frontend"}, INVALID_REQUEST),
     "an unknown client": ({"client_id": str(UUID(int=7))}, (401, "invalid_client", "UNAUTHORIZED")),
-    "no client id at all": ({"client_id": "shop"}, (401, "invalid_client", "UNAUTHORIZED")),
-    "half a name": ({"org": "acme"}, INVALID_REQUEST),
-    "the other half": ({"service": "shop"}, INVALID_REQUEST),
+    "a client id that is not a UUID": ({"client_id": "shop"}, (401, "invalid_client", "UNAUTHORIZED")),
+    "no service": ({"org": "acme"}, INVALID_REQUEST),
+    "no organization": ({"service": "shop"}, INVALID_REQUEST),
     "an unknown organization": ({"org": "nobody", "service": "shop"}, (404, "invalid_request", "NOT_FOUND")),
     "an unknown service": ({"org": "acme", "service": "nothing"}, (404, "invalid_request", "NOT_FOUND")),
     "another client's service": ({"org": "acme", "service": "shop", "client_id": str(UUID(int=7))}, INVALID_REQUEST),
@@ -168,7 +168,7 @@ REFUSED_CODES: Final[Mapping[str, tuple[dict[str, str], tuple[int, str, str]]]] 
 async def test_invalid_requests_for_codes_are_refused(cli: DeviceClient) -> None:
     findings = []
     for mistake, (fields, expected) in REFUSED_CODES.items():
-        error = oauth_error(await cli.ask(**fields))
+        error = oauth_error(await cli.request_codes(**fields))
         if error != expected or await cli.status() != []:
             findings.append((mistake, error))
     assert findings == []
@@ -181,13 +181,13 @@ async def test_bodies_other_than_forms_and_json_are_refused(cli: DeviceClient, a
 
 
 async def test_a_mobile_application_must_send_a_challenge(mobile_cli: DeviceClient) -> None:
-    assert oauth_error(await mobile_cli.ask()) == INVALID_REQUEST
-    assert (await mobile_cli.ask(client_id=str(mobile_cli.service.client_id), **PKCE)).status == 200
+    assert oauth_error(await mobile_cli.request_codes()) == INVALID_REQUEST
+    assert (await mobile_cli.request_codes(client_id=str(mobile_cli.service.client_id), **PKCE)).status == 200
 
 
 async def test_a_suspended_organization_gets_no_codes(cli: DeviceClient, pool: Pool) -> None:
     await run_sql(pool, "update organizations set status = 'suspended'")
-    assert oauth_error(await cli.ask()) == (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
+    assert oauth_error(await cli.request_codes()) == (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
     assert await cli.status() == []
 
 
@@ -203,14 +203,14 @@ async def test_two_devices_never_have_the_same_user_code(cli: DeviceClient, monk
 async def test_a_user_approves_a_device(cli: DeviceClient, user: Account, ports: Ports, pool: Pool) -> None:
     session = await sign_in(ports, user)
     await cli.begin()
-    answer = await cli.answer(session.access_token)
+    answer = await cli.decide(session.access_token)
     assert (answer.status, answer.json) == (200, {"status": "approved"})
     assert await run_sql(pool, "select status, session_id from device_codes") == [("approved", session.session_id)]
 
 
 async def test_a_user_denies_a_device(cli: DeviceClient, token: str, pool: Pool, metrics: FakeMetrics) -> None:
     await cli.begin()
-    answer = await cli.answer(token, "deny")
+    answer = await cli.decide(token, "deny")
     assert (answer.status, answer.json) == (200, {"status": "denied"})
     assert await run_sql(pool, "select status, session_id from device_codes") == [("denied", None)]
     assert metrics.login_failures == {"device_code": 1}
@@ -218,26 +218,26 @@ async def test_a_user_denies_a_device(cli: DeviceClient, token: str, pool: Pool,
 
 async def test_a_user_code_can_be_typed_in_any_style(cli: DeviceClient, token: str) -> None:
     user_code = await cli.begin()
-    assert (await cli.answer(token, user_code=f" {user_code.lower().replace('-', ' ')} ")).status == 200
+    assert (await cli.decide(token, user_code=f" {user_code.lower().replace('-', ' ')} ")).status == 200
 
 
 @pytest.mark.parametrize("action", ["approve", "deny"])
 async def test_a_decision_is_final(cli: DeviceClient, token: str, action: str) -> None:
     await cli.begin()
-    await cli.answer(token, action)
+    await cli.decide(token, action)
     before = await cli.status()
     for again in ("approve", "deny"):
-        assert refused(await cli.answer(token, again)) == BAD
+        assert refused(await cli.decide(token, again)) == BAD
     assert await cli.status() == before
 
 
 async def test_a_code_expires_after_five_minutes(cli: DeviceClient, token: str, clock: FakeClock) -> None:
     await cli.begin()
     clock.advance(TTL - timedelta(microseconds=1))
-    assert (await cli.answer(token)).status == 200
+    assert (await cli.decide(token)).status == 200
     await cli.begin()
     clock.advance(TTL)
-    assert refused(await cli.answer(token)) == EXPIRED
+    assert refused(await cli.decide(token)) == EXPIRED
     assert await cli.status() == ["approved", "pending"]
 
 
@@ -257,24 +257,24 @@ async def test_an_invalid_body_is_refused(api: Api, token: str, body: Mapping[st
 
 async def test_a_decision_needs_credentials(cli: DeviceClient) -> None:
     await cli.begin()
-    assert refused(await cli.answer(None)) == UNAUTHORIZED
+    assert refused(await cli.decide(None)) == UNAUTHORIZED
     assert await cli.status() == ["pending"]
 
 
 async def test_only_the_user_decides(cli: DeviceClient, ports: Ports, pool: Pool, user: Account) -> None:
     await cli.begin()
     application = (await sign_in_to(ports, pool, cli.service.id, user)).access_token
-    assert refused(await cli.answer(application)) == FORBIDDEN
+    assert refused(await cli.decide(application)) == FORBIDDEN
     support = await impersonate(ports, await add_platform_owner(ports), user)
-    assert refused(await cli.answer(support)) == FORBIDDEN
-    assert refused(await cli.answer(await wait_for_code(ports, user))) == UNAUTHORIZED
+    assert refused(await cli.decide(support)) == FORBIDDEN
+    assert refused(await cli.decide(await wait_for_code(ports, user))) == UNAUTHORIZED
     assert await cli.status() == ["pending"]
 
 
 async def test_a_device_of_a_suspended_organization_cannot_be_approved(cli: DeviceClient, token: str, pool: Pool) -> None:
     await cli.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
-    assert refused(await cli.answer(token)) == NOT_ACTIVE
+    assert refused(await cli.decide(token)) == NOT_ACTIVE
     assert await cli.status() == ["pending"]
 
 
@@ -283,16 +283,16 @@ async def test_a_user_blocked_by_the_directory_cannot_approve(
 ) -> None:
     await add_provisioned(pool, acme.org, user.id, provisioned=False, kept_out=True)
     await cli.begin()
-    assert refused(await cli.answer(token)) == FORBIDDEN
+    assert refused(await cli.decide(token)) == FORBIDDEN
     assert await cli.status() == ["pending"]
-    assert (await cli.answer(token, "deny")).status == 200
+    assert (await cli.decide(token, "deny")).status == 200
 
 
 async def test_an_ended_session_cannot_approve(cli: DeviceClient, ports: Ports, pool: Pool, user: Account) -> None:
     await cli.begin()
     session = await sign_in(ports, user)
     await run_sql(pool, "update sessions set ended_at = created_at where id = %s", session.session_id)
-    assert refused(await cli.answer(session.access_token)) == UNAUTHORIZED
+    assert refused(await cli.decide(session.access_token)) == UNAUTHORIZED
     assert await cli.status() == ["pending"]
 
 
@@ -301,7 +301,7 @@ async def test_an_ended_session_cannot_approve(cli: DeviceClient, ports: Ports, 
 
 async def guess(cli: DeviceClient, token: str, number: int) -> tuple[int, str]:
     """Enter a code that no device has."""
-    return refused(await cli.answer(token, user_code=USER_CODE_ALPHABET[number % 20] * 8))
+    return refused(await cli.decide(token, user_code=USER_CODE_ALPHABET[number % 20] * 8))
 
 
 async def test_ten_wrong_codes_lock_an_account(cli: DeviceClient, ports: Ports, user: Account, pool: Pool, clock: FakeClock) -> None:
@@ -310,16 +310,16 @@ async def test_ten_wrong_codes_lock_an_account(cli: DeviceClient, ports: Ports, 
     for number in range(10):
         assert await guess(cli, token, number) == BAD
         await run_sql(pool, "delete from guesses where subject = %s", digest("address 0.0.0.0"))  # from many addresses
-    answer = await cli.answer(token)
+    answer = await cli.decide(token)
     assert refused(answer) == (429, "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == "900"
     assert await cli.status() == ["pending"]
     other = await add_account(ports, "eve@example.com")
-    assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200, "another account is not affected"
+    assert (await cli.decide((await sign_in(ports, other)).access_token)).status == 200, "another account is not affected"
     clock.advance(timedelta(minutes=15))
     token = (await sign_in(ports, user)).access_token
     await cli.begin()
-    assert (await cli.answer(token)).status == 200
+    assert (await cli.decide(token)).status == 200
 
 
 async def test_ten_wrong_codes_lock_an_address(cli: DeviceClient, ports: Ports, clock: FakeClock) -> None:
@@ -327,7 +327,7 @@ async def test_ten_wrong_codes_lock_an_address(cli: DeviceClient, ports: Ports, 
     await cli.begin()
     for number, token in enumerate(people[:10]):
         assert await guess(cli, token, number) == BAD
-    assert refused(await cli.answer(people[10])) == (429, "RATE_LIMIT_EXCEEDED")
+    assert refused(await cli.decide(people[10])) == (429, "RATE_LIMIT_EXCEEDED")
 
 
 @pytest.mark.slow
@@ -335,10 +335,10 @@ async def test_right_codes_neither_count_nor_reset_the_counter(cli: DeviceClient
     for number in range(9):
         assert await guess(cli, token, number) == BAD
         await cli.begin()
-        assert (await cli.answer(token)).status == 200
+        assert (await cli.decide(token)).status == 200
     assert await guess(cli, token, 9) == BAD
     await cli.begin()
-    assert refused(await cli.answer(token)) == (429, "RATE_LIMIT_EXCEEDED")
+    assert refused(await cli.decide(token)) == (429, "RATE_LIMIT_EXCEEDED")
 
 
 @pytest.mark.slow
@@ -348,9 +348,9 @@ async def test_a_right_code_entered_twice_is_no_failed_attempt(cli: DeviceClient
     for number in range(9):
         assert await guess(cli, token, number) == BAD
     await cli.begin()
-    assert (await cli.answer(token, action)).status == 200
+    assert (await cli.decide(token, action)).status == 200
     for _ in range(12):
-        assert refused(await cli.answer(token, action)) == BAD
+        assert refused(await cli.decide(token, action)) == BAD
     assert await guess(cli, token, 9) == BAD
     assert (await guess(cli, token, 10))[0] == 429, "wrong codes still count"
 
@@ -360,9 +360,9 @@ async def test_an_expired_code_is_no_failed_attempt(cli: DeviceClient, token: st
     await cli.begin()
     clock.advance(TTL)
     for _ in range(12):
-        assert refused(await cli.answer(token)) == EXPIRED
+        assert refused(await cli.decide(token)) == EXPIRED
     await cli.begin()
-    assert (await cli.answer(token)).status == 200
+    assert (await cli.decide(token)).status == 200
 
 
 async def test_a_locked_account_does_not_lock_its_address(cli: DeviceClient, ports: Ports, pool: Pool, token: str) -> None:
@@ -373,7 +373,7 @@ async def test_a_locked_account_does_not_lock_its_address(cli: DeviceClient, por
         assert (await guess(cli, token, number))[0] == 429
     other = await add_account(ports, "eve@example.com")
     await cli.begin()
-    assert (await cli.answer((await sign_in(ports, other)).access_token)).status == 200
+    assert (await cli.decide((await sign_in(ports, other)).access_token)).status == 200
 
 
 @pytest.mark.slow
@@ -390,14 +390,14 @@ async def test_of_a_parallel_approval_and_denial_one_wins(cli: DeviceClient, por
     eve = await add_account(ports, "eve@example.com")
     tokens = [(await sign_in(ports, account)).access_token for account in (user, eve)]
     await cli.begin()
-    answers = await everyone(8, lambda number: cli.answer(tokens[number % 2], ("approve", "deny")[number // 2 % 2]))
+    answers = await everyone(8, lambda number: cli.decide(tokens[number % 2], ("approve", "deny")[number // 2 % 2]))
     [first] = [answer for answer in answers if answer.status == 200]
     assert await cli.status() == [first.json["status"]]
     assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
 
 
 async def test_a_service_that_is_being_deleted_gets_no_codes(cli: DeviceClient, pool: Pool) -> None:
-    answer = await meanwhile(pool, [("delete from services", ())], cli.ask)
+    answer = await meanwhile(pool, [("delete from services", ())], cli.request_codes)
     assert oauth_error(answer) == (404, "invalid_request", "NOT_FOUND")
 
 
@@ -405,4 +405,4 @@ async def test_codes_are_deleted_with_their_service(cli: DeviceClient, token: st
     await cli.begin()
     await run_sql(pool, "delete from services")
     assert await cli.status() == []
-    assert refused(await cli.answer(token)) == BAD
+    assert refused(await cli.decide(token)) == BAD

@@ -119,8 +119,8 @@ async def test_a_device_without_a_user_agent_is_shown(signed_in: FakeBrowser, cl
 REFUSED = {
     "a wrong code": ("BCDF-GHJK", None, 400, "No device is waiting for this code."),
     "no code": ("", "approve", 400, "No device is waiting for this code."),
-    "something far too long": ("B" * 5000, "approve", 400, "No device is waiting for this code."),
-    "something unprintable": ("\x00\u202e", "deny", 400, "No device is waiting for this code."),
+    "a text far too long": ("B" * 5000, "approve", 400, "No device is waiting for this code."),
+    "an unprintable text": ("\x00\u202e", "deny", 400, "No device is waiting for this code."),
 }
 
 

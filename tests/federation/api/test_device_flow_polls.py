@@ -60,7 +60,7 @@ async def session(ports: Ports, pool: Pool, user: Account) -> SignedIn:
 @pytest.fixture
 async def approved(cli: DeviceClient, session: SignedIn) -> DeviceClient:
     await cli.begin()
-    assert (await cli.answer(session.access_token)).status == 200
+    assert (await cli.decide(session.access_token)).status == 200
     return cli
 
 
@@ -116,7 +116,7 @@ async def test_the_sign_in_of_a_device_is_recorded(approved: DeviceClient, user:
 async def test_a_device_that_signs_in_again_is_recognized(approved: DeviceClient, session: SignedIn) -> None:
     assert (await approved.poll()).status == 200
     await approved.begin()
-    await approved.answer(session.access_token)
+    await approved.decide(session.access_token)
     assert (await approved.poll()).status == 200
     assert await run_sql(approved.pool, "select count(*) from devices") == [(1,)]
     assert await run_sql(approved.pool, "select count(distinct device_id) from sessions where service_id is not null") == [(1,)]
@@ -157,10 +157,10 @@ async def test_a_device_refreshes_without_a_client_secret(approved: DeviceClient
 
 async def test_polls_before_the_approval_are_pending(cli: DeviceClient, metrics: FakeMetrics) -> None:
     await cli.begin()
-    before = await cli.left()
+    before = await cli.count_rows()
     for _ in range(3):
         assert oauth_error(await cli.poll_after_interval()) == PENDING
-    assert await cli.left() == before
+    assert await cli.count_rows() == before
     assert (metrics.tokens_issued, metrics.login_failures) == (0, {})
 
 
@@ -173,7 +173,7 @@ async def test_each_early_poll_adds_five_seconds_to_the_interval(cli: DeviceClie
     assert oauth_error(await cli.poll()) == SLOW_DOWN  # fifteen
     clock.advance(3 * INTERVAL)
     assert oauth_error(await cli.poll()) == PENDING
-    await cli.answer(session.access_token)
+    await cli.decide(session.access_token)
     assert oauth_error(await cli.poll()) == SLOW_DOWN
     clock.advance(4 * INTERVAL)
     assert (await cli.poll()).status == 200
@@ -197,26 +197,26 @@ async def test_a_device_code_expires(approved: DeviceClient, clock: FakeClock) -
 
 
 async def test_an_approval_expires_as_well(approved: DeviceClient, clock: FakeClock) -> None:
-    before = await approved.left()
+    before = await approved.count_rows()
     clock.advance(TTL)
     assert oauth_error(await approved.poll()) == EXPIRED
-    assert await approved.left() == before
+    assert await approved.count_rows() == before
 
 
 async def test_a_denied_device_gets_access_denied(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin()
-    await cli.answer(session.access_token, "deny")
-    before = await cli.left()
+    await cli.decide(session.access_token, "deny")
+    before = await cli.count_rows()
     for _ in range(3):
         assert oauth_error(await cli.poll()) == DENIED
-    assert await cli.left() == before
+    assert await cli.count_rows() == before
 
 
 async def test_a_device_code_works_once(approved: DeviceClient, metrics: FakeMetrics) -> None:
     assert (await approved.poll()).status == 200
-    before = await approved.left()
+    before = await approved.count_rows()
     assert oauth_error(await approved.poll_after_interval()) == INVALID
-    assert await approved.left() == before
+    assert await approved.count_rows() == before
     assert metrics.login_failures == {"device_code": 1}
 
 
@@ -237,7 +237,7 @@ async def test_the_device_code_of_another_client_is_refused(approved: DeviceClie
 async def test_a_mobile_application_must_send_its_verifier(mobile_cli: DeviceClient, session: SignedIn) -> None:
     await mobile_cli.begin(**PKCE)
     assert oauth_error(await mobile_cli.poll(code_verifier=VERIFIER)) == PENDING
-    await mobile_cli.answer(session.access_token)
+    await mobile_cli.decide(session.access_token)
     for wrong in (None, VERIFIER[::-1], VERIFIER[:-1]):
         assert oauth_error(await mobile_cli.poll_after_interval(code_verifier=wrong)) == INVALID
     assert (await mobile_cli.poll_after_interval(code_verifier=VERIFIER)).status == 200
@@ -255,7 +255,7 @@ async def test_a_verifier_without_a_challenge_is_refused(approved: DeviceClient)
 
 async def test_a_challenge_requires_the_verifier_for_every_client(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin(**PKCE)
-    await cli.answer(session.access_token)
+    await cli.decide(session.access_token)
     assert oauth_error(await cli.poll()) == INVALID
     assert (await cli.poll_after_interval(code_verifier=VERIFIER)).status == 200
 
@@ -264,13 +264,13 @@ async def test_five_failures_lock_a_code(mobile_cli: DeviceClient, session: Sign
     await mobile_cli.begin(**PKCE)
     await everyone(5, lambda _: mobile_cli.poll(code_verifier="wrong" * 10))
     assert metrics.login_failures == {"device_code": 5}
-    assert (await mobile_cli.answer(session.access_token)).status == 400
+    assert (await mobile_cli.decide(session.access_token)).status == 400
     await run_sql(mobile_cli.pool, "update device_codes set status = 'approved', session_id = %s", session.session_id)
     assert oauth_error(await mobile_cli.poll_after_interval(code_verifier=VERIFIER)) == INVALID
 
 
 REFUSED_REQUESTS = {
-    "nothing": ({"device_code": None}, (400, "invalid_request", "BAD_REQUEST")),
+    "no device code": ({"device_code": None}, (400, "invalid_request", "BAD_REQUEST")),
     "another grant": ({"grant_type": "authorization_code"}, (400, "invalid_request", "BAD_REQUEST")),
     "an unknown grant": ({"grant_type": "password"}, (400, "unsupported_grant_type", "BAD_REQUEST")),
     "two grants": ({"code": "x"}, (400, "invalid_request", "BAD_REQUEST")),
@@ -305,9 +305,9 @@ ENDINGS: dict[str, tuple[str, tuple[int, str, str]]] = {
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
 async def test_an_approval_is_void_after_these_changes(approved: DeviceClient, change: str, expected: tuple[int, str, str]) -> None:
     await run_sql(approved.pool, change)
-    before = await approved.left()
+    before = await approved.count_rows()
     assert oauth_error(await approved.poll(client_id=None)) == expected
-    assert await approved.left() == before
+    assert await approved.count_rows() == before
 
 
 @pytest.mark.parametrize(("change", "expected"), ENDINGS.values(), ids=ENDINGS)
@@ -350,7 +350,7 @@ async def test_of_twenty_accepted_parallel_polls_one_gets_tokens(approved: Devic
 @pytest.mark.slow
 async def test_a_parallel_approval_and_poll_lose_nothing(cli: DeviceClient, session: SignedIn) -> None:
     await cli.begin()
-    acts: list[Callable[[], Awaitable[Answer]]] = [lambda: cli.answer(session.access_token), cli.poll]
+    acts: list[Callable[[], Awaitable[Answer]]] = [lambda: cli.decide(session.access_token), cli.poll]
     answers = await everyone(2, lambda number: acts[number]())
     assert {answer.status for answer in answers} <= {200, 400}
     if await cli.status() == ["approved"]:
@@ -377,9 +377,9 @@ async def test_devices_at_one_address_share_a_rate_limit(approved: DeviceClient,
     answer = await approved.poll()
     assert oauth_error(answer) == (429, "slow_down", "RATE_LIMIT_EXCEEDED")
     assert answer.headers["Retry-After"] == "5"
-    refused = await approved.ask()
+    refused = await approved.request_codes()
     assert (refused.status, refused.json["error_code"]) == (429, "RATE_LIMIT_EXCEEDED")
-    assert (await approved.answer(None)).status == 429
+    assert (await approved.decide(None)).status == 429
     other = await approved.poll(grant_type="refresh_token", device_code=None, refresh_token="x" * 43)
     assert other.status == 400, "other grants have another limit"
     clock.advance(INTERVAL)

@@ -40,7 +40,7 @@ INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
 INVALID_CLIENT = (401, "invalid_client", "UNAUTHORIZED")
 NOT_ACTIVE = (403, "access_denied", "ORGANIZATION_NOT_ACTIVE")
 FRONTEND = "https://app.example.com"
-NOBODY = "00000000-0000-4000-8000-000000000000"
+UNKNOWN_CLIENT = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_a_public_client_refreshes_with_its_client_id(mobile_app: RelyingP
     tokens = await mobile_app.tokens()
     renewed = await mobile_app.refresh(tokens["refresh_token"])
     assert renewed.status == 200
-    assert oauth_error(await mobile_app.refresh(renewed.json["refresh_token"], client_id=NOBODY)) == INVALID_CLIENT
+    assert oauth_error(await mobile_app.refresh(renewed.json["refresh_token"], client_id=UNKNOWN_CLIENT)) == INVALID_CLIENT
 
 
 @pytest.mark.slow

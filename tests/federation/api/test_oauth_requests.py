@@ -84,7 +84,7 @@ async def test_an_invalid_request_is_shown_to_the_user_and_never_redirected(rely
     await sign_in_browser(relying_party, user)
     findings = []
     for changes, status, sentence in INVALID:
-        answer = await relying_party.ask(**changes)
+        answer = await relying_party.open_request(**changes)
         is_page = answer.headers["Content-Type"] == "text/html; charset=utf-8" and "Location" not in answer.headers
         if answer.status != status or not is_page or sentence not in answer.text:
             findings.append((changes, answer.status, answer.text))
@@ -103,13 +103,13 @@ async def test_an_inactive_organization_signs_no_users_in(relying_party: Relying
     await run_sql(relying_party.tenant.pool, "update organizations set status = %s where id = %s", status, relying_party.tenant.org)
     named: dict[str, str | None] = {"org": None, "service": None, "client_id": str(relying_party.client_id)}
     for fields in ({}, named):
-        answer = await relying_party.ask(**fields)
+        answer = await relying_party.open_request(**fields)
         assert (answer.status, "is not active" in answer.text) == (403, True)
 
 
 async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, user: Account) -> None:
     await sign_in_browser(mobile_app, user)
-    answer = await mobile_app.ask(code_challenge=None, code_challenge_method=None)
+    answer = await mobile_app.open_request(code_challenge=None, code_challenge_method=None)
     assert (answer.status, "PKCE" in answer.text) == (400, True)
 
 
@@ -118,11 +118,11 @@ async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, u
 
 async def test_with_several_redirect_uris_the_request_must_name_one(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
-    assert redirect_parts(await relying_party.ask(redirect_uri=None))[0] == relying_party.redirect_uri
+    assert redirect_parts(await relying_party.open_request(redirect_uri=None))[0] == relying_party.redirect_uri
     await relying_party.set_redirect_uris(relying_party.redirect_uri, "https://shop.example.com/other")
-    assert (await relying_party.ask(redirect_uri=None)).status == 400
+    assert (await relying_party.open_request(redirect_uri=None)).status == 400
     await relying_party.set_redirect_uris()
-    assert (await relying_party.ask(redirect_uri=None)).status == 400
+    assert (await relying_party.open_request(redirect_uri=None)).status == 400
 
 
 async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(mobile_app: RelyingParty, user: Account) -> None:
@@ -141,7 +141,7 @@ async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(m
         ("https://shop.example.com:51004/callback", False),
         ("com.example.other:/back", False),
     ):
-        answer = await mobile_app.ask(redirect_uri=uri)
+        answer = await mobile_app.open_request(redirect_uri=uri)
         if answer.status != (200 if is_accepted else 400):
             findings.append((uri, answer.status))
     assert findings == []
@@ -150,14 +150,14 @@ async def test_a_native_application_can_use_any_loopback_port_and_nothing_else(m
 async def test_a_web_application_must_use_its_registered_port(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
     await relying_party.set_redirect_uris("http://localhost:3000/callback")
-    assert (await relying_party.ask(redirect_uri="http://localhost:3000/callback")).status == 200
-    assert (await relying_party.ask(redirect_uri="http://localhost:3001/callback")).status == 400
+    assert (await relying_party.open_request(redirect_uri="http://localhost:3000/callback")).status == 200
+    assert (await relying_party.open_request(redirect_uri="http://localhost:3001/callback")).status == 400
 
 
 async def test_a_redirect_uri_keeps_its_own_query(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
     await relying_party.set_redirect_uris("https://shop.example.com/callback?tenant=7&x=%20")
-    target = leads_to(await relying_party.ask(redirect_uri="https://shop.example.com/callback?tenant=7&x=%20"))
+    target = leads_to(await relying_party.open_request(redirect_uri="https://shop.example.com/callback?tenant=7&x=%20"))
     assert target.startswith("https://shop.example.com/callback?tenant=7&x=%20&code=")
 
 
@@ -166,7 +166,7 @@ async def test_a_redirect_uri_keeps_its_own_query(relying_party: RelyingParty, u
 
 async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: RelyingParty, user: Account, clock: FakeClock) -> None:
     session_id = await sign_in_browser(relying_party, user)
-    answer = await relying_party.ask(**PKCE)
+    answer = await relying_party.open_request(**PKCE)
     place, fields = redirect_parts(answer)
     assert place == "https://shop.example.com/callback"
     assert fields == {"code": fields["code"], "state": "af0ifjsldkj", "iss": BASE_URL}
@@ -192,24 +192,24 @@ async def test_a_user_of_the_application_gets_a_code_immediately(relying_party: 
 
 async def test_a_service_that_is_being_deleted_gets_no_code(relying_party: RelyingParty, user: Account, pool: Pool) -> None:
     await sign_in_browser(relying_party, user)
-    assert (await meanwhile(pool, [("delete from services", ())], relying_party.ask)).status == 404
+    assert (await meanwhile(pool, [("delete from services", ())], relying_party.open_request)).status == 404
 
 
 async def test_a_request_without_state_gets_none_back(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
-    assert set(redirect_parts(await relying_party.ask(state=None))[1]) == {"code", "iss"}
+    assert set(redirect_parts(await relying_party.open_request(state=None))[1]) == {"code", "iss"}
 
 
 async def test_a_client_id_replaces_the_slugs(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
     fields = {"org": None, "service": None, "client_id": str(relying_party.client_id), "response_type": "code", "scope": "read"}
-    assert "code" in redirect_parts(await relying_party.ask(**fields))[1]
-    assert "code" in redirect_parts(await relying_party.ask(client_id=str(relying_party.client_id)))[1]
+    assert "code" in redirect_parts(await relying_party.open_request(**fields))[1]
+    assert "code" in redirect_parts(await relying_party.open_request(client_id=str(relying_party.client_id)))[1]
 
 
 async def test_only_the_response_type_code_is_supported(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user)
-    place, fields = redirect_parts(await relying_party.ask(response_type="token"))
+    place, fields = redirect_parts(await relying_party.open_request(response_type="token"))
     assert place == relying_party.redirect_uri
     assert fields == {"error": "unsupported_response_type", "state": "af0ifjsldkj", "iss": BASE_URL}
 
@@ -224,12 +224,12 @@ async def test_a_user_known_to_the_organization_needs_no_consent(
     else:
         other = await add_relying_party(relying_party.tenant, relying_party.browser, "blog")
         await sign_in_browser(other, user)
-    assert "code" in redirect_parts(await relying_party.ask())[1]
+    assert "code" in redirect_parts(await relying_party.open_request())[1]
 
 
 async def test_a_user_with_an_unverified_address_gets_a_code(relying_party: RelyingParty, ports: Ports) -> None:
     await sign_in_browser(relying_party, await add_account(ports, "bob@example.com", verified=False))
-    assert "code" in redirect_parts(await relying_party.ask())[1]
+    assert "code" in redirect_parts(await relying_party.open_request())[1]
 
 
 async def test_a_head_request_issues_no_code(relying_party: RelyingParty, user: Account) -> None:
@@ -243,7 +243,7 @@ async def test_a_head_request_issues_no_code(relying_party: RelyingParty, user: 
 
 async def test_an_unknown_user_must_consent_before_the_organization_learns_of_them(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
-    page = await relying_party.ask()
+    page = await relying_party.open_request()
     assert page.status == 200
     assert "Continue to <bdi>Shop</bdi>?" in page.text
     assert "by <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
@@ -257,7 +257,7 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
 
 async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
-    token = form_token(await relying_party.ask())
+    token = form_token(await relying_party.open_request())
     place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="refuse"))
     assert place == relying_party.redirect_uri
     assert fields == {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
@@ -267,10 +267,10 @@ async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingP
 async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_party: RelyingParty, user: Account) -> None:
     """This also holds if the directory blocks them while the consent page is open."""
     await sign_in_browser(relying_party, user, known=False)
-    token = form_token(await relying_party.ask())
+    token = form_token(await relying_party.open_request())
     await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, user.id, provisioned=False, kept_out=True)
     denied = {"error": "access_denied", "state": "af0ifjsldkj", "iss": BASE_URL}
-    assert redirect_parts(await relying_party.ask()) == (relying_party.redirect_uri, denied)
+    assert redirect_parts(await relying_party.open_request()) == (relying_party.redirect_uri, denied)
     assert redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue")) == (
         relying_party.redirect_uri,
         denied,
@@ -280,7 +280,7 @@ async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_par
 
 async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
-    token = form_token(await relying_party.ask())
+    token = form_token(await relying_party.open_request())
     wrong = await relying_party.browser.send(relying_party.request(), form_token="f" * 64, answer="continue")
     assert wrong.status == 403
     foreign = await relying_party.browser.send(
@@ -323,7 +323,7 @@ async def test_only_the_form_of_the_page_is_documented(relying_party: RelyingPar
 
 async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
-    token = form_token(await relying_party.ask())
+    token = form_token(await relying_party.open_request())
     evil = relying_party.request(redirect_uri="https://evil.example/callback")
     assert (await relying_party.browser.send(evil, form_token=token, answer="continue")).status == 400
     assert (await relying_party.browser.send(evil, form_token=token, answer="refuse")).status == 400
@@ -335,20 +335,20 @@ async def test_a_native_application_needs_consent_every_time(mobile_app: Relying
     """
     relying_party = mobile_app
     await sign_in_browser(relying_party, user)
-    assert "code" in redirect_parts(await relying_party.ask())[1]
+    assert "code" in redirect_parts(await relying_party.open_request())[1]
     for uri, origin in [
         ("com.example.shop:/back", "com.example.shop:"),
         ("http://127.0.0.1:51004/back", "http://127.0.0.1:51004"),
         ("http://[::1]:51004/b", "http:"),
     ]:
-        page = await relying_party.ask(redirect_uri=uri)
+        page = await relying_party.open_request(redirect_uri=uri)
         assert page.status == 200
         assert f"form-action 'self' {origin};" in page.headers["Content-Security-Policy"]
 
 
 async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, known=False)
-    token = form_token(await relying_party.ask())
+    token = form_token(await relying_party.open_request())
     target = leads_to(await relying_party.browser.send("/app/sign-out", form_token=token, next=relying_party.request()))
     assert target == f"{SIGN_IN}?{urlencode({'next': relying_party.request()})}"
     assert "gatehouse-session" not in relying_party.browser.cookies
@@ -358,7 +358,7 @@ async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, use
 
 
 async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_party: RelyingParty, user: Account) -> None:
-    target = leads_to(await relying_party.ask())
+    target = leads_to(await relying_party.open_request())
     assert urlsplit(target).path == SIGN_IN
     [after] = parse_qs(urlsplit(target).query)["next"]
     assert after == relying_party.request()
@@ -377,7 +377,7 @@ async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_pa
 
 
 async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingParty, user: Account) -> None:
-    target = leads_to(await relying_party.ask(state="&" * 1024, **PKCE))
+    target = leads_to(await relying_party.open_request(state="&" * 1024, **PKCE))
     [after] = parse_qs(urlsplit(target).query)["next"]
     assert leads_to(await relying_party.browser.sign_in(after=after)) == after
 
@@ -389,7 +389,7 @@ async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(relying_part
 
 
 async def test_an_application_can_choose_the_identity_provider(relying_party: RelyingParty) -> None:
-    target = leads_to(await relying_party.ask(provider="codehost"))
+    target = leads_to(await relying_party.open_request(provider="codehost"))
     assert target == f"/auth/codehost?{urlsplit(relying_party.request()).query}"
 
 

@@ -36,7 +36,7 @@ from tests.support.tenants import Tenant
 INVALID_GRANT = (400, "invalid_grant", "BAD_REQUEST")
 INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
 INVALID_CLIENT = (401, "invalid_client", "UNAUTHORIZED")
-NOBODY = "00000000-0000-4000-8000-000000000000"
+UNKNOWN_CLIENT = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ async def test_a_client_can_authenticate_with_a_header(relying_party: RelyingPar
     [
         {"client_secret": None},
         {"client_secret": "wrong"},
-        {"client_id": NOBODY},
+        {"client_id": UNKNOWN_CLIENT},
         {"client_id": "shop"},
         {"client_id": None},
         {"client_id": None, "client_secret": None},
@@ -304,7 +304,7 @@ async def test_repeated_client_credentials_are_refused(relying_party: RelyingPar
     header = basic(relying_party.client_id, SECRET)
     sent = {"code": await relying_party.code(), "redirect_uri": relying_party.redirect_uri}
     assert oauth_error(await relying_party.post(TOKEN, header, **sent, client_secret=SECRET)) == INVALID_REQUEST
-    assert oauth_error(await relying_party.post(TOKEN, header, **sent, client_id=NOBODY)) == INVALID_REQUEST
+    assert oauth_error(await relying_party.post(TOKEN, header, **sent, client_id=UNKNOWN_CLIENT)) == INVALID_REQUEST
 
 
 async def test_an_application_can_use_pkce_without_a_secret_if_allowed(relying_party: RelyingParty, pool: Pool) -> None:

@@ -113,7 +113,7 @@ REFUSED: Final[Mapping[str, Mapping[str, Any]]] = {
     "an empty entity id": {"entity_id": ""},
     "an entity id of spaces": {"entity_id": "  "},
     "a long entity id": {"entity_id": "x" * 1025},
-    "a control in the entity id": {"entity_id": "a\nb"},
+    "a control character in the entity id": {"entity_id": "a\nb"},
     "no ACS URL": {"acs_url": None},
     "an empty ACS URL": {"acs_url": ""},
     **{
@@ -140,10 +140,10 @@ REFUSED: Final[Mapping[str, Mapping[str, Any]]] = {
     "a source without name": {"attribute_mapping": {"email": ""}},
     "one name twice": {"attribute_mapping": {"email": "x", "id": "x"}},
     "a long name": {"attribute_mapping": {"email": "x" * 257}},
-    "a name that is none": {"attribute_mapping": {"email": 5}},
+    "a name that is not text": {"attribute_mapping": {"email": 5}},
     "nothing signed": {"sign_assertions": False, "sign_response": False},
-    "a flag that is none": {"sign_assertions": "yes"},
-    "no saying whether it is enabled": {"enabled": None},
+    "a flag that is not a boolean": {"sign_assertions": "yes"},
+    "no enabled": {"enabled": None},
 }
 
 

@@ -175,8 +175,8 @@ async def test_a_request_ends_no_other_sessions(
         assert (message.url, message.statuses) == ("https://shop.example.com/slo", ["Requester", "UnknownPrincipal"])
         assert await browser.is_in()
     assert await other.is_in()
-    nobody = SamlBrowser(app, clock)
-    message = RedirectedMessage(redirect_target(await request_logout(nobody, shop, session.name_id, session.session_index)))
+    other_browser = SamlBrowser(app, clock)
+    message = RedirectedMessage(redirect_target(await request_logout(other_browser, shop, session.name_id, session.session_index)))
     assert message.statuses == ["Requester", "UnknownPrincipal"]
     assert await browser.is_in()
 

@@ -143,9 +143,9 @@ async def test_a_new_service_with_the_same_slug_is_not_the_initiator(
 # Changes to the initiator, with the status that the user sees.
 CLOSING = {
     "deleted": ("delete from services where slug = 'shop'", 404),
-    "switched off": ("update saml_configurations set enabled = false", 404),
+    "disabled": ("update saml_configurations set enabled = false", 404),
     "suspended": ("update organizations set status = 'suspended' where slug = 'acme'", 403),
-    "without an address": ("update saml_configurations set slo_url = null", 400),
+    "without an SLO URL": ("update saml_configurations set slo_url = null", 400),
 }
 
 

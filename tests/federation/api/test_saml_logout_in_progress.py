@@ -522,7 +522,9 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
         )
     steps = await everyone(8, lambda _: browser.open(address))
     [request] = {
-        (application.slug, id_) for step in steps for application, id_ in [walk.pending_request(step) or pytest.fail("nobody is told")]
+        (application.slug, id_)
+        for step in steps
+        for application, id_ in [walk.pending_request(step) or pytest.fail("no application is notified")]
     }
     assert len({set_cookies(step)[COOKIE].value for step in steps}) == 1
     assert final_statuses(await walk.finish(steps[0]), shop, "_begun") == ["Success"]

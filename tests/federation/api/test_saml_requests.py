@@ -67,18 +67,18 @@ async def check_refused(answer: Answer, pool: Pool) -> None:
 XXE = '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
 LAUGHS = "<!DOCTYPE x [<!ENTITY a 'ha'>" + "".join(f"<!ENTITY {chr(98 + n)} '{f'&{chr(97 + n)};' * 10}'>" for n in range(9)) + "]>"
 ISSUER = "https://shop.example.com/metadata"
-# By mistake: the differences from a valid request.
-WRONG: dict[str, dict[str, Any]] = {
+# The differences from a valid request, by the name of the mistake.
+INVALID: dict[str, dict[str, Any]] = {
     "a document type": {"before": "<!DOCTYPE x>"},
     "an external entity": {"before": XXE, "inside": "<x>&e;</x>"},
     "an external entity in the issuer": {"before": XXE, "issuer": "<saml:Issuer>&e;</saml:Issuer>"},
     "a billion laughs": {"before": LAUGHS, "inside": "<x>&j;</x>"},
     "a parameter entity": {"before": '<!DOCTYPE x [<!ENTITY % p SYSTEM "http://127.0.0.1:1/x"> %p;]>'},
-    "an instruction before it": {"before": "<?php x?>"},
-    "an instruction in it": {"inside": "<?php x?>"},
+    "an instruction before the root": {"before": "<?php x?>"},
+    "an instruction in the root": {"inside": "<?php x?>"},
     "an instruction in the issuer": {"issuer": f"<saml:Issuer>{ISSUER}<?x y?></saml:Issuer>"},
-    "an instruction after it": {"after": "<?php x?>"},
-    "something after it": {"after": "<x/>"},
+    "an instruction after the root": {"after": "<?php x?>"},
+    "an element after the root": {"after": "<x/>"},
     "another encoding": {"before": '<?xml version="1.0" encoding="ISO-8859-1"?>'},
     "an unknown entity": {"inside": "<x>&nbsp;</x>"},
     "no version": {"Version": None},
@@ -98,33 +98,33 @@ WRONG: dict[str, dict[str, Any]] = {
     "an issuer cut off by a comment": {"issuer": f"<saml:Issuer>{ISSUER}<!-- -->.evil.example.com</saml:Issuer>"},
     "an element in the issuer": {"issuer": f"<saml:Issuer>{ISSUER}<x/></saml:Issuer>"},
     "an issuer of another namespace": {"issuer": f"<Issuer>{ISSUER}</Issuer>"},
-    "an issuer further down": {"issuer": "", "inside": f"<samlp:Extensions><saml:Issuer>{ISSUER}</saml:Issuer></samlp:Extensions>"},
+    "an issuer in an extension": {"issuer": "", "inside": f"<samlp:Extensions><saml:Issuer>{ISSUER}</saml:Issuer></samlp:Extensions>"},
     "no time": {"IssueInstant": None},
-    "no time at all": {"IssueInstant": "yesterday"},
-    "a day that there is not": {"IssueInstant": "2026-02-30T00:00:00Z"},
+    "text that is not a time": {"IssueInstant": "yesterday"},
+    "a day that does not exist": {"IssueInstant": "2026-02-30T00:00:00Z"},
     "a time outside of the calendar": {"IssueInstant": "9999-12-31T23:59:59-23:00"},
     "another destination": {"Destination": "https://evil.example.com/sso"},
     "the destination of another service": {"Destination": "http://gatehouse.test/saml/acme/blog/sso"},
-    "our address for something else": {"Destination": "http://gatehouse.test/saml/acme/shop/slo"},
+    "our endpoint for single logout": {"Destination": "http://gatehouse.test/saml/acme/shop/slo"},
     "another ACS URL": {"AssertionConsumerServiceURL": "https://evil.example.com/acs"},
     "an ACS URL that begins like the registered one": {"AssertionConsumerServiceURL": "https://shop.example.com/acs/../evil"},
     "an ACS URL of another case": {"AssertionConsumerServiceURL": "https://shop.example.com/ACS"},
     "an empty ACS URL": {"AssertionConsumerServiceURL": ""},
     "another binding": {"ProtocolBinding": "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Artifact"},
-    "the redirect binding for the answer": {"ProtocolBinding": "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"},
-    "a flag that is none": {"ForceAuthn": "yes"},
-    "another flag that is none": {"IsPassive": "TRUE"},
+    "the redirect binding for the response": {"ProtocolBinding": "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"},
+    "a flag that is not a boolean": {"ForceAuthn": "yes"},
+    "a flag in capitals": {"IsPassive": "TRUE"},
     "two policies": {"inside": "<samlp:NameIDPolicy/>" * 2},
     "two subjects": {"inside": "<saml:Subject><saml:NameID>x</saml:NameID></saml:Subject>" * 2},
     "a subject with two names": {"inside": f"<saml:Subject>{'<saml:NameID>x</saml:NameID>' * 2}</saml:Subject>"},
     "a name with markup": {"inside": "<saml:Subject><saml:NameID>ada@<x/>example.com</saml:NameID></saml:Subject>"},
-    "a comparison that there is not": {"inside": '<samlp:RequestedAuthnContext Comparison="most"><x/></samlp:RequestedAuthnContext>'},
+    "an unknown comparison": {"inside": '<samlp:RequestedAuthnContext Comparison="most"><x/></samlp:RequestedAuthnContext>'},
 }  # fmt: skip
 
 
 async def test_invalid_authn_requests_are_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     findings = []
-    for mistake, changes in WRONG.items():
+    for mistake, changes in INVALID.items():
         message = authn_request(shop, clock.now(), **changes)
         for binding, answer in (
             ("redirect", await browser.open(redirect_url(f"{shop.path}/sso", message))),
@@ -137,7 +137,7 @@ async def test_invalid_authn_requests_are_refused(browser: SamlBrowser, shop: Sa
 async def test_invalid_logout_requests_are_refused(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
     findings, count = [], 0
     only_authn = {"AssertionConsumerServiceURL", "ProtocolBinding", "ForceAuthn", "IsPassive", "before", "after", "inside"}
-    for mistake, changes in WRONG.items():
+    for mistake, changes in INVALID.items():
         if only_authn & changes.keys():
             continue
         count += 1
@@ -156,13 +156,13 @@ async def test_old_requests_and_requests_from_the_future_are_refused(
         await check_refused(await browser.open(redirect_url(f"{shop.path}/sso", message)), pool)
 
 
-FINE: dict[str, dict[str, Any]] = {
-    "nothing but what it must": {"Destination": None, "AssertionConsumerServiceURL": None, "ProtocolBinding": None},
+VALID: dict[str, dict[str, Any]] = {
+    "only the required attributes": {"Destination": None, "AssertionConsumerServiceURL": None, "ProtocolBinding": None},
     "a declaration": {"before": '<?xml version="1.0" encoding="UTF-8"?>'},
     "a comment": {"inside": "<!-- thank you -->", "before": "<!-- please -->"},
     "spaces around the issuer": {"issuer": f"<saml:Issuer>\n  {ISSUER}\n</saml:Issuer>"},
     "a comment in the issuer": {"issuer": f"<saml:Issuer>{ISSUER[:20]}<!-- x -->{ISSUER[20:]}</saml:Issuer>"},
-    "a signature, whoever's": {"inside": '<ds:Signature xmlns:ds="http://www.w3.org/2000/09/xmldsig#"><ds:KeyInfo/></ds:Signature>'},
+    "a signature": {"inside": '<ds:Signature xmlns:ds="http://www.w3.org/2000/09/xmldsig#"><ds:KeyInfo/></ds:Signature>'},
     "a policy": {"inside": '<samlp:NameIDPolicy AllowCreate="true" Format="urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"/>'},
     "fractions of a second": {"IssueInstant": "2026-03-14T15:09:26.5358979323Z"},
     "an offset": {"IssueInstant": "2026-03-14T16:09:26+01:00"},
@@ -174,7 +174,7 @@ FINE: dict[str, dict[str, Any]] = {
 
 async def test_valid_variations_are_accepted(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock) -> None:
     findings = []
-    for variation, changes in FINE.items():
+    for variation, changes in VALID.items():
         answer = await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **changes)))
         if answer.status != 302:
             findings.append((variation, answer.status))

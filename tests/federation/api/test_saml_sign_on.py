@@ -306,9 +306,9 @@ async def test_sign_ins_that_start_here_need_a_member(
 
 CLOSED = {
     "disabled": ("update saml_configurations set enabled = false", 404),
-    "never set up": ("delete from saml_configurations", 404),
+    "never configured": ("delete from saml_configurations", 404),
     "without a certificate": ("update saml_certificates set deactivated_at = now(), private_key = null", 404),
-    "with a certificate that has expired": ("update saml_certificates set valid_until = valid_from + interval '1 second'", 404),
+    "with an expired certificate": ("update saml_certificates set valid_until = valid_from + interval '1 second'", 404),
     "suspended": ("update organizations set status = 'suspended' where slug = 'acme'", 403),
     "pending": ("update organizations set status = 'pending' where slug = 'acme'", 403),
     "deleted": ("delete from services", 404),

@@ -220,11 +220,11 @@ async def anonymize(api: Api, token: str, ports: Ports, sent: FakeMailTransport)
 
 Ending = Callable[[Api, str, Ports, FakeMailTransport], Awaitable[int]]
 ENDINGS: Final[Mapping[str, Ending]] = {
-    "a password by a link": reset_password,
-    "another password": change_password,
-    "another address": change_address,
-    "no second factor": disable_mfa,
-    "anonymized": anonymize,
+    "a reset password": reset_password,
+    "a changed password": change_password,
+    "a changed address": change_address,
+    "a disabled second factor": disable_mfa,
+    "an anonymized account": anonymize,
 }
 
 

@@ -49,13 +49,13 @@ every_provider = of("provider", list(Provider), indirect=True)
 # Refusals at the start
 
 REFUSED: Final[dict[str, tuple[dict[str, str], int]]] = {
-    "half a service": ({"org": "acme"}, 400),
-    "half a service, with a device": ({"org": "acme", "user_code": "BCDF-GHJK"}, 400),
+    "no service": ({"org": "acme"}, 400),
+    "no service, with a user code": ({"org": "acme", "user_code": "BCDF-GHJK"}, 400),
     "an unknown organization": ({"org": "nobody", "service": "shop"}, 404),
     "an unknown service": ({"org": "acme", "service": "nothing"}, 404),
     "another redirect URI": ({**SHOP, "redirect_uri": "https://evil.example"}, 400),
     "a plain challenge": ({**SHOP, "code_challenge": CHALLENGE, "code_challenge_method": "plain"}, 400),
-    "a ticket of nobody": ({"link": "x" * 43}, 400),
+    "an unknown ticket": ({"link": "x" * 43}, 400),
 }
 
 

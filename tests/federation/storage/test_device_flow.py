@@ -1,4 +1,4 @@
-"""Statements about device codes that tests/federation/api/test_device_flow.py misses."""
+"""The statements about device codes that tests/federation/api/test_device_flow.py does not cover."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4

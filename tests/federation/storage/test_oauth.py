@@ -1,4 +1,4 @@
-"""Every statement about authorization codes: each field, each condition, single use.
+"""The statements about authorization codes: their fields, their conditions, and single use.
 
 Covers security O-3 and O-4.
 """
