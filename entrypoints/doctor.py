@@ -81,32 +81,32 @@ DNS_DEADLINE: Final = 2.0
 def examine(settings: Settings, say: Callable[[str], object]) -> int:
     """Report all findings. Return the exit code: 1 if a check failed, otherwise 0."""
     worst = 0
-    for finding in findings(settings):
+    for finding in run_checks(settings):
         say(f"{finding.health:<5} {finding.subject:<14} {finding.text}")
         if finding.health is Health.BAD:
             worst = 1
     return worst
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def run_checks(settings: Settings) -> Iterator[Finding]:
     """Yield the findings of all checks."""
-    yield from unknown_settings()
-    yield interpreter(sys.version_info[:3])
-    yield from libraries()
-    yield xml()
-    yield hashing(settings)
-    yield address(settings)
-    yield from frontend(settings)
-    yield mail(settings)
-    yield from name_servers(settings)
-    yield outbound(settings)
-    yield locations(settings)
-    yield from providers(settings)
-    yield billing(settings)
-    yield from storage(settings)
+    yield from check_environment()
+    yield check_interpreter(sys.version_info[:3])
+    yield from check_package_versions()
+    yield check_xml_libraries()
+    yield check_password_hashing(settings)
+    yield check_base_url(settings)
+    yield from check_frontend_url(settings)
+    yield check_mail(settings)
+    yield from check_name_servers(settings)
+    yield check_outbound_calls(settings)
+    yield check_locations(settings)
+    yield from check_providers(settings)
+    yield check_billing(settings)
+    yield from check_database(settings)
 
 
-def unknown_settings() -> Iterator[Finding]:
+def check_environment() -> Iterator[Finding]:
     """Report environment variables that are not settings, such as misspelled ones, which have no effect."""
     known = {f"SSO_{name.upper()}" for name in Settings.model_fields}
     for name in sorted(set(filter(lambda name: name.startswith("SSO_"), os.environ)) - known):
@@ -114,7 +114,7 @@ def unknown_settings() -> Iterator[Finding]:
     yield Finding("settings", Health.GOOD, "all values are valid")
 
 
-def interpreter(version: tuple[int, int, int]) -> Finding:
+def check_interpreter(version: tuple[int, int, int]) -> Finding:
     """Check that the interpreter has its security fixes."""
     text = ".".join(map(str, version))
     floor = PYTHON_FLOORS.get(version[:2])
@@ -124,7 +124,7 @@ def interpreter(version: tuple[int, int, int]) -> Finding:
     return Finding("Python", Health.GOOD, text)
 
 
-def libraries() -> Iterator[Finding]:
+def check_package_versions() -> Iterator[Finding]:
     """Check that the libraries have their security fixes."""
     for name, floor in FLOORS.items():
         installed = metadata.version(name)
@@ -137,7 +137,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-def xml() -> Finding:
+def check_xml_libraries() -> Finding:
     """Check that lxml and xmlsec load the same libxml2."""
     try:
         return Finding("libxml2", Health.GOOD, f"{check_libraries()}, the same for lxml and xmlsec")
@@ -145,7 +145,7 @@ def xml() -> Finding:
         return Finding("libxml2", Health.BAD, str(error))
 
 
-def hashing(settings: Settings) -> Finding:
+def check_password_hashing(settings: Settings) -> Finding:
     """Measure Argon2, which limits the number of password sign-ins per second."""
     tags = metadata.distribution("argon2-cffi-bindings").read_text("WHEEL") or ""
     build = "the generic wheel (a C compiler would let ./run build a faster one)" if "manylinux" in tags else "built for this processor"
@@ -157,7 +157,7 @@ def hashing(settings: Settings) -> Finding:
     return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
 
 
-def address(settings: Settings) -> Finding:
+def check_base_url(settings: Settings) -> Finding:
     """Check that the base URL uses https, which protects cookies."""
     url = base_url(settings)
     if url.startswith("https:"):
@@ -167,7 +167,7 @@ def address(settings: Settings) -> Finding:
     )
 
 
-def frontend(settings: Settings) -> Iterator[Finding]:
+def check_frontend_url(settings: Settings) -> Iterator[Finding]:
     """Check that the frontend URL uses https, which protects codes and tokens."""
     url = settings.frontend_url
     if url is not None and is_web_url(url):
@@ -177,7 +177,7 @@ def frontend(settings: Settings) -> Iterator[Finding]:
         yield Finding("frontend URL", Health.WARNING, text)
 
 
-def mail(settings: Settings) -> Finding:
+def check_mail(settings: Settings) -> Finding:
     """Check the mail server."""
     try:
         if settings.smtp_url is None:
@@ -191,7 +191,7 @@ def mail(settings: Settings) -> Finding:
     return Finding("mail", Health.GOOD, "the mail server responds")
 
 
-def name_servers(settings: Settings) -> Iterator[Finding]:
+def check_name_servers(settings: Settings) -> Iterator[Finding]:
     """Check each name server for domain verification. A single silent server would slow down every lookup."""
     for server in settings.dns_servers:
         name = "SSO_DNS_SERVERS: " + format_server(server)
@@ -215,7 +215,7 @@ def _resolver_error(resolver: DnsResolver) -> str | None:
     return None
 
 
-def outbound(settings: Settings) -> Finding:
+def check_outbound_calls(settings: Settings) -> Finding:
     """Report the private addresses that tenants can make us connect to."""
     try:
         if not allowed_targets(settings):
@@ -226,7 +226,7 @@ def outbound(settings: Settings) -> Finding:
     return Finding("outbound calls", Health.WARNING, text)
 
 
-def locations(settings: Settings) -> Finding:
+def check_locations(settings: Settings) -> Finding:
     """Check the file with the locations of IP addresses."""
     if settings.geoip_database is None:
         return Finding("locations", Health.GOOD, "unknown: SSO_GEOIP_DATABASE is not set")
@@ -237,7 +237,7 @@ def locations(settings: Settings) -> Finding:
     return Finding("locations", Health.GOOD, f"from {settings.geoip_database}")
 
 
-def providers(settings: Settings) -> Iterator[Finding]:
+def check_providers(settings: Settings) -> Iterator[Finding]:
     """List the identity providers. They are not contacted, because they respond only to requests with a code."""
     configured = provider_settings(settings)
     for provider, known in configured.items():
@@ -253,7 +253,7 @@ def providers(settings: Settings) -> Iterator[Finding]:
         yield Finding("providers", Health.GOOD, "none: users sign in with passwords")
 
 
-def billing(settings: Settings) -> Finding:
+def check_billing(settings: Settings) -> Finding:
     """Check the payment provider and its events."""
     url, has_events = settings.billing_api_url, bool(settings.billing_secrets)
     if url is None:
@@ -277,7 +277,7 @@ def billing(settings: Settings) -> Finding:
     return Finding("billing", Health.GOOD, f"through {url}, which responds; its events go to {base_url(settings)}/webhooks/billing")
 
 
-def storage(settings: Settings) -> Iterator[Finding]:
+def check_database(settings: Settings) -> Iterator[Finding]:
     """Check the database: connection, version, migrations, clock and encryption keys. Nothing is started or created."""
     try:
         check_database_address(settings)
@@ -286,12 +286,12 @@ def storage(settings: Settings) -> Iterator[Finding]:
             text = "the embedded database is not running. Start the service, which also starts the database, and check again"
             yield Finding("database", Health.GOOD, text)
         else:
-            yield from trio.run(_check_database, settings, conninfo)
+            yield from trio.run(_connect_and_check, settings, conninfo)
     except (SettingsInvalid, EmbeddedError, StorageDown, MigrationRefused) as error:
         yield Finding("database", Health.BAD, f"{error.__cause__ or error}".strip())
 
 
-async def _check_database(settings: Settings, conninfo: str) -> list[Finding]:
+async def _connect_and_check(settings: Settings, conninfo: str) -> list[Finding]:
     results = []
     missing = await pending(conninfo)
     clock = SystemClock()

@@ -17,14 +17,14 @@ from tests.fakes.payments import API_KEY, FakePayments, error
 
 
 def test_the_installed_libraries_are_recent_enough() -> None:
-    assert [finding.health for finding in doctor.libraries()] == [Health.GOOD]
+    assert [finding.health for finding in doctor.check_package_versions()] == [Health.GOOD]
 
 
 @pytest.mark.parametrize("library", doctor.FLOORS)
 def test_a_library_below_its_minimum_version_is_bad(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.9.99" if name == library else real(name))
-    [bad, _] = doctor.libraries()
+    [bad, _] = doctor.check_package_versions()
     assert bad.health is Health.BAD
     assert f"install {doctor.FLOORS[library]} or later" in bad.text
 
@@ -34,33 +34,33 @@ def test_a_library_below_its_minimum_version_is_bad(library: str, monkeypatch: p
     [((3, 11, 14), Health.WARNING), ((3, 11, 15), Health.GOOD), ((3, 13, 11), Health.WARNING), ((3, 14, 3), Health.GOOD)],
 )
 def test_the_doctor_warns_about_an_interpreter_without_security_fixes(version: tuple[int, int, int], health: Health) -> None:
-    assert doctor.interpreter(version).health is health
+    assert doctor.check_interpreter(version).health is health
 
 
 def test_the_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSO_SMPT_URL", "smtp://mail.example.com")
-    assert any(finding.health is Health.WARNING and "SSO_SMPT_URL" in finding.text for finding in doctor.unknown_settings())
+    assert any(finding.health is Health.WARNING and "SSO_SMPT_URL" in finding.text for finding in doctor.check_environment())
 
 
 def test_the_doctor_warns_about_private_networks_that_tenants_can_reach() -> None:
-    assert doctor.outbound(Settings()).health is Health.GOOD
-    warned = doctor.outbound(Settings(outbound_allow="10.0.0.0/8,127.0.0.1:2525"))
+    assert doctor.check_outbound_calls(Settings()).health is Health.GOOD
+    warned = doctor.check_outbound_calls(Settings(outbound_allow="10.0.0.0/8,127.0.0.1:2525"))
     assert warned.health is Health.WARNING
     assert "10.0.0.0/8,127.0.0.1:2525" in warned.text
-    assert doctor.outbound(Settings(outbound_allow="localhost")).health is Health.BAD
+    assert doctor.check_outbound_calls(Settings(outbound_allow="localhost")).health is Health.BAD
 
 
 def test_each_configured_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with DnsServer() as good, DnsServer() as failing:
         failing.codes[""] = "SERVFAIL"
-        [fine, bad] = doctor.name_servers(Settings(dns_servers=(good.address, failing.address)))
+        [fine, bad] = doctor.check_name_servers(Settings(dns_servers=(good.address, failing.address)))
         assert (fine.health, bad.health) == (Health.GOOD, Health.BAD)
         for finding, server in ((fine, good), (bad, failing)):
             assert "127.0.0.1:{1}".format(*server.address) in finding.text
             assert set(server.asked) == {("udp", "")}, "only the root is queried, which reveals no domain"
         assert "SERVFAIL" in bad.text
     monkeypatch.setattr(doctor, "DNS_DEADLINE", 0.05)  # the server has ended
-    [silent] = doctor.name_servers(Settings(dns_servers=(good.address,)))
+    [silent] = doctor.check_name_servers(Settings(dns_servers=(good.address,)))
     assert silent.health is Health.BAD
     assert "Error" not in silent.text
 
@@ -72,21 +72,21 @@ def test_without_configured_name_servers_the_system_resolvers_are_asked(monkeypa
             resolver.nameservers, resolver.port = [server.address[0]], server.address[1]
 
         monkeypatch.setattr(dns.resolver.BaseResolver, "read_resolv_conf", read)
-        assert [finding.health for finding in doctor.name_servers(Settings())] == [Health.GOOD]
+        assert [finding.health for finding in doctor.check_name_servers(Settings())] == [Health.GOOD]
         server.codes[""] = "REFUSED"
-        [warned] = doctor.name_servers(Settings())
+        [warned] = doctor.check_name_servers(Settings())
         assert warned.health is Health.WARNING, "only the verification of domains needs it"
         assert "REFUSED" in warned.text
 
 
 def test_lxml_and_xmlsec_share_their_library() -> None:
-    assert doctor.xml().health is Health.GOOD
+    assert doctor.check_xml_libraries().health is Health.GOOD
 
 
 def test_the_geoip_file_is_opened(tmp_path: Path) -> None:
-    assert doctor.locations(Settings()).health is Health.GOOD
-    assert doctor.locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD
-    bad = doctor.locations(Settings(geoip_database=tmp_path / "missing.mmdb"))
+    assert doctor.check_locations(Settings()).health is Health.GOOD
+    assert doctor.check_locations(Settings(geoip_database=SHIPPED)).health is Health.GOOD
+    bad = doctor.check_locations(Settings(geoip_database=tmp_path / "missing.mmdb"))
     assert bad.health is Health.BAD
     assert "missing.mmdb cannot be read" in bad.text
 
@@ -102,7 +102,7 @@ def check_billing(provider: FakePayments) -> None:
     secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
 
     def check(**settings: Any) -> tuple[Health, str]:
-        finding = doctor.billing(Settings(**settings))
+        finding = doctor.check_billing(Settings(**settings))
         for secret in (API_KEY, "sk_wrong", "whsec", TRAP):
             assert secret not in finding.text
         return finding.health, finding.text
@@ -148,21 +148,21 @@ def check_billing(provider: FakePayments) -> None:
     ],
 )
 def test_the_doctor_warns_about_a_frontend_without_tls(url: str | None, health: list[Health]) -> None:
-    assert [finding.health for finding in doctor.frontend(Settings(frontend_url=url))] == health
+    assert [finding.health for finding in doctor.check_frontend_url(Settings(frontend_url=url))] == health
 
 
 def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
     """Most clients do not return a cookie for https alone without TLS (security G-2)."""
     for url, health in (("https://id.example.com", Health.GOOD), ("http://id.example.com", Health.WARNING), (None, Health.WARNING)):
-        assert doctor.address(Settings(base_url=url)).health is health
+        assert doctor.check_base_url(Settings(base_url=url)).health is health
 
 
 def test_the_doctor_names_identity_providers_and_warns_about_those_without_tls() -> None:
-    assert [finding.health for finding in doctor.providers(Settings())] == [Health.GOOD]
+    assert [finding.health for finding in doctor.check_providers(Settings())] == [Health.GOOD]
     names = ("authorize_url", "token_url", "userinfo_url", "emails_url")
     urls: dict[str, Any] = {f"codehost_{name}": "https://codehost.example/x" for name in names}
-    [good] = doctor.providers(Settings(**urls))
+    [good] = doctor.check_providers(Settings(**urls))
     assert (good.health, good.text) == (Health.GOOD, "codehost, for services with separate credentials")
-    [warned] = doctor.providers(Settings(**{**urls, "codehost_token_url": "http://codehost.example/x"}))
+    [warned] = doctor.check_providers(Settings(**{**urls, "codehost_token_url": "http://codehost.example/x"}))
     assert warned.health is Health.WARNING
     assert "http://codehost.example/x" in warned.text
