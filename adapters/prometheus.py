@@ -103,7 +103,7 @@ class PrometheusMetrics:
                 registry=None,
                 buckets=_DELIVERY_BUCKETS,
             )
-            self._login_failures = Counter("sso_login_failures_total", "Refused logins.", ["reason"], registry=None)
+            self._login_failures = Counter("sso_login_failures_total", "Refused sign-ins.", ["reason"], registry=None)
             self._tokens = Counter("sso_auth_tokens_issued_total", "Issued access tokens.", registry=None)
             self._siem_failures = Counter(
                 "sso_siem_failures_total", "Failed attempts to forward an audit log to a SIEM.", ["reason"], registry=None

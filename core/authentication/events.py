@@ -29,12 +29,12 @@ def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = Non
 
 
 def identity_linked(user_id: UUID, provider: Provider) -> Event:
-    """A user linked an account at this identity provider."""
+    """A user linked an account at an identity provider."""
     return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
 
 
 def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
-    """A user unlinked this identity provider from the account, or from `service`: then only the service's organization gets the event."""
+    """A user unlinked an identity provider from the account, or from one service. Then only that service's organization gets the event."""
     details = {"provider": provider.value}
     if service is None:
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
@@ -69,6 +69,6 @@ def impersonation_request(user_id: UUID, session_id: UUID, method: str, route: s
 
 
 def oauth_credentials_updated(service: Service, provider: Provider, client_id: str | None) -> Event:
-    """A service has its own OAuth client at an identity provider. With `client_id` None, it uses the platform's credentials again."""
+    """A service got its own OAuth client at an identity provider. Without a `client_id`, it uses the platform's credentials again."""
     details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
     return Event(EVENT_KINDS["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)

@@ -37,7 +37,7 @@ def subscription_expired(subscription: Subscription) -> Event:
 
 
 def subscription_canceled(subscription: Subscription) -> Event:
-    """A subscription was canceled or deleted. `subscription` is its state before."""
+    """A subscription was canceled or deleted. The event has its state before that."""
     details = _subscriber_details(subscription) | _subscription_details(subscription)
     return Event(EVENT_KINDS["subscription.canceled"], str(subscription.id), org_id=subscription.org_id, details=details)
 

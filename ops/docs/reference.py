@@ -111,8 +111,7 @@ def _default(name: str) -> str:
 def _kind(field: FieldInfo) -> str:
     """Return the type of a setting in words, with its bounds."""
     types = {field.annotation, *get_args(field.annotation)}
-    choices = [choice for each in types for choice in get_args(each) if isinstance(choice, str)]
-    choices += [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
+    choices = [choice for each in types for choice in get_args(each) if isinstance(choice, str)]  # of a Literal
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
     if bool in types:
