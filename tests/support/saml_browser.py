@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from lxml import etree
 from quart_trio import QuartTrio
@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
 from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
-from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api
 from tests.support.saml import (
     NS,
     STATUS,
@@ -199,3 +199,9 @@ def statuses(step: Answer, initiator: SamlApplication) -> list[str]:
     message = RedirectedMessage(redirect_target(step))
     assert (message.url, message.kind, message.query["RelayState"]) == (initiator.configuration.slo_url, "LogoutResponse", "there")
     return message.statuses
+
+
+async def sign_in_over_api(api: Api, path: str, **more: Any) -> Answer:
+    """Sign the user in over the API, for the sign-on that is pending at this path."""
+    [state] = parse_qs(urlsplit(path).query)["saml_state"]
+    return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})

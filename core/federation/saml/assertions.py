@@ -82,7 +82,7 @@ async def create_assertion(
     browser: BrowserSession | None = None,
     context_class: str | None = None,
 ) -> SamlAssertion:
-    """Return the assertion for an authorized user, and record the login.
+    """Return the assertion for an authorized user, and record a login event.
 
     With `browser`, single logout of this browser session includes the service later.
 

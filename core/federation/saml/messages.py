@@ -288,7 +288,7 @@ _COMPARISONS: Final[Mapping[ContextComparison, Callable[[int, int], bool]]] = {
 
 
 def choose_context_class(requested: RequestedContext) -> str | None:
-    """Return the context class to state for a password login, or None.
+    """Return the context class to state for a sign-in with a password, or None.
 
     None means that the service accepts none of the classes that we can state.
 

@@ -178,8 +178,7 @@ async def _respond_with_assertion(
 
     With `api_session_id`, the visitor's browser session does not exist yet and starts here.
 
-    If the response cannot be signed, the login that was recorded stays, and a retry records another
-    one.
+    If the response cannot be signed, the recorded login event stays, and a retry records another one.
     """
     signed_in = None
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from core.authentication.sessions_rules import Session
     from core.kernel.deferred import Deferred
 
-LOGIN_PROVIDER: Final = "saml"  # the provider of these logins in login events and metrics
+LOGIN_PROVIDER: Final = "saml"  # the provider of these sign-ins in login events and metrics
 STATE_TTL: Final = timedelta(minutes=15)
 
 
@@ -50,7 +50,7 @@ class SamlSignOn:
     is_passive: bool
     status: SamlStatus | None = None  # set if we refuse the request for every user
     subject: NameId | None = None  # the requested user, or None for any
-    context_class: str | None = None  # to state for a password login; None for the default
+    context_class: str | None = None  # to state for a sign-in with a password; None for the default
     created_at: datetime
     expires_at: datetime
     # Set by a sign-in through the API: its user and session, and the SHA-256 of the ticket that the

@@ -104,9 +104,10 @@ async def authorize() -> Response:
     form=["form_token", "answer"],
 )
 async def answer_consent() -> Response:
-    """Send the user's answer from the consent page.
+    """Send the form of the consent page.
 
-    Only the form of our page is accepted. `answer` is `continue`; every other value cancels.
+    Applications cannot use this: only the form of our page is accepted. `answer` is `continue`; every
+    other value cancels.
     """
     form = await read_form()
     if "form_token" not in form:  # RFC 6749 section 3.1: POST by applications is optional, and we do not support it

@@ -5,8 +5,7 @@ Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 173, 
 """
 
 from datetime import timedelta
-from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -17,10 +16,10 @@ from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, form_token, leads_to, set_cookies
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, run_sql, sign_in
+from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, new_certificate, posted_response, redirect_url
-from tests.support.saml_browser import SamlBrowser
+from tests.support.saml_browser import SamlBrowser, sign_in_over_api
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
@@ -257,14 +256,6 @@ async def waiting(browser: SamlBrowser, shop: SamlApplication, user: Account) ->
     """Return the path of a pending sign-on that would get an assertion."""
     await browser.sign_in()
     return await browser.start_sign_on(shop)
-
-
-# Sign-in through the API
-
-
-async def sign_in_over_api(api: Api, path: str, **more: Any) -> Answer:
-    [state] = parse_qs(urlsplit(path).query)["saml_state"]
-    return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
 
 
 # Sign-ins that start here

@@ -4,7 +4,6 @@ Covers security A-10, S-4, X-5 and X-8, and decisions 175 and 176.
 """
 
 from datetime import timedelta
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -20,10 +19,10 @@ from core.kernel.errors import Limited
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api, add_account, everyone, run_sql
+from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, everyone, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, posted_response, redirect_url
-from tests.support.saml_browser import SamlApplications, SamlBrowser
+from tests.support.saml_browser import SamlApplications, SamlBrowser, sign_in_over_api
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
 
@@ -150,11 +149,6 @@ async def test_of_twenty_parallel_copies_of_a_request_one_is_accepted(
 # Sign-in through the API
 
 
-async def sign_in_over_api(api: Api, path: str, **more: Any) -> Answer:
-    [state] = parse_qs(urlsplit(path).query)["saml_state"]
-    return await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "saml_state": state, **more})
-
-
 async def test_a_frontend_signs_a_user_in_for_a_sign_on(
     api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, pool: Pool
 ) -> None:
@@ -169,7 +163,7 @@ async def test_a_frontend_signs_a_user_in_for_a_sign_on(
     [login_device, browser_device] = await run_sql(
         pool, "select device_id from sessions where user_id = %s order by created_at desc limit 2", user.id
     )
-    assert login_device == browser_device != (None,), "on the device of the API login, so that it ends with that device"
+    assert login_device == browser_device != (None,), "on the device of the API sign-in, so that it ends with that device"
     assert (await browser.open(path)).status == 400
 
 
