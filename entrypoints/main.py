@@ -241,7 +241,7 @@ async def run(
                     app,
                     listening,
                     shutdown=stop.requested,
-                    grace=lambda: stop.grace,
+                    shutdown_grace=lambda: stop.shutdown_grace,
                     on_started=on_started,
                     malformed=app.middleware.malformed,
                 )
@@ -275,7 +275,7 @@ class _Stop:
 
     def __init__(self, at_once: trio.CancelScope) -> None:
         self.requested = trio.Event()
-        self.grace = DRAIN_ON_SIGTERM
+        self.shutdown_grace = DRAIN_ON_SIGTERM
         self.exit_code = 0
         self._at_once = at_once
 
@@ -286,12 +286,12 @@ class _Stop:
                 if number == signal.SIGINT:
                     if self.requested.is_set():
                         self._at_once.cancel()
-                    self.grace = DRAIN_ON_SIGINT
+                    self.shutdown_grace = DRAIN_ON_SIGINT
                 self.requested.set()
 
     async def on_parent_gone(self, parent: int) -> None:
         await parent_gone(parent)
-        self.grace = DRAIN_ON_SIGINT
+        self.shutdown_grace = DRAIN_ON_SIGINT
         self.requested.set()
 
     async def on_end_of(self, database: embedded.Running) -> None:
@@ -301,7 +301,7 @@ class _Stop:
                 await anext(aiter(signals))
         if not self.requested.is_set():
             self.exit_code = 1
-            self.grace = DRAIN_ON_SIGINT
+            self.shutdown_grace = DRAIN_ON_SIGINT
             self.requested.set()
 
 

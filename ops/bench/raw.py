@@ -53,7 +53,7 @@ async def on_our_server() -> None:
 
     listening = listen("127.0.0.1:0")
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    await serve_http(bare, listening, shutdown=trio.Event(), grace=1.0, on_started=lambda: _print(address=address))
+    await serve_http(bare, listening, shutdown=trio.Event(), shutdown_grace=1.0, on_started=lambda: _print(address=address))
 
 
 def verify(threads: int, seconds: float, memory_kib: int, time_cost: int, parallelism: int) -> None:

@@ -121,15 +121,15 @@ async def serve_http(
     listening: socket.socket,
     *,
     shutdown: trio.Event,
-    grace: float | Callable[[], float],
+    shutdown_grace: float | Callable[[], float],
     on_started: Callable[[], object] = lambda: None,
     malformed: Malformed | None = None,
     headers_within: float = HEADERS_WITHIN,
     send_within: float = SEND_WITHIN,
 ) -> None:
-    """Serve until `shutdown` is set, then stop accepting, let running requests finish within `grace` seconds, and return.
+    """Serve until `shutdown` is set, then stop accepting, let running requests finish within `shutdown_grace` seconds, and return.
 
-    `grace` can be a function, which is called when the shutdown starts: the signal determines the seconds.
+    `shutdown_grace` can be a function, which is called when the shutdown starts: the signal determines the seconds.
     Requests that run longer are canceled. The listening socket is closed here; workers that inherited it
     keep their copies.
     """
@@ -145,7 +145,7 @@ async def serve_http(
                 on_started()
                 await shutdown.wait()
                 accepting.cancel_scope.cancel()
-            connections.cancel_scope.deadline = trio.current_time() + (grace() if callable(grace) else grace)
+            connections.cancel_scope.deadline = trio.current_time() + (shutdown_grace() if callable(shutdown_grace) else shutdown_grace)
             await server.drain()
         await lifespan.wait_for_shutdown()
         outer.cancel_scope.cancel()

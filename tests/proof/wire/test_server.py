@@ -510,7 +510,7 @@ async def test_a_fault_ends_only_its_own_connection() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(
-            partial(serve_http, bare(answer), listening, shutdown=shutdown, grace=1, on_started=started.set, malformed=malformed)
+            partial(serve_http, bare(answer), listening, shutdown=shutdown, shutdown_grace=1, on_started=started.set, malformed=malformed)
         )
         await started.wait()
         port = listening.getsockname()[1]
@@ -562,7 +562,7 @@ async def test_a_handler_that_fails_when_canceled_does_not_stop_the_shutdown(app
         except BaseException:
             raise ZeroDivisionError from None
 
-    async with serving(bare(answer), grace=0) as server, server.client() as client:
+    async with serving(bare(answer), shutdown_grace=0) as server, server.client() as client:
         await client.send(HIDDEN)
         await entered.wait()
         server.shutdown.set()
@@ -610,7 +610,7 @@ async def test_running_requests_finish_during_the_grace(house: House, app: App) 
 
 
 async def test_running_requests_are_canceled_after_the_grace(house: House, app: App) -> None:
-    async with serving(app, grace=0.05) as server, server.client() as client:
+    async with serving(app, shutdown_grace=0.05) as server, server.client() as client:
         await client.send(b"GET /api/slow HTTP/1.1\r\nHost: test\r\n\r\n")
         await house.entered.wait()
         server.shutdown.set()
@@ -622,7 +622,7 @@ async def test_running_requests_are_canceled_after_the_grace(house: House, app: 
 
 
 async def test_a_client_that_does_not_read_does_not_delay_the_shutdown(app: App) -> None:
-    async with serving(app, grace=0.05, send_within=0.2) as server, server.client() as client:
+    async with serving(app, shutdown_grace=0.05, send_within=0.2) as server, server.client() as client:
         await client.send(b"GET /api/large HTTP/1.1\r\nHost: test\r\n\r\n")
         await client.stream.receive_some(1)
         server.shutdown.set()

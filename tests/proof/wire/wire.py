@@ -137,7 +137,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    app: App, *, grace: float = NEVER, headers_within: float = NEVER, send_within: float = NEVER, **outer: Any
+    app: App, *, shutdown_grace: float = NEVER, headers_within: float = NEVER, send_within: float = NEVER, **outer: Any
 ) -> AsyncIterator[Served]:
     """Serve the application with its middleware on a socket.
 
@@ -156,7 +156,7 @@ async def serving(
             layered,
             listening,
             shutdown=served.shutdown,
-            grace=grace,
+            shutdown_grace=shutdown_grace,
             on_started=started.set,
             malformed=layered.malformed,
             headers_within=headers_within,
