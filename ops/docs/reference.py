@@ -294,7 +294,7 @@ def commands() -> str:
         context = click.Context(command, info_name=path)
         usage = " ".join([path, *command.collect_usage_pieces(context)])
         text = "\n\n".join(" ".join(each.split()) for each in (command.help or "").split("\n\n"))
-        options = [record for each in command.params if (record := each.get_help_record(context))]
+        options = [record for each in command.params if (record := each.get_help_record(context)) and record[1]]
         rows = [(f"`{name}`", help_text) for name, help_text in options]
         example = re.sub(r"^Example: ", "", command.epilog or "")
         parts.append(
