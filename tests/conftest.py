@@ -103,9 +103,18 @@ def metrics() -> FakeMetrics:
     return FakeMetrics()
 
 
+@pytest.fixture(scope="session")
+def kept_connections() -> Iterator[database.KeptConnections]:
+    """The connections that the tests of this worker pass on to each other."""
+    kept = database.KeptConnections()
+    yield kept
+    kept.close()
+
+
 @pytest.fixture
-async def pool(conninfo: str) -> AsyncIterator[Pool]:
-    opened = Pool(conninfo, size=24)
+async def pool(conninfo: str, kept_connections: database.KeptConnections) -> AsyncIterator[Pool]:
+    """A pool of warm connections. A test that counts connections opens its own pool."""
+    opened = database.PoolOfKept(conninfo, kept_connections)
     yield opened
     await opened.aclose()
 

@@ -11,9 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import psycopg
 import trio
@@ -23,6 +25,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.embedded.location import has_owner
 from adapters.postgres.engine.migrate import MIGRATIONS, migrate
+from adapters.postgres.engine.pool import Pool
+
+if TYPE_CHECKING:
+    from adapters.postgres.engine.driver import Connection
 
 # Tables with rows from a migration. `empty` skips them, so a test that writes there must restore
 # them.
@@ -114,6 +120,46 @@ def make_template(server: str, migrations: Path = MIGRATIONS) -> None:
         connection.execute(sql.SQL("alter database {} with is_template true allow_connections false").format(sql.Identifier(TEMPLATE)))
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Rows of several tables, as statements that insert them."""
+
+    inserts: sql.Composed
+
+
+class KeptConnections:
+    """Idle connections of one worker to its database, which its tests pass on to each other.
+
+    A new connection costs the server a process, whose caches are cold: its first statements take
+    several times as long.
+    """
+
+    def __init__(self) -> None:
+        self.idle: list[Connection] = []
+
+    def close(self) -> None:
+        while self.idle:
+            self.idle.pop().pgconn.finish()  # `Connection.finish` needs a running Trio
+
+
+class PoolOfKept(Pool):
+    """A pool that starts with the idle connections of earlier tests, and leaves its own to the
+    next."""
+
+    def __init__(self, conninfo: str, kept: KeptConnections) -> None:
+        super().__init__(conninfo, size=24)
+        self._kept = kept
+        self._idle, kept.idle = kept.idle, []
+        self._server_processes.update(connection.server_process for connection in self._idle)
+
+    async def aclose(self) -> None:
+        """Leave the idle connections to the next test. Connections in use are closed when they are
+        returned."""
+        self._kept.idle, self._idle = self._idle, []
+        self._closed = True
+        await trio.lowlevel.checkpoint()
+
+
 class Database:
     """A database that is cloned from the template in about 10 ms.
 
@@ -124,15 +170,28 @@ class Database:
     """
 
     def __init__(self, server: str, name: str | None = None, *, template: str = TEMPLATE) -> None:
-        self._server = server
+        self.server = server
         name = name or f"test_{secrets.token_hex(6)}"
         self._name = sql.Identifier(name)
         self.conninfo = make_conninfo(server, dbname=name)
-        self._cleaner: psycopg.Connection | None = None
-        self._delete: sql.Composed | None = None
         with psycopg.connect(server, autocommit=True) as connection:
             # file_copy skips the write-ahead log, which the default writes for crash safety.
             connection.execute(sql.SQL("create database {} template {} strategy file_copy").format(self._name, sql.Identifier(template)))
+
+    @cached_property
+    def _connection(self) -> psycopg.Connection:
+        # A replica does not check foreign keys and triggers, so the order of tables does not matter.
+        options = "-c session_replication_role=replica -c lock_timeout=5s"
+        return psycopg.connect(self.conninfo, autocommit=True, options=options)
+
+    @cached_property
+    def _tables(self) -> list[str]:
+        tables = "select tablename from pg_tables where schemaname = 'public' and tablename <> all(%s)"
+        return [name for (name,) in self._connection.execute(tables, [list(SEEDED)])]
+
+    @cached_property
+    def _delete(self) -> sql.Composed:
+        return sql.SQL("; ").join(sql.SQL("delete from {}").format(sql.Identifier(name)) for name in self._tables)
 
     def empty(self) -> None:
         """Delete all rows of all tables but SEEDED, in one round trip of less than a millisecond.
@@ -140,21 +199,33 @@ class Database:
         Sequences continue, so no test can expect a certain number. A lock that a test left behind
         is an error after five seconds.
         """
-        if self._cleaner is None or self._delete is None:
-            # A replica does not check foreign keys and triggers, so the order does not matter.
-            options = "-c session_replication_role=replica -c lock_timeout=5s"
-            self._cleaner = psycopg.connect(self.conninfo, autocommit=True, options=options)
-            tables = self._cleaner.execute(
-                "select tablename from pg_tables where schemaname = 'public' and tablename <> all(%s)", [list(SEEDED)]
-            ).fetchall()
-            self._delete = sql.SQL("; ").join(sql.SQL("delete from {}").format(sql.Identifier(name)) for (name,) in tables)
-        self._cleaner.execute(self._delete)
+        self._connection.execute(self._delete)
+
+    def snapshot(self) -> Snapshot:
+        """Return the rows of all tables but SEEDED."""
+        columns = """
+            select string_agg(quote_ident(attname), ', ') from pg_attribute
+            where attrelid = %s::regclass and attnum > 0 and attgenerated = '' and not attisdropped"""
+        stored = "select jsonb_agg(to_jsonb(t))::text from {table} t"
+        insert = "insert into {table} ({columns}) select {columns} from jsonb_populate_recordset(null::{table}, {rows})"
+        inserts = []
+        for name in self._tables:
+            table = sql.Identifier(name)
+            [(rows,)] = self._connection.execute(sql.SQL(stored).format(table=table))
+            if rows is not None:
+                [(listed,)] = self._connection.execute(columns, [name])
+                inserts.append(sql.SQL(insert).format(table=table, columns=sql.SQL(listed), rows=sql.Literal(rows)))
+        return Snapshot(sql.SQL("; ").join(inserts))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Insert the rows of a snapshot, which can come from another database."""
+        self._connection.execute(snapshot.inserts)
 
     def drop(self) -> None:
         """Remove the database, even if connections are open."""
-        if self._cleaner is not None:
-            self._cleaner.close()
-        with psycopg.connect(self._server, autocommit=True) as connection:
+        if "_connection" in self.__dict__:
+            self._connection.close()
+        with psycopg.connect(self.server, autocommit=True) as connection:
             connection.execute(sql.SQL("drop database if exists {} with (force)").format(self._name))
 
     def __enter__(self) -> Self:

@@ -16,6 +16,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 from tests.support.builders import Api, add_account, add_platform_owner, sign_in
+from tests.support.database import Database
 from tests.support.impersonator import Support
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.platform import Platform
@@ -23,7 +24,7 @@ from tests.support.provider_sign_in import ProviderSignIn
 from tests.support.saml import SamlApplication
 from tests.support.saml_browser import SamlApplications, SamlBrowser
 from tests.support.scim import Directory, directory_of
-from tests.support.tenants import CAST, Tenant, Tenants
+from tests.support.tenants import CAST, PreparedTenants, Tenant, Tenants, TenantSnapshots
 
 
 @pytest.fixture
@@ -49,14 +50,26 @@ def cast() -> Mapping[str, Role]:
     return CAST
 
 
-@pytest.fixture
-async def acme(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
-    return await tenants.add("acme", cast=cast)
+@pytest.fixture(scope="session")
+def tenant_snapshots() -> TenantSnapshots:
+    return {}
 
 
 @pytest.fixture
-async def other_tenant(tenants: Tenants, cast: Mapping[str, Role]) -> Tenant:
-    return await tenants.add("twin", cast=cast)
+def prepared_tenants(
+    tenants: Tenants, cast: Mapping[str, Role], worker_database: Database, tenant_snapshots: TenantSnapshots
+) -> PreparedTenants:
+    return PreparedTenants(tenants, cast, worker_database, tenant_snapshots)
+
+
+@pytest.fixture
+async def acme(prepared_tenants: PreparedTenants) -> Tenant:
+    return await prepared_tenants.add("acme")
+
+
+@pytest.fixture
+async def other_tenant(prepared_tenants: PreparedTenants) -> Tenant:
+    return await prepared_tenants.add("twin")
 
 
 @pytest.fixture

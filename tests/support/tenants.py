@@ -2,15 +2,29 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Role
 from ports import Ports
-from tests.support.builders import EMAIL, Answer, Api, SignedIn, add_account, add_invitation, add_member, add_organization, run_sql, sign_in
+from tests.support.builders import (
+    EMAIL,
+    Answer,
+    Api,
+    SignedIn,
+    add_account,
+    add_invitation,
+    add_member,
+    add_organization,
+    make_vault,
+    run_sql,
+    sign_in,
+)
+from tests.support.database import Database, Snapshot
 
 CAST: Final[Mapping[str, Role]] = {"owner": Role.OWNER, "admin": Role.ADMIN, "member": Role.MEMBER}
 
@@ -180,3 +194,35 @@ class Tenants:
             *await run_sql(self.pool, "select count(*) from audit_log where action <> 'impersonation.request'"),
             *await run_sql(self.pool, "select count(*) from events where name <> 'impersonation.request'"),
         ]
+
+
+# By the arguments that the rows depend on.
+TenantSnapshots = dict[tuple[object, ...], tuple[Snapshot, Tenant]]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTenants:
+    """Adds tenants from snapshots, which each worker takes once."""
+
+    tenants: Tenants
+    cast: Mapping[str, Role]
+    database: Database
+    snapshots: TenantSnapshots
+
+    async def add(self, slug: str) -> Tenant:
+        api, ports, pool = self.tenants.api, self.tenants.ports, self.tenants.pool
+        key = (slug, *self.cast.items(), ports.clock.now(), ports.policy)
+        if key not in self.snapshots:
+            self.snapshots[key] = await self._take(slug)
+        snapshot, tenant = self.snapshots[key]
+        self.database.restore(snapshot)
+        return replace(tenant, api=api, ports=ports, pool=pool, people=dict(tenant.people), sessions=dict(tenant.sessions))
+
+    async def _take(self, slug: str) -> tuple[Snapshot, Tenant]:
+        # In a database of its own, because other fixtures write to that of the test at the same time.
+        with Database(self.database.server) as empty:
+            pool = Pool(empty.conninfo, size=1)
+            ports = replace(self.tenants.ports, storage=Postgres(pool, make_vault(), self.tenants.ports.clock))
+            tenant = await Tenants(self.tenants.api, ports, pool).add(slug, cast=self.cast)
+            await pool.aclose()
+            return empty.snapshot(), tenant
