@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from adapters.crypto import generate_key
+from tests.proof.e2e import launcher
 from tests.proof.e2e.browser import Browser, missing
 from tests.proof.e2e.process import DatabaseServer, Service
 from tests.proof.e2e.sink import MailSink
@@ -15,13 +17,27 @@ from tests.support import database
 Start = Callable[..., Service]
 
 
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """The directory for the service's files."""
+@contextmanager
+def service_home() -> Iterator[Path]:
+    """A directory for the files of a service."""
     with database.reachable_directory() as path:
         for directory in (path / "var", path / "tmp"):
             directory.mkdir()
             directory.chmod(0o711)
+        yield path
+
+
+@contextmanager
+def settings_of_own_database() -> Iterator[dict[str, str]]:
+    """Settings for a migrated database on the run's server, as for an operator with a PostgreSQL server."""
+    with database.Database(os.environ[database.SERVER_VARIABLE]) as fresh:
+        yield {"SSO_DATABASE_URL": fresh.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """The directory for the service's files."""
+    with service_home() as path:
         yield path
 
 
@@ -36,10 +52,9 @@ def sink() -> Iterator[MailSink]:
 
 @pytest.fixture
 def own_database() -> Iterator[dict[str, str]]:
-    """Settings for a migrated database of this test on the run's server, as for an operator with a
-    PostgreSQL server."""
-    with database.Database(os.environ[database.SERVER_VARIABLE]) as fresh:
-        yield {"SSO_DATABASE_URL": fresh.conninfo, "SSO_ENCRYPTION_KEYS": generate_key()}
+    """Settings for a migrated database of this test."""
+    with settings_of_own_database() as settings:
+        yield settings
 
 
 @pytest.fixture
@@ -48,6 +63,12 @@ def server(home: Path) -> Iterator[DatabaseServer]:
     own = DatabaseServer(home)
     yield own
     own.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def launcher_ends() -> Iterator[None]:
+    yield
+    launcher.close()
 
 
 @pytest.fixture

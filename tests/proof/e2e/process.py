@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,12 +20,17 @@ from typing import Any, Final, Self
 import httpx
 
 from tests import ROOT
+from tests.proof.e2e.launcher import Forked, launcher
+from tests.support.database import roomy_directory
 from tests.support.waiting import PATIENCE, until
 
 # Argon2id with minimal parameters. The benchmark measures real ones.
 CHEAP_HASHES: Final = {"SSO_ARGON2_MEMORY_KIB": "8", "SSO_ARGON2_TIME_COST": "1", "SSO_ARGON2_PARALLELISM": "1"}
 # Otherwise each client reads the certificate authorities, which takes longer than the requests.
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+# Shared by all runs, because its files are found by the path and time of their sources.
+_BYTECODE: Final = roomy_directory() / f"gatehouse-bytecode-{os.getuid()}"
 
 
 class Port:
@@ -54,33 +60,53 @@ class Port:
 
 
 def environment(home: Path, **settings: str) -> dict[str, str]:
-    """Return our environment without settings of the service, plus these. Files go below `home`."""
+    """Return our environment without settings of the service, plus these. Files go below `home`.
+
+    The service finds our modules from any directory.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SSO_", "PROMETHEUS_", "PG"))}
-    return {**inherited, "SSO_DATA_DIR": str(home / "var"), "TMPDIR": str(home / "tmp"), **settings}
+    if inherited.pop("PYTHONDONTWRITEBYTECODE", None):  # then every interpreter would compile everything again
+        inherited["PYTHONPYCACHEPREFIX"] = str(_BYTECODE)
+    modules = os.pathsep.join(filter(None, [settings.pop("PYTHONPATH", inherited.get("PYTHONPATH")), str(ROOT)]))
+    return {**inherited, "PYTHONPATH": modules, "SSO_DATA_DIR": str(home / "var"), "TMPDIR": str(home / "tmp"), **settings}
+
+
+def gatehouse_in_new_interpreter(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, without the launcher."""
+    command = [sys.executable, "-m", "entrypoints.cli", *arguments]
+    return subprocess.run(
+        command, cwd=home, env=environment(home, **settings), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def gatehouse(home: Path, *arguments: str, typed: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "entrypoints.cli", *arguments],
-        cwd=ROOT,
-        env=environment(home, **settings),
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    """Run a command to its end, in a fork of the launcher."""
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        stdin.write(typed.encode())
+        stdin.seek(0)
+        streams = [file.fileno() for file in (stdin, stdout, stderr)]
+        process = launcher().launch(arguments, home=home, environment=environment(home, **settings), streams=streams)
+        try:
+            code = process.wait(PATIENCE)
+        finally:
+            process.kill()
+        printed = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            printed.append(file.read().decode())
+    return subprocess.CompletedProcess(["gatehouse", *arguments], code, *printed)
 
 
 class Service:
     """`gatehouse serve` with these arguments and settings, in the directory `home`.
 
-    It can be started again after it has ended. Its address stays the same.
+    It can be started again after it has ended. Its address stays the same. Its process is a fork of the
+    launcher, except after `in_new_interpreter`.
     """
 
     def __init__(self, home: Path, *arguments: str, **settings: str) -> None:
         self.home = home
+        self._has_new_interpreter = False
         self.arguments = list(arguments)
         self._port = Port()
         self.address = f"http://127.0.0.1:{self._port.number}"
@@ -92,9 +118,14 @@ class Service:
             **settings,
         }
         self.output_file = home / "service.output"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     # Start and stop
+
+    def in_new_interpreter(self) -> Self:
+        """Start it without the launcher."""
+        self._has_new_interpreter = True
+        return self
 
     def launch(self, output: int | None = None) -> Self:
         """Start the process without waiting.
@@ -102,16 +133,22 @@ class Service:
         Its output goes to a file, or to the open descriptor `output`.
         """
         assert self._process is None or self._process.poll() is not None, "it runs already"
-        with self.output_file.open("ab") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "entrypoints.cli", "serve", *self.arguments],
-                cwd=ROOT,
-                env=environment(self.home, **self.settings),
-                stdin=subprocess.DEVNULL,
-                stdout=output or file,
-                stderr=output or file,
-                start_new_session=True,  # in its own process group, as a terminal would start it
-            )
+        with self.output_file.open("ab") as file, Path(os.devnull).open("rb") as nothing:
+            written = output or file.fileno()
+            variables = environment(self.home, **self.settings)
+            if self._has_new_interpreter:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "entrypoints.cli", "serve", *self.arguments],
+                    cwd=self.home,
+                    env=variables,
+                    stdin=nothing,
+                    stdout=written,
+                    stderr=written,
+                    start_new_session=True,  # in its own process group, as a terminal would start it
+                )
+            else:
+                streams = [nothing.fileno(), written, written]
+                self._process = launcher().launch(["serve", *self.arguments], home=self.home, environment=variables, streams=streams)
         return self
 
     def start(self, output: int | None = None, patience: float = PATIENCE) -> Self:
@@ -127,7 +164,7 @@ class Service:
         return False
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         assert self._process is not None, "it was never started"
         return self._process
 

@@ -5,7 +5,8 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 import trio
 
-from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.conftest import Start, service_home, settings_of_own_database
 from tests.proof.e2e.process import Service, children, family, samples
 from tests.proof.e2e.sink import MailSink
 from tests.support.waiting import PATIENCE, until
@@ -26,10 +27,10 @@ EMAIL: Final = "ada@example.com"
 PASSWORD: Final = "correct horse battery staple"
 
 
-def member(service: Service, sink: MailSink) -> None:
+def member(service: Service, sink: MailSink, email: str = EMAIL) -> None:
     """A user who can sign in."""
-    service.register(EMAIL, PASSWORD)
-    assert service.follow(sink.wait_for(EMAIL).link).status_code == 200
+    service.register(email, PASSWORD)
+    assert service.follow(sink.wait_for(email).link).status_code == 200
 
 
 @contextmanager
@@ -54,8 +55,51 @@ def all_serving(service: Service, count: int) -> Service:
     return service
 
 
-def test_every_worker_shows_the_same_metrics_of_all_requests(service: Start, own_database: dict[str, str]) -> None:
-    running = all_serving(service("--workers", "2", **own_database).start(), 2)
+@dataclass
+class Pair:
+    """A service with two workers, which some tests share because its start takes long.
+
+    A test that ends the service leaves it to the next one to start it again.
+    """
+
+    service: Service
+    sink: MailSink
+    home: Path
+    database: str
+
+    def serving(self) -> Service:
+        """The running service, as soon as both workers answer."""
+        return all_serving(self.service if self.service.runs else self.service.start(), 2)
+
+
+@contextmanager
+def two_workers(**settings: str) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        home = stack.enter_context(service_home())
+        own = stack.enter_context(settings_of_own_database())
+        sink = MailSink()
+        sink.start()
+        stack.callback(sink.close)
+        service = Service(home, "--workers", "2", **own, SSO_SMTP_URL=sink.url, **settings)
+        stack.callback(service.clean_up)
+        yield Pair(service, sink, home, own["SSO_DATABASE_URL"])
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with two_workers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[Pair]:
+    """Two workers with rate limits."""
+    with two_workers(SSO_RATE_LIMITS="on") as made:
+        yield made
+
+
+def test_every_worker_shows_the_same_metrics_of_all_requests(pair: Pair) -> None:
+    running = pair.serving()
     # No other test calls this route, so all of its requests are counted here.
     asked = '{method="GET",route="/.well-known/jwks.json",status_class="2xx"}'
     for count, worker in ((7, running.workers[0]), (5, running.workers[1])):
@@ -77,7 +121,7 @@ def test_every_worker_shows_the_same_metrics_of_all_requests(service: Start, own
         assert names
         failed = samples(answer.text, "sso_login_failures_total")
         assert failed['{reason="credentials"}'] == failures['{reason="credentials"}'] + 2
-        assert samples(answer.text, "sso_db_pool_connections_max") == {'{backend="postgres"}': 20}
+    until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 20}, "two pools are counted")
 
     def agree() -> bool:
         """Compare the metrics of two workers, except for the requests to /metrics."""
@@ -96,8 +140,8 @@ def expositions(running: Service) -> list[httpx.Response]:
     return shown
 
 
-def test_rate_limits_hold_across_workers(service: Start, own_database: dict[str, str]) -> None:
-    running = all_serving(service("--workers", "2", **own_database, SSO_RATE_LIMITS="on").start(), 2)
+def test_rate_limits_hold_across_workers(limited: Pair) -> None:
+    running = limited.serving()
     answers: list[httpx.Response] = []
     for worker in running.workers:
         with only(running, worker):
@@ -111,10 +155,11 @@ def test_rate_limits_hold_across_workers(service: Start, own_database: dict[str,
     assert answers[11].json()["error_code"] == "RATE_LIMIT_EXCEEDED"
 
 
-def test_a_killed_worker_is_replaced_and_the_others_continue(service: Start, sink: MailSink, own_database: dict[str, str]) -> None:
-    running = all_serving(service("--workers", "2", **own_database, SSO_SMTP_URL=sink.url).start(), 2)
-    member(running, sink)
-    tokens = running.login(EMAIL, PASSWORD)
+def test_a_killed_worker_is_replaced_and_the_others_continue(pair: Pair) -> None:
+    running = pair.serving()
+    member(running, pair.sink, "grace@example.com")
+    tokens = running.login("grace@example.com", PASSWORD)
+    died = len(running.logged("worker_died"))
     killed, survivor = running.workers
     counted = running.metric("sso_auth_tokens_issued_total")[""]
     os.kill(killed, signal.SIGKILL)
@@ -126,18 +171,15 @@ def test_a_killed_worker_is_replaced_and_the_others_continue(service: Start, sin
     with only(running, replacement):
         assert running.get("/api/user", token=tokens["access_token"]).status_code == 200
         assert running.metric("sso_auth_tokens_issued_total")[""] == counted
-    assert [line["pid"] for line in running.logged("worker_died")] == [killed]
+    assert [line["pid"] for line in running.logged("worker_died")[died:]] == [killed]
     # The connections of the dead process are no longer counted.
     until(lambda: running.metric("sso_db_pool_connections_max") == {'{backend="postgres"}': 20}, "two pools are counted")
-    assert running.stop() == 0
 
 
-async def test_a_worker_that_is_killed_under_load_loses_only_its_running_requests(
-    service: Start, sink: MailSink, own_database: dict[str, str]
-) -> None:
-    running = all_serving(service("--workers", "2", **own_database, SSO_SMTP_URL=sink.url).start(), 2)
-    member(running, sink)
-    token = running.login(EMAIL, PASSWORD)["access_token"]
+async def test_a_worker_that_is_killed_under_load_loses_only_its_running_requests(pair: Pair) -> None:
+    running = pair.serving()
+    member(running, pair.sink, "edsger@example.com")
+    token = running.login("edsger@example.com", PASSWORD)["access_token"]
     lost, refused = 0, []
 
     async def ask() -> None:
@@ -157,7 +199,6 @@ async def test_a_worker_that_is_killed_under_load_loses_only_its_running_request
         os.kill(running.workers[0], signal.SIGKILL)
     assert refused == []
     assert lost <= 4  # at most one request per client was running there
-    assert running.stop() == 0
 
 
 class Conversation:
@@ -205,27 +246,45 @@ class Conversation:
         self._socket.close()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_lets_a_running_login_finish_and_accepts_no_new_connection(
-    workers: int, service: Start, sink: MailSink, own_database: dict[str, str], home: Path
+def test_sigterm_lets_a_running_login_finish_and_accepts_no_new_connection(pair: Pair) -> None:
+    check_sigterm(pair.serving(), pair, 2)
+
+
+def test_sigterm_lets_a_running_login_of_a_single_process_finish(
+    service: Start, sink: MailSink, own_database: dict[str, str], home: Path
 ) -> None:
-    running = service("--workers", str(workers), **own_database, SSO_SMTP_URL=sink.url).start()
-    if workers > 1:
-        all_serving(running, workers)
-    member(running, sink)
+    running = service(**own_database, SSO_SMTP_URL=sink.url).start()
+    check_sigterm(running, Pair(running, sink, home, own_database["SSO_DATABASE_URL"]), 1)
+
+
+def check_sigterm(running: Service, pair: Pair, workers: int) -> None:
+    member(running, pair.sink)
+    stopped, sessions = len(running.logged("stopping")), open_sessions(pair.database)
+    logins = len(of_logins(running))
     with Conversation(running, "/api/auth/login", {"email": EMAIL, "password": PASSWORD}) as login:
         running.process.terminate()
-        until(lambda: len(running.logged("stopping")) == workers, "every process has heard of it")
+        until(lambda: len(running.logged("stopping")) == stopped + workers, "every process has heard of it")
         until(lambda: not is_taken(running), "new connections are refused", patience=10)
         status, headers, tokens = login.finish()
     assert status == 200, tokens
     assert tokens.keys() == {"access_token", "refresh_token", "expires_in"}
     assert headers["connection"] == "close"
     assert running.wait() == 0
-    assert family(home) == {}
-    with psycopg.connect(own_database["SSO_DATABASE_URL"]) as connection:
-        assert connection.execute("select count(*) from sessions where ended_at is null").fetchone() == (1,)
-    assert [line["status"] for line in running.logged("request") if line["route"] == "/api/auth/login"] == [200]
+    assert family(pair.home) == {}
+    assert open_sessions(pair.database) == sessions + 1
+    assert of_logins(running)[logins:] == [200]
+
+
+def of_logins(running: Service) -> list[int]:
+    """Return the logged statuses of logins."""
+    return [line["status"] for line in running.logged("request") if line["route"] == "/api/auth/login"]
+
+
+def open_sessions(conninfo: str) -> int:
+    with psycopg.connect(conninfo) as connection:
+        row = connection.execute("select count(*) from sessions where ended_at is null").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def is_taken(service: Service) -> bool:
@@ -266,14 +325,19 @@ def test_ctrl_c_stops_all_processes_including_the_database(workers: int, service
     assert "Traceback" not in running.output
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_second_ctrl_c_does_not_wait_for_running_requests(workers: int, service: Start, own_database: dict[str, str], home: Path) -> None:
-    running = service("--workers", str(workers), **own_database).start()
-    if workers > 1:
-        all_serving(running, workers)
+def test_a_second_ctrl_c_does_not_wait_for_running_requests(limited: Pair) -> None:
+    check_second_ctrl_c(limited.serving(), limited.home, 2)
+
+
+def test_a_second_ctrl_c_ends_the_running_requests_of_a_single_process(service: Start, own_database: dict[str, str], home: Path) -> None:
+    check_second_ctrl_c(service(**own_database).start(), home, 1)
+
+
+def check_second_ctrl_c(running: Service, home: Path, workers: int) -> None:
+    stopped = len(running.logged("stopping"))
     with Conversation(running, "/api/auth/login", {"email": EMAIL, "password": PASSWORD}) as stuck:
         running.interrupt()
-        until(lambda: len(running.logged("stopping")) == workers, "every process has heard of it")
+        until(lambda: len(running.logged("stopping")) == stopped + workers, "every process has heard of it")
         assert running.runs
         running.interrupt()
         status, headers, _ = stuck.hear()

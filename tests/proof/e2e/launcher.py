@@ -1,0 +1,185 @@
+"""Processes of `gatehouse` that are forked from one that has imported everything.
+
+A new interpreter spends most of a start on imports and on building the routes. A forked process is as real: it has its own process id,
+process group, environment, descriptors and exit code, and signals reach it alone. Its environment is not in
+/proc, so it works in the directory of its test, by which it is found.
+"""
+
+import gc
+import json
+import os
+import select
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tests import ROOT
+
+_LARGEST_ORDER: Final = 128 * 1024  # bytes, mostly the environment
+
+
+class Forked:
+    """A forked process, with the interface of `subprocess.Popen` that tests need."""
+
+    def __init__(self, arguments: Sequence[str], status: int) -> None:
+        self._arguments = list(arguments)
+        self._status = os.fdopen(status, "rb", buffering=0)
+        self.pid = int(self._status.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the process runs."""
+        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+            self.returncode = int(self._status.readline())
+            self._status.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code as soon as the process has ended. Raises: TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(self._arguments, timeout or 0)
+            select.select([self._status], [], [], left)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Launcher:
+    """The process that forks. It ends with this one, because it then reads the end of their socket."""
+
+    def __init__(self) -> None:
+        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen([sys.executable, "-m", __name__], cwd=ROOT, stdin=theirs.fileno())
+
+    def launch(self, arguments: Sequence[str], *, home: Path, environment: Mapping[str, str], streams: Sequence[int]) -> Forked:
+        """Run `gatehouse` with these arguments in a process group of its own. `streams` become its descriptors 0 to 2."""
+        report, status = os.pipe()
+        order = {"arguments": list(arguments), "home": str(home), "environment": dict(environment)}
+        try:
+            socket.send_fds(self._orders, [json.dumps(order).encode()], [*streams, status])
+        finally:
+            os.close(status)
+        return Forked(["gatehouse", *arguments], report)
+
+    def close(self) -> None:
+        self._orders.close()
+        self._process.wait()
+
+
+@cache
+def launcher() -> Launcher:
+    """Return the launcher of this test process."""
+    return Launcher()
+
+
+def close() -> None:
+    """End the launcher of this test process, if there is one."""
+    if launcher.cache_info().currsize:
+        launcher().close()
+        launcher.cache_clear()
+
+
+# The launcher's own process
+
+
+def main() -> bool:
+    """Fork for each order until there are no more. Return whether this is a forked process, which continues as `gatehouse`."""
+    orders = socket.socket(fileno=os.dup(0))
+    statuses: dict[int, int] = {}  # descriptors for the exit status, by those of the processes
+    with selectors.DefaultSelector() as selector:
+        selector.register(orders, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not orders:
+                    selector.unregister(key.fd)
+                    _report(key.fd, statuses.pop(key.fd), key.data)
+                    continue
+                message, received, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 4)
+                if not message:
+                    return False
+                *streams, status = received
+                pid = os.fork()
+                if pid == 0:
+                    selector.close()
+                    orders.close()
+                    for descriptor in (*statuses, *statuses.values(), status):
+                        os.close(descriptor)
+                    _become(json.loads(message), streams)
+                    return True
+                for descriptor in streams:
+                    os.close(descriptor)
+                process = os.pidfd_open(pid)
+                statuses[process] = status
+                selector.register(process, selectors.EVENT_READ, pid)
+                _write(status, pid)
+
+
+def _report(process: int, status: int, pid: int) -> None:
+    _, ended = os.waitpid(pid, 0)
+    _write(status, os.waitstatus_to_exitcode(ended))
+    os.close(status)
+    os.close(process)
+
+
+def _write(status: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # no test waits for this process
+        os.write(status, b"%d\n" % number)
+
+
+def _become(order: dict[str, object], streams: Sequence[int]) -> None:
+    """Take the streams, environment and directory of the order, as a new interpreter would have them."""
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.setsid()
+    os.chdir(str(order["home"]))
+    os.environ.clear()
+    os.environ.update(order["environment"])  # type: ignore[call-overload]
+    sys.argv = ["gatehouse", *order["arguments"]]  # type: ignore[misc]
+    tempfile.tempdir = None  # found again, by TMPDIR
+
+
+def _build_once() -> None:
+    """Build what every start builds in the same way: the routes with their description, the email templates, and the rules
+    for user agents. A start with a new interpreter builds them itself."""
+    import entrypoints.main  # noqa: F401 (before the first fork)
+    from adapters.email import message
+    from adapters.user_agents import UserAgents
+    from entrypoints import wiring
+    from entrypoints.http import app
+
+    message._templates()
+    routes, agents = app.build_routes(), UserAgents()
+    app.build_routes = lambda: routes
+    vars(wiring)["UserAgents"] = lambda: agents
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    from entrypoints import cli
+
+    _build_once()
+    if main():
+        cli.main(prog_name="gatehouse")
