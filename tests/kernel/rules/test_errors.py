@@ -36,9 +36,11 @@ CODES = {
 }
 
 
+for module in pkgutil.walk_packages(core.__path__, "core."):
+    importlib.import_module(module.name)
+
+
 def descendants(kind: type[Exception]) -> list[type[Exception]]:
-    for module in pkgutil.walk_packages(core.__path__, "core."):
-        importlib.import_module(module.name)
     children = kind.__subclasses__()
     # Other test modules define refusals too.
     return [error for child in children for error in (child, *descendants(child)) if error.__module__.startswith("core.")]
